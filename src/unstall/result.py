@@ -1,0 +1,188 @@
+"""The result of `explain`: plain data, and its versioned JSON form (`unstall.explain/1`).
+
+All times are int nanoseconds. `accounts` are sums over the window that the steps span; the figures of a
+finding or a line are per step. Fields that need the replay engine (`gain_ns`, `replay`, `floor_ns`, `plan`) are null without it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Confidence = Literal["high", "medium", "low"]
+SCHEMA = "unstall.explain/1"
+
+IDLE_CAUSES = (
+    "sync",
+    "launch",
+    "input",
+    "copy",
+    "allocator",
+    "comm",
+    "startup",
+    "python",
+    "event",
+    "latency",
+)
+"""Why a device was idle, in the order of DESIGN's accounts: the index is the cause's code in columns."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the records below."""
+
+
+class Source(Struct):
+    """The recorded run."""
+
+    path: str
+    reader: str
+    device: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    has_stacks: bool = False
+    host_events: int = 0
+    device_ops: int = 0
+
+
+class Integrity(Struct):
+    """`ok` is False when something missing may change a figure; `notes` say what was repaired or dropped."""
+
+    ok: bool
+    notes: tuple[str, ...] = ()
+
+
+class Steps(Struct):
+    """How the run was cut into steps: the window's length is `wall_ns`, and `mean_ns` that over `count`."""
+
+    found_by: Literal["annotation", "optimizer", "period", "whole"]
+    name: str | None = None  # the annotation, the optimizer, or the launch that marks a step
+    count: int
+    start_ns: int
+    wall_ns: int
+    mean_ns: int
+
+
+class Replay(Struct):
+    """How well the engine gives the measured run back."""
+
+    mean_step_ns: int
+    error: float
+    undistorted_mean_step_ns: int
+
+
+class Busy(Struct):
+    """Time with work on the device: kernels alone, copies alone, both at once, collectives with nothing beside."""
+
+    compute: int = 0
+    copy: int = 0
+    both: int = 0
+    comm: int = 0
+
+
+class Idle(Struct):
+    """Time with no work on the device, by cause."""
+
+    sync: int = 0
+    launch: int = 0
+    input: int = 0
+    copy: int = 0
+    allocator: int = 0
+    comm: int = 0
+    startup: int = 0
+    python: int = 0
+    event: int = 0
+    latency: int = 0
+
+
+class Accounts(Struct):
+    """wall_ns == the sum of all parts, exactly."""
+
+    wall_ns: int
+    busy_ns: Busy
+    idle_ns: Idle
+
+
+class DeviceAccounts(Accounts, frozen=True, kw_only=True):
+    """The same for one device alone."""
+
+    device: int
+    name: str | None = None
+
+
+class Verdict(Struct):
+    """What bounds the run: `device`, an idle cause, or `none` when there is no device work."""
+
+    bound_by: str
+    basis: Literal["recorded", "undistorted"]
+    text: str
+
+
+class Caller(Struct):
+    """The next frame outward that is the user's too."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Where(Struct):
+    """A place in the user's source. Without stacks `file` is null and `function` is an annotation."""
+
+    file: str | None = None
+    line: int | None = None
+    line_is: Literal["exact", "def"] | None = None
+    function: str | None = None
+    op: str | None = None
+    called_from: Caller | None = None
+
+
+class Finding(Struct):
+    """One thing worth knowing, with its place, what it costs per step and what to do about it."""
+
+    rule: str
+    title: str
+    where: Where
+    count: int  # in the whole window
+    wait_ns: int  # host blocked, per step
+    exposed_ns: int  # device idle because of it, per step
+    gain_ns: int | None = None
+    edit: str | None = None
+    saw: str = ""
+    fix: str
+    safe_if: str
+    confidence: Confidence
+    harmless: bool = False  # listed because people look for it, not because it costs
+    spans: tuple[tuple[int, int], ...] = ()  # up to 100 (start, end) of its costliest instances, for the timeline
+
+
+class LineCost(Struct):
+    """What one line costs per step: device time of the ops it launched, host blocked, device idle because of it."""
+
+    where: Where
+    launches: int  # host calls that put work on a device, in the whole window
+    device_ops: int
+    device_ns: int
+    wait_ns: int
+    idle_ns: int
+    idle_cause: str | None = None  # the largest one
+
+
+class Result(Struct):
+    """All that a report shows."""
+
+    schema: str = SCHEMA
+    version: str
+    source: Source
+    integrity: Integrity
+    steps: Steps
+    replay: Replay | None = None
+    accounts: Accounts
+    by_device: tuple[DeviceAccounts, ...]
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    lines: tuple[LineCost, ...]
+    plan: None = None
+    floor_ns: int | None = None

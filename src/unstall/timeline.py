@@ -1,0 +1,237 @@
+"""A `Timeline`: one recorded run as frozen numpy columns.
+
+Every table is a struct of arrays, one row an event. Times are int64 nanoseconds from the run's own zero
+(`Meta.zero_ns` holds that zero in the file's clock). Text is interned in `Timeline.strings`; a column named
+for a text holds indices into it. -1 stands for "none" in every index column and "not known" in every
+quantity. Rows point at rows of other tables by index, never by id: all joins were done once, when the
+timeline was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+I8: TypeAlias = NDArray[np.int8]
+I32: TypeAlias = NDArray[np.int32]
+I64: TypeAlias = NDArray[np.int64]
+Bool: TypeAlias = NDArray[np.bool_]
+
+
+class HostKind(IntEnum):
+    """What the host did in one event. LAUNCH to MEMSET put work on a stream; SYNC blocks the host."""
+
+    OP = 0  # an operator: aten::add, an autograd node, a compiled region
+    LAUNCH = 1  # one kernel
+    GRAPH_LAUNCH = 2  # one call, many device ops
+    COPY = 3  # a memcpy call
+    MEMSET = 4
+    SYNC = 5  # the host waits for a stream, an event or the device
+    EVENT_RECORD = 6
+    EVENT_WAIT = 7  # a stream is told to wait for an event; the host goes on
+    ALLOC = 8  # device or pinned memory is taken from the driver: cudaMalloc, cudaHostAlloc
+    FREE = 9  # … or given back: cudaFree, cudaFreeHost
+    LOAD = 10  # context creation, module or library loading
+    CALL = 11  # any other runtime or driver call
+    ANNOTATION = 12  # record_function, ProfilerStep
+    PYTHON = 13  # a Python or built-in function's frame
+    OVERHEAD = 14  # the recorder at work
+
+
+class DeviceKind(IntEnum):
+    """What the device did in one op."""
+
+    KERNEL = 0
+    COPY = 1
+    MEMSET = 2
+
+
+class CopyDirection(IntEnum):
+    """From where to where a copy goes; NONE for what is no copy."""
+
+    NONE = 0
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 3
+    PEER_TO_PEER = 4
+    HOST_TO_HOST = 5
+
+
+class HostMemory(IntEnum):
+    """What kind of host memory a copy reads or writes."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+
+
+class WaitKind(IntEnum):
+    """What is waited for. STREAM_EVENT makes a stream wait; the others block the host."""
+
+    STREAM = 0
+    EVENT = 1
+    DEVICE = 2
+    STREAM_EVENT = 3
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Host:
+    """Host events, sorted by (thread, start, -end): a caller stands before what it calls."""
+
+    kind: I8  # HostKind
+    thread: I32  # row of Threads
+    start: I64
+    end: I64
+    name: I32
+    correlation: I64
+    parent: I32  # host row of the nearest enclosing event on the same thread
+    op: I32  # host row of the nearest enclosing OP (an OP's own row)
+    forward: I32  # host row of the forward OP whose gradient this OP computes
+    stack: I32  # row of Stacks: the innermost Python frame known for the event
+    shapes: I32  # text of the operator's input shapes
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Device:
+    """Device ops, sorted by start."""
+
+    kind: I8  # DeviceKind
+    device: I32
+    stream: I32  # row of Streams
+    start: I64
+    end: I64
+    name: I32
+    correlation: I64
+    launch: I32  # host row of the call that put it there; many ops may share a graph launch
+    bytes: I64
+    direction: I8  # CopyDirection
+    host_memory: I8  # HostMemory
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Waits:
+    """One row a wait, in the order of `host`."""
+
+    host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
+    kind: I8  # WaitKind
+    stream: I32  # row of Streams: the stream waited for (STREAM), or made to wait (STREAM_EVENT)
+    record: I32  # host row of the EVENT_RECORD waited for
+    on_stream: I32  # row of Streams: where that event was recorded
+    inferred: Bool  # not said by the file, but worked out from the order of calls
+
+    def __len__(self) -> int:
+        return len(self.host)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Threads:
+    """Host threads, by process then first event."""
+
+    process: I32  # text of the process id
+    thread: I32  # text of the thread id
+    name: I32  # text of its name
+
+    def __len__(self) -> int:
+        return len(self.process)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Streams:
+    """Device streams."""
+
+    device: I32
+    stream: I64  # the recorder's own stream id
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lines:
+    """Places in source: distinct (file, line, function)."""
+
+    file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
+    line: I32  # -1 for built-in functions and modules
+    function: I32  # text
+    exact: Bool  # the line that runs; else the function's `def` line
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stacks:
+    """Call stacks as a prefix tree: each row is one frame above its parent's whole stack."""
+
+    parent: I32  # row of Stacks, always smaller than its own; -1 at the root
+    line: I32  # row of Lines
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Memory:
+    """Changes of allocator state, where recorded, by time."""
+
+    time: I64
+    device: I32  # -1 for host memory
+    size: I64  # bytes; negative when freed
+    allocated: I64  # total after it
+    reserved: I64
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where a timeline came from, and what is wrong with it."""
+
+    path: str
+    reader: str
+    devices: tuple[str, ...] = ()  # model names, by device index
+    torch: str | None = None
+    cuda: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    zero_ns: int = 0  # the file's clock at time 0
+    has_stacks: bool = False
+    plain_step_ns: int | None = None  # step time measured without recording
+    notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
+    sound: bool = True  # False when a verdict may rest on something missing
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Timeline:
+    """One run. See the module's docstring for the conventions."""
+
+    strings: tuple[str, ...]
+    host: Host
+    device: Device
+    waits: Waits
+    threads: Threads
+    streams: Streams
+    lines: Lines
+    stacks: Stacks
+    memory: Memory
+    meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
+
+    def text(self, index: int) -> str:
+        """The interned text, or "" for none."""
+        return self.strings[index] if index >= 0 else ""
+
+    @property
+    def tables(self) -> dict[str, Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory]:
+        """The column tables by name: all but `strings` and `meta`."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}
