@@ -28,11 +28,7 @@ IDLE_CAUSES = (
 """Why a device was idle, in the order of DESIGN's accounts: the index is the cause's code in columns."""
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the records below."""
-
-
-class Source(Struct):
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The recorded run."""
 
     path: str
@@ -47,14 +43,14 @@ class Source(Struct):
     device_ops: int = 0
 
 
-class Integrity(Struct):
+class Integrity(msgspec.Struct, frozen=True, kw_only=True):
     """`ok` is False when something missing may change a figure; `notes` say what was repaired or dropped."""
 
     ok: bool
     notes: tuple[str, ...] = ()
 
 
-class Steps(Struct):
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """How the run was cut into steps: the window's length is `wall_ns`, and `mean_ns` that over `count`."""
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
@@ -65,7 +61,7 @@ class Steps(Struct):
     mean_ns: int
 
 
-class Replay(Struct):
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """How well the engine gives the measured run back."""
 
     mean_step_ns: int
@@ -73,7 +69,7 @@ class Replay(Struct):
     undistorted_mean_step_ns: int
 
 
-class Busy(Struct):
+class Busy(msgspec.Struct, frozen=True, kw_only=True):
     """Time with work on the device: kernels alone, copies alone, both at once, collectives with nothing beside."""
 
     compute: int = 0
@@ -82,7 +78,7 @@ class Busy(Struct):
     comm: int = 0
 
 
-class Idle(Struct):
+class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Time with no work on the device, by cause."""
 
     sync: int = 0
@@ -97,7 +93,7 @@ class Idle(Struct):
     latency: int = 0
 
 
-class Accounts(Struct):
+class Accounts(msgspec.Struct, frozen=True, kw_only=True):
     """wall_ns == the sum of all parts, exactly."""
 
     wall_ns: int
@@ -112,7 +108,7 @@ class DeviceAccounts(Accounts, frozen=True, kw_only=True):
     name: str | None = None
 
 
-class Verdict(Struct):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the run: `device`, an idle cause, or `none` when there is no device work."""
 
     bound_by: str
@@ -120,7 +116,7 @@ class Verdict(Struct):
     text: str
 
 
-class Caller(Struct):
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The next frame outward that is the user's too."""
 
     file: str
@@ -128,7 +124,7 @@ class Caller(Struct):
     function: str
 
 
-class Where(Struct):
+class Where(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the user's source. Without stacks `file` is null and `function` is an annotation."""
 
     file: str | None = None
@@ -139,7 +135,7 @@ class Where(Struct):
     called_from: Caller | None = None
 
 
-class Finding(Struct):
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing worth knowing, with its place, what it costs per step and what to do about it."""
 
     rule: str
@@ -158,7 +154,7 @@ class Finding(Struct):
     spans: tuple[tuple[int, int], ...] = ()  # up to 100 (start, end) of its costliest instances, for the timeline
 
 
-class LineCost(Struct):
+class LineCost(msgspec.Struct, frozen=True, kw_only=True):
     """What one line costs per step: device time of the ops it launched, host blocked, device idle because of it."""
 
     where: Where
@@ -170,7 +166,7 @@ class LineCost(Struct):
     idle_cause: str | None = None  # the largest one
 
 
-class Result(Struct):
+class Result(msgspec.Struct, frozen=True, kw_only=True):
     """All that a report shows."""
 
     schema: str = SCHEMA
