@@ -1,0 +1,257 @@
+"""Events as a file tells them → a `Timeline`: every join is done here, once, whatever the reader was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from unstall.read import names
+from unstall.read.autograd import forward_operators
+from unstall.read.events import Events
+from unstall.read.launches import join_launches
+from unstall.read.nest import Nesting
+from unstall.read.stacks import Interner, StackTree
+from unstall.read.waits import find_waits
+from unstall.timeline import (
+    I8,
+    I32,
+    I64,
+    Bool,
+    Device,
+    DeviceKind,
+    Host,
+    HostKind,
+    Memory,
+    Streams,
+    Threads,
+    Timeline,
+)
+
+_Value = TypeVar("_Value", int, bool)
+_NOTHING = -1
+
+
+def assemble(events: Events) -> Timeline:
+    """Join what belongs together. What does not fit is noted in `Timeline.meta`, never dropped in silence."""
+    intern = Interner.of(events.strings)
+    host_kind, device_kind = _kinds(events)
+    notes: list[str] = []
+
+    threads, thread = _threads(events, intern)
+    rows = _host_order(events, host_kind, thread)
+    kind = host_kind[rows]
+    start = events.start[rows]
+    end = start + events.duration[rows]
+    name = events.name[rows]
+    thread = thread[rows]
+    correlation = events.correlation[rows]
+    nesting = Nesting(thread, start, end)
+    op = _operators(kind, nesting, events.external[rows], start, end)
+    tree = StackTree(intern)
+    stack = _stacks(tree, rows, kind, thread, nesting, events)
+    lines, stacks = tree.tables()
+    host = Host(
+        kind=kind,
+        thread=thread,
+        start=start,
+        end=end,
+        name=name,
+        correlation=correlation,
+        parent=nesting.parent,
+        op=op,
+        forward=forward_operators(events, rows, kind, thread, threads, start, op, nesting),
+        stack=stack,
+        shapes=events.shapes[rows],
+    )
+
+    device_rows = np.flatnonzero(device_kind != _NOTHING)
+    device_rows = device_rows[np.argsort(events.start[device_rows], kind="stable")]
+    streams, stream = _streams(events, device_rows, intern)
+    device, launch_notes = join_launches(
+        host, _device(events, device_kind, device_rows, streams, stream, intern)
+    )
+    notes += launch_notes
+    waits, wait_notes = find_waits(host, device, streams, events, intern)
+    notes += wait_notes
+
+    meta = replace(
+        events.meta,
+        notes=(*events.meta.notes, *notes),
+        sound=events.meta.sound and not launch_notes,
+        has_stacks=bool((stack >= 0).any()),
+    )
+    return Timeline(
+        strings=tuple(intern.texts),
+        host=host,
+        device=device,
+        waits=waits,
+        threads=threads,
+        streams=streams,
+        lines=lines,
+        stacks=stacks,
+        memory=Memory(
+            time=events.memory_time,
+            device=events.memory_device,
+            size=events.memory_size,
+            allocated=events.memory_allocated,
+            reserved=events.memory_reserved,
+        ),
+        meta=meta,
+    )
+
+
+def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], _Value]) -> I64:
+    """A meaning of each text, asked once for each distinct one; -1 for none."""
+    distinct, inverse = np.unique(texts, return_inverse=True)
+    values = np.array([int(meaning(strings[i])) if i >= 0 else -1 for i in distinct], dtype=np.int64)
+    return values[inverse] if len(distinct) else np.zeros(0, dtype=np.int64)
+
+
+def _kinds(events: Events) -> tuple[I8, I8]:
+    """HostKind and DeviceKind of each row; -1 where it is not that side's."""
+    host = np.full(len(events.name), _NOTHING, dtype=np.int8)
+    device = np.full(len(events.name), _NOTHING, dtype=np.int8)
+    host_categories = (
+        (names.OPS, HostKind.OP),
+        (names.ANNOTATIONS, HostKind.ANNOTATION),
+        (names.FRAMES, HostKind.PYTHON),
+        (names.OVERHEADS, HostKind.OVERHEAD),
+    )
+    device_categories = (
+        (names.KERNELS, DeviceKind.KERNEL),
+        (names.COPIES, DeviceKind.COPY),
+        (names.MEMSETS, DeviceKind.MEMSET),
+    )
+
+    def rows_of(spellings: frozenset[str]) -> Bool:
+        chosen = [i for i in range(len(flat)) if flat[i] in spellings]
+        return np.isin(events.category, np.array(distinct[chosen], dtype=np.int32))
+
+    distinct = np.unique(events.category)
+    flat = [events.strings[i].lower().replace(" ", "_") for i in distinct]
+    for spellings, host_kind in host_categories:
+        host[rows_of(spellings)] = host_kind
+    for spellings, device_kind in device_categories:
+        device[rows_of(spellings)] = device_kind
+    calls = rows_of(names.CALLS)
+    host[calls] = _of_distinct(events.name[calls], events.strings, names.call_kind)
+    return host, device
+
+
+def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
+    """Distinct (process, thread) pairs, and each row's."""
+    width = len(events.strings) + 1
+    keys = events.process.astype(np.int64) * width + events.thread
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    process = (distinct // width).astype(np.int32)
+    thread = (distinct % width).astype(np.int32)
+    labels = [
+        events.thread_names.get((events.strings[p], events.strings[t]), "")
+        for p, t in zip(process, thread, strict=True)
+    ]
+    return (
+        Threads(
+            process=process,
+            thread=thread,
+            name=np.array([intern(label) if label else -1 for label in labels], dtype=np.int32),
+        ),
+        inverse.astype(np.int32),
+    )
+
+
+# Of events with the same start and end, which encloses which.
+_OUTERMOST_FIRST = np.full(len(HostKind), 3, dtype=np.int8)
+_OUTERMOST_FIRST[HostKind.ANNOTATION] = 0
+_OUTERMOST_FIRST[HostKind.PYTHON] = 1
+_OUTERMOST_FIRST[HostKind.OP] = 2
+
+
+def _host_order(events: Events, kind: I8, thread: I32) -> I64:
+    rows = np.flatnonzero(kind != _NOTHING)
+    start = events.start[rows]
+    return rows[
+        np.lexsort(
+            (_OUTERMOST_FIRST[kind[rows]], -(start + events.duration[rows]), start, thread[rows]),
+        )
+    ]
+
+
+def _operators(kind: I8, nesting: Nesting, external: I64, start: I64, end: I64) -> I32:
+    """The operator each event is part of: the nearest enclosing one, else the one whose id the event carries.
+
+    An id counts only if its operator spans the event: recorders without operators number calls on their own.
+    """
+    op = nesting.nearest(kind == HostKind.OP)
+    ops = np.flatnonzero(kind == HostKind.OP)
+    lost = np.flatnonzero((op < 0) & (external >= 0) & (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL))
+    if not (len(ops) and len(lost)):
+        return op
+    ops = ops[np.argsort(external[ops], kind="stable")]
+    found = ops[np.minimum(np.searchsorted(external[ops], external[lost]), len(ops) - 1)]
+    matches = (
+        (external[found] == external[lost]) & (start[found] <= start[lost]) & (end[found] >= end[lost])
+    )
+    op[lost[matches]] = found[matches]
+    return op
+
+
+def _stacks(
+    tree: StackTree, rows: I64, kind: I8, thread: I32, nesting: Nesting, events: Events
+) -> I32:
+    """The innermost frame known for each event: an enclosing Python frame, else the operator's own record."""
+    frames = np.flatnonzero(kind == HostKind.PYTHON).astype(np.int32)
+    stack = tree.of_frames(frames, events.name[rows], thread, nesting)
+    texts = events.stack[rows]
+    written = tree.of_texts(texts, wanted=(stack < 0) & (kind != HostKind.PYTHON))
+    nearest = nesting.nearest(written >= 0)
+    return np.where(stack >= 0, stack, np.where(nearest >= 0, written[nearest], -1)).astype(np.int32)
+
+
+def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]:
+    """Distinct (device, stream) pairs of device ops and waits, and each device row's."""
+
+    def number(text: str) -> int:
+        digits = text.removeprefix("stream").strip()
+        return int(digits) if digits.isdecimal() and len(digits) < 10 else -1
+
+    device = events.device[rows].astype(np.int64)
+    unnamed = device < 0
+    device[unnamed] = _of_distinct(events.process[rows[unnamed]], intern.texts, number)
+    stream = events.stream[rows]
+    unnamed = stream < 0
+    stream[unnamed] = _of_distinct(events.thread[rows[unnamed]], intern.texts, number)
+    pairs = np.stack([np.maximum(device, 0), stream], axis=1)
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    return (
+        Streams(device=distinct[:, 0].astype(np.int32), stream=distinct[:, 1].copy()),
+        inverse.reshape(-1).astype(np.int32),
+    )
+
+
+def _device(
+    events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner
+) -> Device:
+    """Device ops, not yet joined to their launches."""
+    copies = kind[rows] == DeviceKind.COPY
+    direction = np.zeros(len(rows), dtype=np.int8)
+    memory = np.zeros(len(rows), dtype=np.int8)
+    copy_names = events.name[rows[copies]]
+    direction[copies] = _of_distinct(copy_names, intern.texts, names.copy_direction)
+    memory[copies] = _of_distinct(copy_names, intern.texts, names.host_memory)
+    start = events.start[rows]
+    return Device(
+        kind=kind[rows],
+        device=streams.device[stream],
+        stream=stream,
+        start=start,
+        end=start + events.duration[rows],
+        name=events.name[rows],
+        correlation=events.correlation[rows],
+        launch=np.full(len(rows), -1, dtype=np.int32),
+        bytes=events.bytes[rows],
+        direction=direction,
+        host_memory=memory,
+    )

@@ -1,0 +1,83 @@
+"""Which forward operator each backward operator belongs to: by recorded arrows, else by sequence number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.read.events import Events
+from unstall.read.nest import Nesting
+from unstall.timeline import I8, I32, I64, HostKind, Threads
+
+
+def forward_operators(
+    events: Events,
+    rows: I64,
+    kind: I8,
+    thread: I32,
+    threads: Threads,
+    start: I64,
+    op: I32,
+    nesting: Nesting,
+) -> I32:
+    """For each host row the forward operator whose gradient it is part of computing, or -1.
+
+    Autograd gives the forward operator and its node's evaluation one sequence number. Of several operators
+    with one number, the last to start made the node: the number moves on when a node is made.
+    """
+    forward = np.full(len(rows), -1, dtype=np.int32)
+    is_op = kind == HostKind.OP
+    sequence = events.sequence[rows]
+    backward = is_op & (sequence >= 0) & (events.forward_thread[rows] > 0)
+    maker = is_op & (sequence >= 0) & (events.forward_thread[rows] <= 0)
+    makers = np.flatnonzero(maker)
+    wanted = np.flatnonzero(backward)
+    if len(makers) and len(wanted):
+        makers = makers[np.lexsort((start[makers], sequence[makers]))]
+        last = np.searchsorted(sequence[makers], sequence[wanted], side="right") - 1
+        found = makers[np.maximum(last, 0)]
+        same = (last >= 0) & (sequence[found] == sequence[wanted]) & (start[found] <= start[wanted])
+        forward[wanted[same]] = found[same]
+    _follow_arrows(events, forward, thread, threads, start, np.flatnonzero(is_op))
+    nearest = nesting.nearest(forward >= 0)
+    return np.where(nearest >= 0, forward[np.maximum(nearest, 0)], -1).astype(np.int32)
+
+
+def _follow_arrows(
+    events: Events, forward: I32, thread: I32, threads: Threads, start: I64, ops: I64
+) -> None:
+    """Fill in `forward` from flow arrows, for operators that it does not know yet.
+
+    An arrow names its ends by thread and start time.
+    """
+    if not (len(events.flow_id) and len(ops)):
+        return
+    number = np.full(len(events.strings) + 1, -1, dtype=np.int32)
+    number[threads.thread] = np.arange(len(threads))
+    ends: list[tuple[I64, I64]] = []
+    for side in (0, 1):
+        arrows = np.flatnonzero(events.flow_is_end == side)
+        arrow_thread = number[events.flow_thread[arrows]]
+        # Rows are sorted by thread, then start: the last of equals is the innermost.
+        place = _last_at(thread[ops], start[ops], arrow_thread, events.flow_time[arrows])
+        known = place >= 0
+        ends.append((events.flow_id[arrows][known], ops[place[known]]))
+    (begun, makers), (ended, nodes) = ends
+    order = np.argsort(begun, kind="stable")
+    begun, makers = begun[order], makers[order]
+    if not len(begun):
+        return
+    at = np.minimum(np.searchsorted(begun, ended), len(begun) - 1)
+    linked = (begun[at] == ended) & (forward[nodes] < 0) & (makers[at] != nodes)
+    forward[nodes[linked]] = makers[at[linked]]
+
+
+def _last_at(thread: I32, start: I64, arrow_thread: I32, time: I64) -> I64:
+    """Index of the last of the rows sorted by (thread, start) that is at exactly (arrow_thread, time), or -1."""
+    found = np.full(len(time), -1, dtype=np.int64)
+    for number in np.unique(arrow_thread[arrow_thread >= 0]):
+        low, high = np.searchsorted(thread, (number, number + 1))
+        mine = np.flatnonzero(arrow_thread == number)
+        at = low + np.searchsorted(start[low:high], time[mine], side="right") - 1
+        exact = (at >= low) & (start[np.maximum(at, 0)] == time[mine])
+        found[mine[exact]] = at[exact]
+    return found

@@ -1,0 +1,106 @@
+"""What the names in a trace mean: API calls, copies, frames. All work on distinct names, never per event."""
+
+from __future__ import annotations
+
+import re
+
+from unstall.timeline import CopyDirection, HostKind, HostMemory, WaitKind
+
+OPS = frozenset({"cpu_op", "operator"})
+CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"})
+ANNOTATIONS = frozenset({"user_annotation"})
+FRAMES = frozenset({"python_function"})
+OVERHEADS = frozenset({"overhead"})
+KERNELS = frozenset({"kernel"})
+COPIES = frozenset({"gpu_memcpy", "memcpy"})
+MEMSETS = frozenset({"gpu_memset", "memset"})
+SYNCS = frozenset({"cuda_sync", "hip_sync"})
+
+_API = r"^_?(?:cuda|cu|hip)"
+_CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile(_API + pattern))
+    for kind, pattern in (
+        (HostKind.GRAPH_LAUNCH, r"Graph\w*Launch"),
+        (HostKind.LAUNCH, r"\w*Launch\w*Kernel|LaunchGrid|Launch$"),
+        (HostKind.COPY, r"Memcpy"),
+        (HostKind.MEMSET, r"Memset"),
+        (HostKind.SYNC, r"\w*Synchronize"),
+        (HostKind.EVENT_RECORD, r"EventRecord"),
+        (HostKind.EVENT_WAIT, r"StreamWaitEvent"),
+        (
+            HostKind.ALLOC,
+            r"(?:Malloc|HostAlloc|HostMalloc|ExtMalloc|MemAlloc|MemHostAlloc|MemCreate|MemMap|HostRegister|MemHostRegister)",
+        ),
+        (
+            HostKind.FREE,
+            r"(?:Free|HostFree|MemFree|MemHostFree|MemRelease|MemUnmap|HostUnregister|MemHostUnregister)",
+        ),
+        (
+            HostKind.LOAD,
+            r"(?:Module\w*Load|Library\w*Load|\w*CtxCreate|DevicePrimaryCtx|Init|ModuleGetFunction|KernelGetFunction)",
+        ),
+    )
+)
+
+
+def call_kind(name: str) -> HostKind:
+    """The kind of a CUDA or HIP, runtime or driver, API call."""
+    for kind, pattern in _CALL_KINDS:
+        if pattern.match(name):
+            return kind
+    return HostKind.CALL
+
+
+def wait_kind(name: str) -> WaitKind:
+    """What a wait waits for, told from a `cuda_sync` kind ("Stream Wait Event") or an API call's name."""
+    flat = name.replace(" ", "").lower()
+    if "streamwaitevent" in flat:
+        return WaitKind.STREAM_EVENT
+    if "event" in flat:
+        return WaitKind.EVENT
+    if "stream" in flat:
+        return WaitKind.STREAM
+    return WaitKind.DEVICE
+
+
+_DIRECTIONS = (
+    (CopyDirection.HOST_TO_DEVICE, re.compile(r"HtoD|HtoA|HostToDevice", re.IGNORECASE)),
+    (CopyDirection.DEVICE_TO_HOST, re.compile(r"DtoH|AtoH|DeviceToHost", re.IGNORECASE)),
+    (CopyDirection.DEVICE_TO_DEVICE, re.compile(r"DtoD|DtoA|AtoD|DeviceToDevice", re.IGNORECASE)),
+    (CopyDirection.PEER_TO_PEER, re.compile(r"PtoP|Peer", re.IGNORECASE)),
+    (CopyDirection.HOST_TO_HOST, re.compile(r"HtoH|HostToHost", re.IGNORECASE)),
+)
+
+
+def copy_direction(name: str) -> CopyDirection:
+    """From a device copy's name: "Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice"."""
+    for direction, pattern in _DIRECTIONS:
+        if pattern.search(name):
+            return direction
+    return CopyDirection.NONE
+
+
+def host_memory(name: str) -> HostMemory:
+    """Whether a device copy's name says that its host side is pageable or pinned."""
+    if "Pageable" in name:
+        return HostMemory.PAGEABLE
+    if "Pinned" in name:
+        return HostMemory.PINNED
+    return HostMemory.UNKNOWN
+
+
+_FRAME = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<function>.*)$", re.DOTALL)
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-fA-F]+")
+_MAX_LINE = 2**31 - 1
+
+
+def frame(name: str) -> tuple[str, int, str]:
+    """(file, line, function) of a frame's name; ("", -1, name) for built-in functions and modules.
+
+    The line is where the function is defined: torch records no other. Addresses are taken out, so that one
+    built-in function is one place.
+    """
+    if match := _FRAME.match(name):
+        line = match["line"]
+        return match["file"], int(line) if len(line) < 10 else _MAX_LINE, match["function"]
+    return "", -1, _ADDRESS.sub("", name)

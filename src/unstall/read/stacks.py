@@ -1,0 +1,107 @@
+"""Call stacks as a prefix tree, from recorded Python frames and from operators' "Call stack" texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.read.names import frame
+from unstall.read.nest import Nesting
+from unstall.timeline import I32, Bool, Lines, Stacks
+
+
+@dataclass(slots=True)
+class Interner:
+    """Texts and their indices; grows."""
+
+    texts: list[str]
+    index: dict[str, int]
+
+    @classmethod
+    def of(cls, texts: list[str]) -> Interner:
+        return cls(texts, {text: i for i, text in enumerate(texts)})
+
+    def __call__(self, text: str) -> int:
+        found = self.index.setdefault(text, len(self.texts))
+        if found == len(self.texts):
+            self.texts.append(text)
+        return found
+
+
+class StackTree:
+    """Grows `Lines` and `Stacks`: the same frame under the same stack is one node."""
+
+    def __init__(self, intern: Interner) -> None:
+        self._intern = intern
+        self._line_of: dict[tuple[str, int, str], int] = {}
+        self._node_of: dict[tuple[int, int], int] = {}
+
+    def line(self, name: str) -> int:
+        """The row of Lines for a frame's name."""
+        return self._line_of.setdefault(frame(name), len(self._line_of))
+
+    def node(self, parent: int, line: int) -> int:
+        """The row of Stacks for a frame called from `parent`."""
+        return self._node_of.setdefault((parent, line), len(self._node_of))
+
+    def of_frames(self, rows: I32, names: I32, thread: I32, nesting: Nesting) -> I32:
+        """Nodes of Python frames. `rows` are the frames' host rows; all else is by host row."""
+        node = np.full(len(names), -1, dtype=np.int32)
+        if not len(rows):
+            return node
+        is_frame = np.zeros(len(names), dtype=np.bool_)
+        is_frame[rows] = True
+        distinct, inverse = np.unique(names[rows], return_inverse=True)
+        line_of_name = np.array([self.line(self._intern.texts[i]) for i in distinct], dtype=np.int64)
+        line = np.zeros(len(names), dtype=np.int64)
+        line[rows] = line_of_name[inverse]
+        for level in nesting.levels():
+            above = nesting.parent[level]
+            inherited = np.where(above >= 0, node[above], -1)
+            frames = is_frame[level]
+            node[level] = inherited
+            if frames.any():
+                node[level[frames]] = self._children(inherited[frames], line[level[frames]])
+        return node
+
+    def _children(self, parents: I32, lines: I32) -> I32:
+        width = len(self._line_of) + 1
+        keys = (parents.astype(np.int64) + 1) * width + lines
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        nodes = [self.node(int(key) // width - 1, int(key) % width) for key in distinct]
+        return np.array(nodes, dtype=np.int32)[inverse]
+
+    def of_texts(self, texts: I32, wanted: Bool) -> I32:
+        """Nodes of "Call stack" texts (innermost frame first), where wanted."""
+        node = np.full(len(texts), -1, dtype=np.int32)
+        rows = np.flatnonzero(wanted & (texts >= 0))
+        if not len(rows):
+            return node
+        distinct, inverse = np.unique(texts[rows], return_inverse=True)
+        nodes = [self._of_text(self._intern.texts[i]) for i in distinct]
+        node[rows] = np.array(nodes, dtype=np.int32)[inverse]
+        return node
+
+    def _of_text(self, text: str) -> int:
+        node = -1
+        for name in reversed(text.split(";")):
+            if name.strip():
+                node = self.node(node, self.line(name.strip()))
+        return node
+
+    def tables(self) -> tuple[Lines, Stacks]:
+        """What has grown, as columns."""
+        places = list(self._line_of)
+        lines = Lines(
+            file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),
+            line=np.array([line for _, line, _ in places], dtype=np.int32),
+            function=np.array([self._intern(function) for _, _, function in places], dtype=np.int32),
+            exact=np.zeros(len(places), dtype=np.bool_),
+        )
+        nodes = list(self._node_of)
+        stacks = Stacks(
+            parent=np.array([parent for parent, _ in nodes], dtype=np.int32),
+            line=np.array([line for _, line in nodes], dtype=np.int32),
+        )
+        return lines, stacks

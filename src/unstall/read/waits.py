@@ -1,0 +1,164 @@
+"""What each wait waited for: as recorded, else inferred from the order of calls, and marked so."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.read.events import Events
+from unstall.read.names import wait_kind
+from unstall.read.stacks import Interner
+from unstall.timeline import I32, I64, Bool, Device, Host, HostKind, Streams, WaitKind, Waits
+
+_LONG_AGO, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+def find_waits(
+    host: Host, device: Device, streams: Streams, events: Events, intern: Interner
+) -> tuple[Waits, list[str]]:
+    """All host waits and stream waits, and a note on those whose event could not be told."""
+    calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
+    said = _said(host.correlation[calls], events)
+    known = said >= 0
+    picked = events.sync_row[np.maximum(said, 0)] if len(events.sync_row) else said
+
+    names, inverse = np.unique(host.name[calls], return_inverse=True)
+    kind = np.array([wait_kind(intern.texts[i]) for i in names], dtype=np.int8)[inverse]
+    is_event = (kind == WaitKind.EVENT) | (kind == WaitKind.STREAM_EVENT)
+
+    stream = np.full(len(calls), -1, dtype=np.int32)
+    if known.any():
+        stream[known] = _stream_rows(streams, events.device[picked[known]], events.stream[picked[known]])
+    inferred = np.zeros(len(calls), dtype=np.bool_)
+    before, after = _neighbour_streams(host, device, calls)
+    for wanted, neighbour in ((WaitKind.STREAM, before), (WaitKind.STREAM_EVENT, after)):
+        guess = (kind == wanted) & (stream < 0) & (neighbour >= 0)
+        stream[guess] = neighbour[guess]
+        inferred |= guess
+
+    records = np.flatnonzero(host.kind == HostKind.EVENT_RECORD)
+    records = records[np.argsort(host.start[records], kind="stable")]
+    record_stream, _ = _neighbour_streams(host, device, records)
+    record = np.full(len(calls), -1, dtype=np.int32)
+    if known.any() and len(records):
+        record[known] = _by_correlation(host, records, events.sync_record[said[known]])
+    missing = is_event & (record < 0)
+    if len(records) and missing.any():
+        event_id = np.where(known, events.sync_event[np.maximum(said, 0)], -1) if len(said) else said
+        record[missing] = _guess_records(host, calls, records, event_id, missing)
+        inferred |= missing & (record >= 0)
+    by_time = np.full(len(host), -1, dtype=np.int32)
+    by_time[records] = record_stream
+    on_stream = np.where(record >= 0, by_time[np.maximum(record, 0)], -1).astype(np.int32)
+    if known.any():
+        recorded = events.sync_on_stream[said[known]]
+        on = _stream_rows(streams, events.device[picked[known]], recorded)
+        on_stream[known] = np.where(on >= 0, on, on_stream[known])
+
+    waits = Waits(calls.astype(np.int32), kind, stream, record, on_stream, inferred)
+    belied = _contradicted(host, device, waits)
+    record[belied] = on_stream[belied] = -1
+    unresolved = int((is_event & (on_stream < 0) & (record < 0)).sum())
+    notes = []
+    if unresolved:
+        notes.append(f"of {int(is_event.sum()):,} waits for an event, {unresolved:,} do not say which it was")
+    return waits, notes
+
+
+def _said(correlation: I64, events: Events) -> I64:
+    """For each call the index into `events.sync_*` of what the file says of it, or -1."""
+    if not len(events.sync_row):
+        return np.full(len(correlation), -1, dtype=np.int64)
+    theirs = events.correlation[events.sync_row]
+    order = np.argsort(theirs, kind="stable")
+    at = np.minimum(np.searchsorted(theirs[order], correlation), len(order) - 1)
+    match = (theirs[order[at]] == correlation) & (correlation >= 0)
+    return np.where(match, order[at], -1)
+
+
+def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
+    """Rows of Streams for (device, stream) ids; -1 where no op ran on that stream."""
+    row = np.full(len(stream), -1, dtype=np.int32)
+    for i in range(len(streams)):
+        row[(device == streams.device[i]) & (stream == streams.stream[i])] = i
+    return row
+
+
+def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
+    """The streams of the same thread's last launch before each call, and of its next one after."""
+    stream_of = np.full(len(host), -1, dtype=np.int32)
+    joined = device.launch >= 0
+    stream_of[device.launch[joined]] = device.stream[joined]
+    launches = np.flatnonzero(stream_of >= 0)
+    none = np.full(len(calls), -1, dtype=np.int32)
+    if not len(launches):
+        return none, none.copy()
+    at = np.searchsorted(launches, calls)
+    before = launches[np.maximum(at - 1, 0)]
+    after = launches[np.minimum(at, len(launches) - 1)]
+    same_before = (at > 0) & (host.thread[before] == host.thread[calls])
+    same_after = (at < len(launches)) & (host.thread[after] == host.thread[calls])
+    return (
+        np.where(same_before, stream_of[before], -1).astype(np.int32),
+        np.where(same_after, stream_of[after], -1).astype(np.int32),
+    )
+
+
+def _by_correlation(host: Host, records: I64, correlation: I64) -> I32:
+    order = records[np.argsort(host.correlation[records], kind="stable")]
+    at = np.minimum(np.searchsorted(host.correlation[order], correlation), len(order) - 1)
+    match = (host.correlation[order[at]] == correlation) & (correlation >= 0)
+    return np.where(match, order[at], -1).astype(np.int32)
+
+
+def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing: Bool) -> I32:
+    """CUPTI from CUDA 12.9 on numbers records, not events: the n-th id is the n-th record.
+
+    The first record's id is not in the file. It is the smallest under which no wait comes before its
+    record, which is exact as soon as one wait is for the latest record (`wait_stream` makes such). Without
+    ids a wait is for its own thread's latest record.
+    """
+    seen = np.searchsorted(host.start[records], host.start[calls])
+    numbered = missing & (event_id >= 0)
+    guess = np.full(len(calls), -1, dtype=np.int32)
+    if numbered.any():
+        first = int((event_id[numbered] - seen[numbered] + 1).max())
+        index = event_id[numbered] - first
+        inside = (index >= 0) & (index < len(records))
+        guess[numbered] = np.where(inside, records[np.clip(index, 0, len(records) - 1)], -1)
+    bare = missing & (event_id < 0)
+    if bare.any():
+        own = np.sort(records)
+        at = np.searchsorted(own, calls[bare]) - 1
+        row = own[np.maximum(at, 0)]
+        same = (at >= 0) & (host.thread[row] == host.thread[calls[bare]])
+        guess[bare] = np.where(same, row, -1)
+    return guess[missing]
+
+
+def _contradicted(host: Host, device: Device, waits: Waits) -> Bool:
+    """Which inferred stream waits the device's own order belies.
+
+    If a stream waits for an event, its next op cannot start before the op ahead of that event has ended.
+    """
+    guesses = np.flatnonzero(waits.inferred & (waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0))
+    launched = np.flatnonzero(device.launch >= 0)
+    order = launched[np.argsort(host.start[device.launch[launched]], kind="stable")]
+    begun = host.start[device.launch[order]]
+    ahead_end = np.full(len(guesses), _LONG_AGO, dtype=np.int64)
+    held_start = np.full(len(guesses), _NEVER, dtype=np.int64)
+    for stream in np.union1d(waits.stream[guesses], waits.on_stream[guesses]):
+        mine = np.flatnonzero(device.stream[order] == stream)
+        if stream < 0 or not len(mine):
+            continue
+        times, ops = begun[mine], order[mine]
+        recorded = np.flatnonzero(waits.on_stream[guesses] == stream)
+        last = np.searchsorted(times, host.start[waits.record[guesses[recorded]]]) - 1
+        ends = np.maximum.accumulate(device.end[ops])
+        ahead_end[recorded] = np.where(last >= 0, ends[np.maximum(last, 0)], _LONG_AGO)
+        held = np.flatnonzero(waits.stream[guesses] == stream)
+        following = np.searchsorted(times, host.start[waits.host[guesses[held]]])
+        starts = device.start[ops][np.minimum(following, len(ops) - 1)]
+        held_start[held] = np.where(following < len(ops), starts, _NEVER)
+    belied = np.zeros(len(waits), dtype=np.bool_)
+    belied[guesses] = held_start < ahead_end
+    return belied
