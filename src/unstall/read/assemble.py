@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from unstall.ancestry import nearest
 from unstall.read import names
 from unstall.read.autograd import forward_operators
 from unstall.read.events import Events
@@ -62,7 +63,7 @@ def assemble(events: Events) -> Timeline:
         correlation=correlation,
         parent=nesting.parent,
         op=op,
-        forward=forward_operators(events, rows, kind, thread, threads, start, op, nesting),
+        forward=forward_operators(events, rows, kind, thread, threads, start, nesting.parent),
         stack=stack,
         shapes=events.shapes[rows],
     )
@@ -136,6 +137,8 @@ def _kinds(events: Events) -> tuple[I8, I8]:
         host[rows_of(spellings)] = host_kind
     for spellings, device_kind in device_categories:
         device[rows_of(spellings)] = device_kind
+    ops = np.flatnonzero(host == HostKind.OP)
+    host[ops[_of_distinct(events.name[ops], events.strings, names.is_span) == 1]] = HostKind.ANNOTATION
     calls = rows_of(names.CALLS)
     host[calls] = _of_distinct(events.name[calls], events.strings, names.call_kind)
     return host, device
@@ -184,30 +187,26 @@ def _operators(kind: I8, nesting: Nesting, external: I64, start: I64, end: I64) 
 
     An id counts only if its operator spans the event: recorders without operators number calls on their own.
     """
-    op = nesting.nearest(kind == HostKind.OP)
+    op = nearest(nesting.parent, kind == HostKind.OP)
     ops = np.flatnonzero(kind == HostKind.OP)
     lost = np.flatnonzero((op < 0) & (external >= 0) & (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL))
     if not (len(ops) and len(lost)):
         return op
     ops = ops[np.argsort(external[ops], kind="stable")]
     found = ops[np.minimum(np.searchsorted(external[ops], external[lost]), len(ops) - 1)]
-    matches = (
-        (external[found] == external[lost]) & (start[found] <= start[lost]) & (end[found] >= end[lost])
-    )
+    matches = (external[found] == external[lost]) & (start[found] <= start[lost]) & (end[found] >= end[lost])
     op[lost[matches]] = found[matches]
     return op
 
 
-def _stacks(
-    tree: StackTree, rows: I64, kind: I8, thread: I32, nesting: Nesting, events: Events
-) -> I32:
+def _stacks(tree: StackTree, rows: I64, kind: I8, thread: I32, nesting: Nesting, events: Events) -> I32:
     """The innermost frame known for each event: an enclosing Python frame, else the operator's own record."""
     frames = np.flatnonzero(kind == HostKind.PYTHON).astype(np.int32)
     stack = tree.of_frames(frames, events.name[rows], thread, nesting)
     texts = events.stack[rows]
     written = tree.of_texts(texts, wanted=(stack < 0) & (kind != HostKind.PYTHON))
-    nearest = nesting.nearest(written >= 0)
-    return np.where(stack >= 0, stack, np.where(nearest >= 0, written[nearest], -1)).astype(np.int32)
+    row = nearest(nesting.parent, written >= 0)
+    return np.where(stack >= 0, stack, np.where(row >= 0, written[row], -1)).astype(np.int32)
 
 
 def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]:
@@ -231,9 +230,7 @@ def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]
     )
 
 
-def _device(
-    events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner
-) -> Device:
+def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner) -> Device:
     """Device ops, not yet joined to their launches."""
     copies = kind[rows] == DeviceKind.COPY
     direction = np.zeros(len(rows), dtype=np.int8)

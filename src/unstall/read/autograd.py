@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.ancestry import nearest
 from unstall.read.events import Events
-from unstall.read.nest import Nesting
 from unstall.timeline import I8, I32, I64, HostKind, Threads
 
 
@@ -16,8 +16,7 @@ def forward_operators(
     thread: I32,
     threads: Threads,
     start: I64,
-    op: I32,
-    nesting: Nesting,
+    parent: I32,
 ) -> I32:
     """For each host row the forward operator whose gradient it is part of computing, or -1.
 
@@ -38,13 +37,11 @@ def forward_operators(
         same = (last >= 0) & (sequence[found] == sequence[wanted]) & (start[found] <= start[wanted])
         forward[wanted[same]] = found[same]
     _follow_arrows(events, forward, thread, threads, start, np.flatnonzero(is_op))
-    nearest = nesting.nearest(forward >= 0)
-    return np.where(nearest >= 0, forward[np.maximum(nearest, 0)], -1).astype(np.int32)
+    node = nearest(parent, forward >= 0)
+    return np.where(node >= 0, forward[np.maximum(node, 0)], -1).astype(np.int32)
 
 
-def _follow_arrows(
-    events: Events, forward: I32, thread: I32, threads: Threads, start: I64, ops: I64
-) -> None:
+def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, start: I64, ops: I64) -> None:
     """Fill in `forward` from flow arrows, for operators that it does not know yet.
 
     An arrow names its ends by thread and start time.

@@ -16,6 +16,14 @@ COPIES = frozenset({"gpu_memcpy", "memcpy"})
 MEMSETS = frozenset({"gpu_memset", "memset"})
 SYNCS = frozenset({"cuda_sync", "hip_sync"})
 
+_SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|DistributedDataParallel\.|## ")
+
+
+def is_span(name: str) -> bool:
+    """Whether an operator's name is a span's: before torch 1.9 annotations had no category of their own."""
+    return bool(_SPAN.match(name))
+
+
 _API = r"^_?(?:cuda|cu|hip)"
 _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(_API + pattern))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from unstall.timeline import I32, I64, Bool
+from unstall.timeline import I32, I64
 
 _CLIP_ROUNDS = 3  # children that outlive their parent by a rounding microsecond, and their children
 
@@ -47,15 +47,6 @@ class Nesting:
         """Rows level by level, callers before what they call."""
         for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
             yield self._by_depth[low:high]
-
-    def nearest(self, chosen: Bool) -> I32:
-        """For each row, itself if chosen, else its nearest chosen encloser, else -1."""
-        result = np.where(chosen, np.arange(len(chosen), dtype=np.int32), np.int32(-1))
-        for rows in self.levels():
-            above = self.parent[rows]
-            inherited = np.where(above >= 0, result[above], -1)
-            result[rows] = np.where(result[rows] >= 0, result[rows], inherited)
-        return result
 
 
 def _depths(thread: I32, start: I64, end: I64) -> I32:

@@ -1,0 +1,36 @@
+"""Walks up a `parent` column (host events, stacks), vectorised by pointer doubling: log(depth) rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline import I32, Bool
+
+
+def nearest(parent: I32, chosen: Bool) -> I32:
+    """For each row itself if chosen, else its nearest chosen ancestor, else -1."""
+    rows = np.arange(len(parent), dtype=np.int32)
+    return _settle(np.where(chosen, rows, parent))
+
+
+def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
+    """For each row the last chosen one on the way up to the nearest barrier, itself included; else -1.
+
+    Rows that are neither do not break the chain; a barrier's own way up begins behind it.
+    """
+    marked = nearest(parent, chosen | barrier)
+    above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent
+    rows = np.arange(len(parent), dtype=np.int32)
+    goes_on = (above >= 0) & chosen & chosen[np.maximum(above, 0)]
+    top = _settle(np.where(goes_on, above, rows).astype(np.int32))
+    ends_in_chosen = (marked >= 0) & chosen[np.maximum(marked, 0)]
+    return np.where(ends_in_chosen, top[np.maximum(marked, 0)], -1).astype(np.int32)
+
+
+def _settle(pointer: I32) -> I32:
+    """Follow pointers until none moves; -1 stays."""
+    while True:
+        onward = np.where(pointer >= 0, pointer[np.maximum(pointer, 0)], -1) if len(pointer) else pointer
+        if np.array_equal(onward, pointer):
+            return pointer.astype(np.int32)
+        pointer = onward

@@ -1,0 +1,1 @@
+"""Timeline → Result: steps, accounts, rules."""

@@ -1,0 +1,202 @@
+"""What the host was doing: spans of waiting, loading data, allocating, first use, collectives, Python."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.ancestry import nearest
+from unstall.diagnose.spans import Spans
+from unstall.timeline import (
+    I32,
+    I64,
+    Bool,
+    CopyDirection,
+    DeviceKind,
+    HostKind,
+    HostMemory,
+    Timeline,
+)
+
+PYTHON_LEAST_NS = 100_000
+"""The host is at work in Python when it calls no operator for so long (DESIGN 4)."""
+
+_INPUT = re.compile(
+    r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
+)
+_COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
+_COMM_KERNEL = re.compile(
+    r"(ncclDev|ncclKernel|ncclSymk|nccl|rccl|mscclKernel|void .*(all_?reduce|all_?gather)"
+    r".*nvshmem|nvshmem)"
+)
+_FIRST_USE = re.compile(r"Lazy Function Loading|Activity Buffer Request|.*Module Loading", re.IGNORECASE)
+_FIRST_LAUNCH_LEAST_NS = 1_000_000
+_FIRST_LAUNCH_FACTOR = 20
+
+
+def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
+    """Which rows have a name that the pattern matches at its start; asked once a distinct name."""
+    distinct, inverse = np.unique(names, return_inverse=True)
+    hit = np.array([bool(pattern.match(timeline.text(int(i)))) for i in distinct], dtype=np.bool_)
+    return hit[inverse] if len(distinct) else np.zeros(0, dtype=np.bool_)
+
+
+def is_comm(timeline: Timeline) -> Bool:
+    """Which device ops are collectives: kernels of NCCL, RCCL or NVSHMEM."""
+    device = timeline.device
+    return (device.kind == DeviceKind.KERNEL) & named(timeline, _COMM_KERNEL, device.name)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HostWaits:
+    """Stretches in which the host was blocked by the device, sorted by start."""
+
+    row: I32  # host row: a SYNC, or a COPY call that blocked
+    start: I64
+    end: I64
+    for_copy: Bool  # waited for a copy to the device: pageable staging, or the sync after a blocking one
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Activity:
+    """What the threads that dispatch did. `rows` are host rows; spans are unions over these threads."""
+
+    waits: HostWaits
+    input_rows: I64
+    input: Spans
+    allocator_rows: I64
+    allocator: Spans
+    startup_rows: I64
+    startup: Spans
+    comm_rows: I64
+    comm: Spans
+    python: Spans
+
+
+def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
+    """Threads that launch: those with at least a fiftieth of the busiest one's launches."""
+    rows = np.unique(launches[launches >= 0])
+    counts = np.bincount(timeline.host.thread[rows], minlength=1)
+    return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
+
+
+def find_activity(timeline: Timeline, threads: I64) -> Activity:
+    """What the given threads were doing, by kind of activity."""
+    host = timeline.host
+    ours = np.isin(host.thread, threads)
+    waits = _waits(timeline, ours)
+
+    frame_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
+    loading = _outer_rows(timeline, ours & frame_or_span & named(timeline, _INPUT, host.name))
+    allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
+    starting = _startup_rows(timeline, ours)
+    op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
+    communicating = _outer_rows(timeline, ours & op_or_span & named(timeline, _COMM_OP, host.name))
+
+    def spans(rows: I64) -> Spans:
+        return Spans.union(host.start[rows], host.end[rows])
+
+    input_spans = spans(loading)
+    at_work = ours & (host.kind <= HostKind.CALL)
+    start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
+    python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(PYTHON_LEAST_NS)
+    return Activity(
+        waits=waits,
+        input_rows=loading,
+        input=input_spans,
+        allocator_rows=allocating,
+        allocator=spans(allocating),
+        startup_rows=starting,
+        startup=spans(starting),
+        comm_rows=communicating,
+        comm=spans(communicating),
+        python=python - input_spans,
+    )
+
+
+def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
+    """Of the chosen rows those with no chosen one around them."""
+    parent = timeline.host.parent
+    above = np.where(parent >= 0, nearest(parent, chosen)[np.maximum(parent, 0)], -1)
+    return np.flatnonzero(chosen & (above < 0))
+
+
+def _waits(timeline: Timeline, ours: Bool) -> HostWaits:
+    host, device = timeline.host, timeline.device
+    syncs = np.flatnonzero(ours & (host.kind == HostKind.SYNC))
+    copies = np.flatnonzero(
+        (device.kind == DeviceKind.COPY) & (device.launch >= 0) & ours[np.maximum(device.launch, 0)]
+    )
+    calls = device.launch[copies]
+    blocked = _blocks(timeline, copies)
+    upload = np.zeros(len(host), dtype=np.bool_)
+    upload[calls[device.direction[copies] == CopyDirection.HOST_TO_DEVICE]] = True
+    # The sync that ends a blocking copy is inside the same operator as its copy call.
+    uploading_op = np.zeros(len(host) + 1, dtype=np.bool_)
+    uploading_op[host.op[upload]] = True
+    uploading_op[-1] = False
+    rows = np.concatenate((syncs, calls[blocked])).astype(np.int32)
+    for_copy = np.concatenate((uploading_op[host.op[syncs]], upload[calls[blocked]]))
+    rows, first = np.unique(rows, return_index=True)
+    for_copy = for_copy[first]
+    order = np.argsort(host.start[rows], kind="stable")
+    rows, for_copy = rows[order], for_copy[order]
+    return HostWaits(rows, host.start[rows], host.end[rows], for_copy)
+
+
+def _blocks(timeline: Timeline, copies: I64) -> Bool:
+    """Which device copies their host call waited for.
+
+    A synchronous API blocks by contract; an `Async` one blocks only for pageable memory, and then only if it
+    did not return before most of the copy was done (small uploads are staged and left to the driver).
+    """
+    host, device = timeline.host, timeline.device
+    call = device.launch[copies]
+    names = np.unique(host.name[call])
+    asynchronous = np.isin(host.name[call], [i for i in names if "Async" in timeline.strings[i]])
+    pageable = device.host_memory[copies] == HostMemory.PAGEABLE
+    middle = (device.start[copies] + device.end[copies]) // 2
+    crosses_host = (device.direction[copies] == CopyDirection.HOST_TO_DEVICE) | (
+        device.direction[copies] == CopyDirection.DEVICE_TO_HOST
+    )
+    return (host.end[call] >= middle) & crosses_host & (pageable | ~asynchronous)
+
+
+def _startup_rows(timeline: Timeline, ours: Bool) -> I64:
+    """Module loading, context creation, the recorder's own buffers, and launches that load their kernel first."""
+    host = timeline.host
+    overhead = (host.kind == HostKind.OVERHEAD) & named(timeline, _FIRST_USE, host.name)
+    loading = ours & (host.kind == HostKind.LOAD)
+    return np.concatenate((np.flatnonzero(loading | overhead), _slow_first_launches(timeline, ours)))
+
+
+def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
+    """Launches that are the first of their kernel and take far longer than launches do."""
+    host, device = timeline.host, timeline.device
+    known = np.flatnonzero(device.launch >= 0)
+    if not len(known):
+        return known
+    call, first_op = np.unique(device.launch[known], return_index=True)
+    kernel = device.name[known[first_op]]
+    order = np.argsort(host.start[call], kind="stable")
+    _, first = np.unique(kernel[order], return_index=True)
+    firsts = call[order][first]
+    taken = host.end[firsts] - host.start[firsts]
+    usual = int(np.median(host.end[call] - host.start[call]))
+    slow = taken >= max(_FIRST_LAUNCH_LEAST_NS, _FIRST_LAUNCH_FACTOR * usual)
+    # A call that waits for room in the launch queue is slow too, but then the device has work.
+    is_launch = host.kind[firsts] == HostKind.LAUNCH
+    idle_before = _device_idle_share(timeline, firsts) > 0.5
+    return np.sort(firsts[slow & is_launch & idle_before & ours[firsts]]).astype(np.int64)
+
+
+def _device_idle_share(timeline: Timeline, rows: I32) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    host, device = timeline.host, timeline.device
+    busy = Spans.union(device.start, device.end)
+    taken = np.maximum(host.end[rows] - host.start[rows], 1)
+    return 1 - busy.covered(host.start[rows], host.end[rows]) / taken

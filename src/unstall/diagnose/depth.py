@@ -1,0 +1,41 @@
+"""How far the host runs ahead: device ops launched and not yet finished."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline import I32, I64, Timeline
+
+
+def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
+    """(host rows of calls that launched, by time; ops outstanding on all streams as each call begins).
+
+    Ops inside a graph count as one, as they take one place in the launch queue.
+    """
+    calls, _, done = _launched(timeline)
+    start = timeline.host.start[calls]
+    order = np.argsort(start, kind="stable")
+    before = np.arange(len(calls))
+    finished = np.searchsorted(np.sort(done), start[order], side="right")
+    return calls[order], np.maximum(before - finished, 0).astype(np.int32)
+
+
+def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
+    """The launch queue's depth as steps: (times, depth from each time on)."""
+    _, begun, done = _launched(timeline)
+    times = np.concatenate((begun, np.maximum(done, begun)))
+    change = np.concatenate((np.ones(len(begun), np.int32), np.full(len(done), -1, np.int32)))
+    order = np.argsort(times, kind="stable")
+    times, depth = times[order], np.cumsum(change[order], dtype=np.int32)
+    last = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, np.bool_)
+    return times[last], depth[last]
+
+
+def _launched(timeline: Timeline) -> tuple[I64, I64, I64]:
+    """Calls that launched device ops, when each call began, and when the last of its ops was done."""
+    device = timeline.device
+    known = np.flatnonzero(device.launch >= 0)
+    calls, which = np.unique(device.launch[known], return_inverse=True)
+    done = np.full(len(calls), np.iinfo(np.int64).min)
+    np.maximum.at(done, which, device.end[known])
+    return calls.astype(np.int64), timeline.host.start[calls], done

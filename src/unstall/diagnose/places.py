@@ -1,0 +1,171 @@
+"""Whose line is it: from call stacks to places in code that the user can read and change."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.ancestry import nearest, outermost
+from unstall.result import Caller, Where
+from unstall.timeline import I32, I64, Bool, HostKind, Timeline
+
+FRAMEWORKS = frozenset(
+    {
+        *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "torchgen", "torchao", "functorch"),
+        *("triton", "numpy", "unstall"),
+    }
+)
+# In the standard library by name, but in a trace far more often somebody's own folder.
+_OWN = frozenset({"test", "tests", "this", "code", "idlelib", "turtledemo"})
+_GENERATED = re.compile(r"(^|/)torchinductor_|(^|/)\.?triton/cache/|^<")
+_INSTALLED = re.compile(r".*(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
+
+
+def top_module(path: str) -> str:
+    """The top-level module that a recorded path belongs to: "torch" for "torch/nn/modules/module.py"."""
+    path = _INSTALLED.sub("", path.replace("\\", "/"), count=1)
+    return path.lstrip("/").split("/", 1)[0].removesuffix(".py")
+
+
+def is_framework(path: str) -> bool:
+    """Whether code of this file is torch's, its family's, numpy's, the standard library's or generated.
+
+    Traces strip the prefixes under which modules are found, so the top-level module's name decides; a path
+    that is still absolute, and not below a library folder, is the user's.
+    """
+    if not path or _GENERATED.search(path):
+        return True
+    path = path.replace("\\", "/")
+    if (path.startswith("/") or path[1:3] == ":/") and not _INSTALLED.match(path):
+        return False
+    top = top_module(path)
+    return top in FRAMEWORKS or (top in sys.stdlib_module_names and top not in _OWN)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Places:
+    """The place of every host event.
+
+    A place is one number: a row of `Timeline.lines` where the stack has a line of the user's; beyond those,
+    the name of an annotation or of an outermost operator (`len(lines)` + its text index); -1 for nothing.
+    """
+
+    timeline: Timeline
+    place: I64  # by host row
+    caller: I32  # by host row: row of lines of the next frame outward that is the user's too, or -1
+    top_op: I32  # by host row: the outermost operator below the user's frame, or -1
+    frame: I32  # by host row: the user's frame as a row of Timeline.stacks, or -1
+
+    def where(self, place: int, row: int, op: str | None) -> Where:
+        """The place as it is printed; `row` is a host row that lends its caller."""
+        timeline = self.timeline
+        lines = timeline.lines
+        if place < 0:
+            return Where(op=op)
+        if place >= len(lines):
+            return Where(function=timeline.strings[place - len(lines)], op=op)
+        caller = int(self.caller[row]) if row >= 0 else -1
+        return Where(
+            file=timeline.text(int(lines.file[place])),
+            line=int(lines.line[place]),
+            line_is="exact" if lines.exact[place] else "def",
+            function=timeline.text(int(lines.function[place])),
+            op=op,
+            called_from=None
+            if caller < 0
+            else Caller(
+                file=timeline.text(int(lines.file[caller])),
+                line=int(lines.line[caller]),
+                function=timeline.text(int(lines.function[caller])),
+            ),
+        )
+
+    def op_name(self, row: int) -> str | None:
+        """The name of the outermost operator around a host event, None where there is none."""
+        top = int(self.top_op[row]) if row >= 0 else -1
+        return None if top < 0 else self.timeline.strings[self.timeline.host.name[top]]
+
+
+def find_places(timeline: Timeline, user: Sequence[str] = ()) -> Places:
+    """Attribute every host event.
+
+    `user` narrows what counts as the user's code to files that match one of the globs. A backward operator
+    is at the line of its forward one.
+    """
+    host = timeline.host
+    mine = _user_lines(timeline, user)
+    stacks = timeline.stacks
+    user_node = nearest(stacks.parent, mine[stacks.line]) if len(stacks) else stacks.parent
+    forward = host.forward >= 0
+    source = np.where(forward, host.forward, np.arange(len(host)))
+    stack = host.stack[source]
+    frame = _at(user_node, stack)
+    own_frame = _at(user_node, host.stack)
+    frame = np.where(frame >= 0, frame, own_frame).astype(np.int32)
+    line = _at(timeline.stacks.line, frame)
+    outer = _at(user_node, _at(timeline.stacks.parent, frame))
+    # Of a backward operator, who called it is who called backward().
+    calls_backward = forward & (own_frame >= 0)
+    caller = _at(timeline.stacks.line, np.where(calls_backward, own_frame, outer))
+
+    top_op = _outermost_operators(timeline, mine)
+    fallback = _fallback(timeline, source, top_op)
+    place = np.where(line >= 0, line, np.where(fallback >= 0, fallback + len(timeline.lines), -1))
+    return Places(timeline, place.astype(np.int64), caller, top_op, frame)
+
+
+def _at(values: I32, index: I32 | I64) -> I32:
+    """values[index], with -1 where the index is."""
+    if not len(values):
+        return np.full(len(index), -1, dtype=np.int32)
+    return np.where(index >= 0, values[np.maximum(index, 0)], -1).astype(np.int32)
+
+
+def _user_lines(timeline: Timeline, user: Sequence[str]) -> Bool:
+    """Which rows of Lines are the user's."""
+    lines = timeline.lines
+    programs = _programs(timeline)
+    files, inverse = np.unique(lines.file, return_inverse=True)
+
+    def counts(index: int) -> bool:
+        path = timeline.strings[index]
+        if user:
+            return bool(path) and any(fnmatch.fnmatch(path, f"*{glob.lstrip('*')}") for glob in user)
+        return index in programs or not is_framework(path)
+
+    return np.array([counts(int(i)) for i in files], dtype=np.bool_)[inverse]
+
+
+def _programs(timeline: Timeline) -> set[int]:
+    """Files run as the program: their `<module>` is at a stack's root. A user may well call a script profile.py."""
+    roots = timeline.stacks.line[timeline.stacks.parent < 0]
+    modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
+    files = {int(timeline.lines.file[i]) for i in modules}
+    return {i for i in files if not timeline.strings[i].startswith("<")}
+
+
+def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
+    """The outermost operator around each host event, looking no further out than the user's own frame."""
+    host = timeline.host
+    line = _at(timeline.stacks.line, host.stack)
+    users = np.zeros(len(host), dtype=np.bool_)
+    if len(mine):
+        users = (host.kind == HostKind.PYTHON) & (line >= 0) & mine[np.maximum(line, 0)]
+    return outermost(host.parent, host.kind == HostKind.OP, users)
+
+
+def _fallback(timeline: Timeline, source: I64, top_op: I32) -> I64:
+    """Text of the innermost annotation that is not a whole step, else of the outermost operator, else -1."""
+    host = timeline.host
+    annotation = host.kind == HostKind.ANNOTATION
+    names = np.unique(host.name[annotation])
+    steps = [i for i in names if timeline.strings[i].startswith("ProfilerStep")]
+    annotation &= ~np.isin(host.name, np.array(steps, dtype=np.int32))
+    around = nearest(host.parent, annotation)[source]
+    chosen = np.where(around >= 0, around, top_op[source])
+    return np.where(chosen >= 0, host.name[np.maximum(chosen, 0)], -1).astype(np.int64)

@@ -1,0 +1,225 @@
+"""A `Run`: a timeline with all that rules ask of it worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from unstall.diagnose.accounts import Gaps, account, busy_parts, explain_gaps
+from unstall.diagnose.activity import Activity, dispatch_threads, find_activity, is_comm
+from unstall.diagnose.depth import depth_at_launch, depth_over_time
+from unstall.diagnose.places import Places, find_places
+from unstall.diagnose.spans import Spans
+from unstall.diagnose.steps import Steps, find_steps
+from unstall.result import (
+    IDLE_CAUSES,
+    Accounts,
+    Confidence,
+    DeviceAccounts,
+    Finding,
+    Where,
+)
+from unstall.timeline import I32, I64, Bool, Timeline
+
+_MOST_SPANS = 100
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Group:
+    """Host rows at one place, under one outermost operator."""
+
+    place: int
+    op: str | None
+    rows: I64
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What `explain` knows of a run before any rule. Times are ns; "per step" means over the window's steps."""
+
+    timeline: Timeline
+    steps: Steps
+    places: Places
+    activity: Activity
+    busy: Spans
+    accounts: Accounts
+    gaps: Gaps
+    by_device: tuple[tuple[DeviceAccounts, Gaps], ...]
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """(start, end) of what is accounted for."""
+        return self.steps.window
+
+    @property
+    def wall(self) -> int:
+        """The window's length."""
+        return self.accounts.wall_ns
+
+    def per_step(self, total: int) -> int:
+        """A sum over the window as a mean per step."""
+        return round(int(total) / len(self.steps))
+
+    @cached_property
+    def inside(self) -> Bool:
+        """Which host events begin within the window."""
+        host = self.timeline.host
+        low, high = self.window
+        return (host.start >= low) & (host.start < high)
+
+    @cached_property
+    def ops_inside(self) -> Bool:
+        """Which device ops run, at least partly, within the window."""
+        device = self.timeline.device
+        low, high = self.window
+        return (device.end > low) & (device.start < high)
+
+    @cached_property
+    def comm(self) -> Bool:
+        """Which device ops are collectives."""
+        return is_comm(self.timeline)
+
+    @cached_property
+    def exposed(self) -> I64:
+        """By host row: ns for which the device was idle and this event is to blame."""
+        total = np.zeros(len(self.timeline.host), dtype=np.int64)
+        known = self.gaps.culprit >= 0
+        np.add.at(total, self.gaps.culprit[known], self.gaps.length[known])
+        return total
+
+    @cached_property
+    def host_length(self) -> I64:
+        """By host row: how long the event took within the window."""
+        host = self.timeline.host
+        low, high = self.window
+        return np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
+
+    @cached_property
+    def launch_depth(self) -> tuple[I64, I32]:
+        """(host rows of launching calls, queue depth as each begins)."""
+        return depth_at_launch(self.timeline)
+
+    @cached_property
+    def depth(self) -> tuple[I64, I32]:
+        """(times, launch queue depth from each on)."""
+        return depth_over_time(self.timeline)
+
+    def gaps_by(self, cause: str) -> I64:
+        """Indices of the idle intervals with this cause."""
+        return np.flatnonzero(self.gaps.cause == IDLE_CAUSES.index(cause))
+
+    def groups(self, rows: I64) -> Iterator[Group]:
+        """Host rows by place and outermost operator."""
+        if not len(rows):
+            return
+        places = self.places.place[rows]
+        top = self.places.top_op[rows]
+        op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
+        _, which = np.unique(np.stack([places, op]), axis=1, return_inverse=True)
+        order = np.argsort(which.reshape(-1), kind="stable")
+        cuts = np.flatnonzero(np.diff(which.reshape(-1)[order])) + 1
+        for part in np.split(order, cuts):
+            first = int(part[0])
+            yield Group(int(places[first]), self.timeline.text(int(op[first])) or None, rows[np.sort(part)])
+
+    def instances(self, rows: I64) -> int:
+        """How many operators (calls, where outside any) these host rows belong to."""
+        top = self.places.top_op[rows]
+        return len(np.unique(np.where(top >= 0, top, rows)))
+
+    def finding(
+        self,
+        rule: str,
+        group: Group,
+        *,
+        title: str,
+        saw: str,
+        fix: str,
+        safe_if: str,
+        wait_ns: int | None = None,
+        exposed_ns: int | None = None,
+        count: int | None = None,
+        edit: str | None = None,
+        confidence: Confidence = "high",
+        harmless: bool = False,
+    ) -> Finding:
+        """A finding at a group's place. Sums are over the window; they default to what the rows took and exposed."""
+        rows = group.rows
+        wait = int(self.host_length[rows].sum()) if wait_ns is None else wait_ns
+        exposed = int(self.exposed[rows].sum()) if exposed_ns is None else exposed_ns
+        where = self.where(group)
+        return Finding(
+            rule=rule,
+            title=title,
+            where=where,
+            count=self.instances(rows) if count is None else count,
+            wait_ns=self.per_step(wait),
+            exposed_ns=self.per_step(exposed),
+            edit=None if edit is None or where.file is None else f"{edit}:{where.file}:{where.line}",
+            saw=saw,
+            fix=fix,
+            safe_if=safe_if,
+            confidence=confidence,
+            harmless=harmless,
+            spans=self.spans_of(rows),
+        )
+
+    def where(self, group: Group) -> Where:
+        """The group's place; its caller is the one of its first row."""
+        row = int(group.rows[0]) if len(group.rows) else -1
+        return self.places.where(group.place, row, group.op)
+
+    def spans_of(self, rows: ArrayLike) -> tuple[tuple[int, int], ...]:
+        """(start, end) of the longest of these host events, in order of time."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        host = self.timeline.host
+        cost = self.exposed[chosen] + self.host_length[chosen]
+        chosen = np.sort(chosen[np.argsort(-cost, kind="stable")[:_MOST_SPANS]])
+        return tuple((int(host.start[i]), int(host.end[i])) for i in chosen)
+
+
+def analyse(timeline: Timeline, *, step: str | None = None, user: Sequence[str] = ()) -> Run:
+    """Find steps, places and accounts.
+
+    `step` names the annotation around one step; `user` are globs that narrow what counts as the user's code.
+    Raises UsageError if no annotation is called `step`.
+    """
+    steps = find_steps(timeline, step)
+    window = steps.window
+    device = timeline.device
+    every = np.ones(len(device), dtype=np.bool_)
+
+    def of(ops: Bool) -> tuple[Accounts, Gaps, Spans, Activity]:
+        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]))
+        parts, busy = busy_parts(timeline, ops, window)
+        gaps = explain_gaps(timeline, ops, busy, activity, window)
+        return account(parts, gaps, window), gaps, busy, activity
+
+    accounts, gaps, busy, activity = of(every)
+    devices = np.unique(device.device)
+    by_device = []
+    for number in devices:
+        own_accounts, own_gaps = (accounts, gaps) if len(devices) == 1 else of(device.device == number)[:2]
+        by_device.append(
+            (
+                DeviceAccounts(
+                    device=int(number),
+                    name=_device_name(timeline, int(number)),
+                    wall_ns=own_accounts.wall_ns,
+                    busy_ns=own_accounts.busy_ns,
+                    idle_ns=own_accounts.idle_ns,
+                ),
+                own_gaps,
+            )
+        )
+    places = find_places(timeline, user)
+    return Run(timeline, steps, places, activity, busy, accounts, gaps, tuple(by_device))
+
+
+def _device_name(timeline: Timeline, number: int) -> str | None:
+    names = timeline.meta.devices
+    return names[number] if 0 <= number < len(names) else None

@@ -1,0 +1,89 @@
+"""Sets of time intervals: unions, complements and how much of a window they cover, vectorised and exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.timeline import I64
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Spans:
+    """Disjoint half-open intervals [start, end) in ascending order, none empty; int64 ns."""
+
+    start: I64
+    end: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @classmethod
+    def union(cls, start: I64, end: I64) -> Spans:
+        """The union of any intervals; empty and touching ones merge away."""
+        real = end > start
+        start, end = start[real], end[real]
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        reach = np.maximum.accumulate(end)
+        opens = np.ones(len(start), dtype=np.bool_)
+        opens[1:] = start[1:] > reach[:-1]
+        first = np.flatnonzero(opens)
+        last = np.append(first[1:], len(start)) - 1
+        return cls(start[first], reach[last] if len(first) else reach)
+
+    def __or__(self, other: Spans) -> Spans:
+        return Spans.union(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
+
+    def clip(self, low: int, high: int) -> Spans:
+        """The part within [low, high)."""
+        return Spans.union(np.clip(self.start, low, high), np.clip(self.end, low, high))
+
+    def gaps(self, low: int, high: int) -> Spans:
+        """The part of [low, high) that is not covered."""
+        inside = self.clip(low, high)
+        return Spans.union(np.append(low, inside.end), np.append(inside.start, high))
+
+    def __sub__(self, other: Spans) -> Spans:
+        if not len(self):
+            return self
+        holes = other.gaps(int(self.start[0]), int(self.end[-1]))
+        return self & holes
+
+    def __and__(self, other: Spans) -> Spans:
+        if not (len(self) and len(other)):
+            return Spans(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        first = np.searchsorted(other.end, self.start, side="right")
+        beyond = np.searchsorted(other.start, self.end, side="left")
+        count = np.maximum(beyond - first, 0)
+        mine = np.repeat(np.arange(len(self)), count)
+        theirs = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        theirs += np.repeat(first, count)
+        return Spans(
+            np.maximum(self.start[mine], other.start[theirs]),
+            np.minimum(self.end[mine], other.end[theirs]),
+        )
+
+    def longer_than(self, least: int) -> Spans:
+        """Only the intervals of at least that length."""
+        chosen = self.end - self.start >= least
+        return Spans(self.start[chosen], self.end[chosen])
+
+    @property
+    def total(self) -> int:
+        """The length of it all."""
+        return int((self.end - self.start).sum())
+
+    def covered(self, low: I64, high: I64) -> I64:
+        """How much of each window [low, high) is covered; 0 where high <= low."""
+        return np.where(high > low, self._until(high) - self._until(low), 0)
+
+    def _until(self, time: I64) -> I64:
+        """How much is covered before each time."""
+        if not len(self):
+            return np.zeros(len(time), dtype=np.int64)
+        whole = np.append(0, np.cumsum(self.end - self.start))
+        index = np.searchsorted(self.start, time, side="right")
+        last = np.maximum(index - 1, 0)
+        return np.where(index > 0, whole[last] + np.minimum(time, self.end[last]) - self.start[last], 0)

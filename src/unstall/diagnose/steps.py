@@ -1,0 +1,174 @@
+"""Where a step begins and ends: an annotation, else the optimizer, else the period of the launches, else all."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unstall.errors import UsageError
+from unstall.timeline import I32, I64, Bool, HostKind, Timeline
+
+FoundBy = Literal["annotation", "optimizer", "period", "whole"]
+
+_PROFILER_STEP = re.compile(r"ProfilerStep(#\d+|\*)?$")
+_OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Steps:
+    """Steps in order of time. The window that they span is [start[0], window_end)."""
+
+    found_by: FoundBy
+    name: str | None
+    start: I64
+    end: I64  # of the host's part; the device may still be at work
+    window_end: int  # the later of the last step's end and the end of the last device op it launched
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """(start, end) in ns."""
+        return int(self.start[0]), self.window_end
+
+
+def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
+    """Find the steps; `name` is that of the annotation around one step, or a glob.
+
+    Raises
+    ------
+    UsageError
+        no annotation has that name.
+    """
+    if name is not None:
+        return _by_name(timeline, name)
+    rows = _annotated(timeline, lambda text: bool(_PROFILER_STEP.match(text)))
+    if len(rows):
+        return _steps(
+            timeline, "annotation", "ProfilerStep", timeline.host.start[rows], timeline.host.end[rows]
+        )
+    return _by_optimizer(timeline) or _by_period(timeline) or _whole(timeline)
+
+
+def _by_name(timeline: Timeline, name: str) -> Steps:
+    rows = _annotated(timeline, lambda text: text == name or fnmatch.fnmatchcase(text, name))
+    if not len(rows):
+        known = sorted({timeline.strings[i] for i in timeline.host.name[_is_annotation(timeline)]})
+        shown = ", ".join(repr(text) for text in known[:8]) or "none"
+        raise UsageError(f"no annotation is called {name!r}; there are: {shown}")
+    return _steps(timeline, "annotation", name, timeline.host.start[rows], timeline.host.end[rows])
+
+
+def _is_annotation(timeline: Timeline) -> Bool:
+    return timeline.host.kind == HostKind.ANNOTATION
+
+
+def _annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
+    """Rows of annotations whose name is wanted, of the one thread that has most, not nested in each other."""
+    host = timeline.host
+    candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
+    names = np.unique(host.name[candidates])
+    chosen = [i for i in names if wanted(timeline.strings[i])]
+    rows = candidates[np.isin(host.name[candidates], np.array(chosen, dtype=np.int32))]
+    if not len(rows):
+        return rows
+    rows = rows[host.thread[rows] == np.bincount(host.thread[rows]).argmax()]
+    reach = np.maximum.accumulate(host.end[rows])
+    return rows[np.append(True, host.start[rows][1:] >= reach[:-1])]
+
+
+def _steps(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:
+    """Steps from the host's spans: without those that launched nothing where others did, and the device's tail."""
+    launched = _launch_times(timeline)
+    work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
+    if work.any():
+        start, end = start[work > 0], end[work > 0]
+    return Steps(found_by, name, start, end, _window_end(timeline, int(start[0]), int(end[-1])))
+
+
+def _launch_times(timeline: Timeline) -> I64:
+    """When each device op was launched, in order."""
+    launch = timeline.device.launch
+    return np.sort(timeline.host.start[launch[launch >= 0]])
+
+
+def _window_end(timeline: Timeline, start: int, end: int) -> int:
+    device = timeline.device
+    known = device.launch >= 0
+    launched = timeline.host.start[np.maximum(device.launch, 0)]
+    ours = known & (launched >= start) & (launched < end)
+    return max(end, int(device.end[ours].max(initial=end)))
+
+
+def _by_optimizer(timeline: Timeline) -> Steps | None:
+    """From the end of one optimizer step to the end of the next; None with fewer than two."""
+    rows = _annotated(timeline, lambda text: bool(_OPTIMIZER_STEP.match(text)))
+    if len(rows) < 2:
+        return None
+    ends = timeline.host.end[rows]
+    name = timeline.strings[timeline.host.name[rows[0]]]
+    return _steps(timeline, "optimizer", name, ends[:-1], ends[1:])
+
+
+_LEAST_PERIODS = 3
+_ALIKE = 0.9  # of the launches, so many must be the same one period later
+_MOST_CANDIDATES = 64
+
+
+def _by_period(timeline: Timeline) -> Steps | None:
+    """Steps as the period with which the sequence of launched kernels repeats.
+
+    A kernel that runs once a step tells the period by the distance between its launches; layers repeat within
+    a step, so rare kernels are asked first, and what they say must hold for all launches.
+    """
+    calls, tokens = _launch_sequence(timeline)
+    if len(tokens) < 2 * _LEAST_PERIODS:
+        return None
+    distinct, counts = np.unique(tokens, return_counts=True)
+    often = np.flatnonzero(counts >= _LEAST_PERIODS)
+    for which in often[np.argsort(counts[often], kind="stable")][:_MOST_CANDIDATES]:
+        places = np.flatnonzero(tokens == distinct[which])
+        period = int(np.median(np.diff(places)))
+        if period < 1 or len(tokens) < _LEAST_PERIODS * period:
+            continue
+        if (tokens[period:] == tokens[:-period]).mean() >= _ALIKE:
+            return _every(timeline, calls, places, period, timeline.strings[distinct[which]])
+    return None
+
+
+def _launch_sequence(timeline: Timeline) -> tuple[I64, I32]:
+    """Host rows of calls that launched something, by time, and the name of the first op of each."""
+    device = timeline.device
+    known = np.flatnonzero(device.launch >= 0)
+    calls, first = np.unique(device.launch[known], return_index=True)
+    order = np.argsort(timeline.host.start[calls], kind="stable")
+    return calls[order].astype(np.int64), device.name[known[first]][order]
+
+
+def _every(timeline: Timeline, calls: I64, places: I64, period: int, name: str) -> Steps:
+    """Steps that begin where the period's mark is launched; the last one ends with its last call."""
+    marks = places[np.append(True, np.diff(places) >= period // 2 + 1)]
+    whole = marks[marks + period <= len(calls)]
+    start = timeline.host.start[calls[whole]]
+    last = timeline.host.end[calls[whole[-1] + period - 1]]
+    return _steps(timeline, "period", name, start, np.append(start[1:], last))
+
+
+def _whole(timeline: Timeline) -> Steps:
+    """All from the first operator, call or device op to the last."""
+    host, device = timeline.host, timeline.device
+    working = (host.kind <= HostKind.CALL) & ((host.op >= 0) | (host.kind != HostKind.SYNC))
+    start = int(min(host.start[working].min(initial=_FAR), device.start.min(initial=_FAR)))
+    end = int(max(host.end[working].max(initial=0), device.end.max(initial=0)))
+    if start > end:
+        start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
+    return Steps("whole", None, np.array([start]), np.array([end]), end)
+
+
+_FAR = np.iinfo(np.int64).max
