@@ -1,0 +1,5 @@
+"""`python -m unstall`."""
+
+from unstall.cli import main
+
+raise SystemExit(main())

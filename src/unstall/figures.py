@@ -1,0 +1,81 @@
+"""Figures as people write them: durations, shares, bytes and counts, in as few digits as tell them apart."""
+
+from __future__ import annotations
+
+import re
+
+from unstall.errors import UsageError
+
+_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def duration(ns: int) -> str:
+    """Three digits and a unit: "640 ns", "5.54 ms", "38.4 ms", "1 min 12 s"."""
+    if ns < 0:
+        return "-" + duration(-ns)
+    if ns == 0:
+        return "0"
+    if ns < 1_000:
+        return f"{ns} ns"
+    for unit, scale in (("µs", 1e3), ("ms", 1e6), ("s", 1e9)):
+        text = _three_digits(ns / scale)
+        if float(text) < (60 if unit == "s" else 1_000):
+            return f"{text} {unit}"
+    minutes, seconds = divmod(round(ns / 1e9), 60)
+    return f"{minutes:,} min {seconds} s"
+
+
+def share(part: int, whole: int) -> str:
+    """A percentage that is 0 or 100 only when that is exact."""
+    if whole <= 0 or part == 0:
+        return "0 %"
+    if part == whole:
+        return "100 %"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "<0.1 %"
+    if 99.9 < percent < 100:
+        return ">99.9 %"
+    return f"{percent:.1f} %"
+
+
+def size(count: int) -> str:
+    """Bytes in binary units: "512 B", "1.50 GiB"."""
+    if count < 0:
+        return "-" + size(-count)
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in _SIZES[1:]:
+        value /= 1024
+        text = _three_digits(value)
+        if float(text) < 1024 or unit == _SIZES[-1]:
+            break
+    return f"{text} {unit}"
+
+
+def times(count: int) -> str:
+    """How often: "once", "twice", "2,000 times"."""
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of "1.5ms", "200 us" or "2s". Raises UsageError where the unit is missing or unknown."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
+    if not match:
+        raise UsageError(f"{text!r} is not a time: write a number and its unit, such as 500us, 1.5ms or 2s")
+    return round(float(match[1]) * _NS[match[2]])
+
+
+def parse_share(text: str) -> float:
+    """The fraction that "20%" stands for; the sign may be left out. Raises UsageError outside 0 to 100."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%?\s*", text)
+    if not match or float(match[1]) > 100:
+        raise UsageError(f"{text!r} is not a percentage: write a number from 0 to 100, such as 20%")
+    return float(match[1]) / 100
+
+
+def _three_digits(value: float) -> str:
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f}"

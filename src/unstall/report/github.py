@@ -1,0 +1,47 @@
+"""The findings as GitHub workflow commands, shown beside the lines of a pull request.
+
+Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+"""
+
+from __future__ import annotations
+
+from unstall.figures import duration, times
+from unstall.report.wording import costly, origin, plain, steps_line
+from unstall.result import Finding, Result
+
+_TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
+
+
+def render(result: Result, *, top: int | None = None) -> str:
+    """The verdict as a notice, then a warning for each finding that costs something."""
+    commands = [_command("notice", f"{result.verdict.text} ({steps_line(result)})", title="unstall")]
+    commands += [_annotation(finding) for finding in costly(result)[: _TOP if top is None else top]]
+    return "".join(f"{command}\n" for command in commands)
+
+
+def _annotation(finding: Finding) -> str:
+    where = finding.where
+    message = (
+        f"{finding.saw or finding.title}. {times(finding.count).capitalize()}; per step the device is idle "
+        f"for {duration(finding.exposed_ns)} because of it, and the host waits {duration(finding.wait_ns)}. "
+        f"{origin(where)}. To do: {finding.fix}"
+    )
+    properties = {"title": f"unstall: {finding.title}"}
+    if where.file:
+        properties["file"] = where.file
+        if where.line is not None and where.line > 0:
+            properties["line"] = str(where.line)
+    return _command("warning", message, **properties)
+
+
+def _command(name: str, message: str, **properties: str) -> str:
+    pairs = ",".join(f"{key}={_property(value)}" for key, value in sorted(properties.items()))
+    return f"::{name} {pairs}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return plain(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,86 @@
+"""Shorter paths: a report that can be shown to others names no home directory and no machine's folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from unstall.result import Result, Where
+
+Scrub: TypeAlias = Callable[[str], str]
+_T = TypeVar("_T")
+
+_INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python\d+\.\d+)/", re.DOTALL)
+_HOME = re.compile(r"^(?:/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:/Users/[^/]+)(?:/|$)", re.DOTALL)
+_ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
+
+
+def scrub(result: Result) -> Result:
+    """`result` with every path shortened, in its texts too. Scrubbing twice changes nothing more."""
+    return _mapped(result, scrubber(result))
+
+
+def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
+    """What shortens the paths of this result, and `other_paths`, wherever they stand in a text."""
+    paths = {*_paths(result), *other_paths}
+    short = _shortened(paths)
+    short[result.source.path] = re.split(r"[\\/]", result.source.path)[-1]
+    changed = {path: to for path, to in short.items() if path != to}
+    if not changed:
+        return lambda text: text
+    longest_first = sorted(changed, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    return lambda text: pattern.sub(lambda match: changed[match[0]], text)
+
+
+def _paths(result: Result) -> set[str]:
+    wheres: list[Where] = [item.where for item in (*result.findings, *result.lines)]
+    callers = [where.called_from for where in wheres if where.called_from]
+    return {place.file for place in (*wheres, *callers) if place.file}
+
+
+def _shortened(paths: Iterable[str]) -> dict[str, str]:
+    """Installed files below their library; the others below the deepest folder that holds them all."""
+    short: dict[str, str] = {}
+    own: dict[str, list[str]] = {}
+    for path in paths:
+        unix = path.replace("\\", "/")
+        if _INSTALLED.match(unix):
+            short[path] = _INSTALLED.sub("", unix)
+        elif _ABSOLUTE.match(unix):
+            own[path] = _HOME.sub("/", unix).strip("/").split("/")
+        else:
+            short[path] = path
+    common = _common_folder(list(own.values()))
+    return short | {path: "/".join(parts[common:]) for path, parts in own.items()}
+
+
+def _common_folder(paths: list[list[str]]) -> int:
+    """How many leading parts all paths share, their file names left out."""
+    depth = 0
+    for parts in zip(*(path[:-1] for path in paths), strict=False):
+        if len(set(parts)) > 1:
+            break
+        depth += 1
+    return depth
+
+
+def _mapped(value: _T, scrub: Scrub) -> _T:
+    """The same data with `scrub` applied to every text in it."""
+    raw = msgspec.to_builtins(value)
+    return msgspec.convert(_walk(raw, scrub), type(value))
+
+
+def _walk(raw: object, scrub: Scrub) -> object:
+    match raw:
+        case str():
+            return scrub(raw)
+        case dict():
+            return {key: _walk(item, scrub) for key, item in raw.items()}
+        case list() | tuple():
+            return [_walk(item, scrub) for item in raw]
+        case _:
+            return raw

@@ -1,0 +1,123 @@
+"""The words that every renderer shares: safe text, places, the run in a line, the accounts in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unstall.figures import duration
+from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Where
+
+BUSY_PARTS = ("compute", "both", "copy", "comm")
+_BUSY_LABELS = {"both": "compute + copy"}
+_LONGEST_NAME = 160  # templated kernel names run to thousands of characters
+
+
+def plain(text: str) -> str:
+    """`text` in one line, without control characters, bidi overrides and other invisible ones."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
+
+
+def short(text: str, longest: int = _LONGEST_NAME) -> str:
+    """`plain(text)`, its middle left out where it is long."""
+    text = plain(text)
+    if len(text) <= longest:
+        return text
+    head = (longest - 1) // 2
+    return f"{text[:head]}…{text[-(longest - 1 - head) :]}"
+
+
+def place(where: Where | Caller) -> str:
+    """`train.py:41 in step`; `train.py:41 def step` where only the function's first line is known."""
+    function = short(where.function or "")
+    if not where.file:
+        return function
+    text = plain(where.file) if where.line is None else f"{plain(where.file)}:{where.line}"
+    if not function:
+        return text
+    is_def = isinstance(where, Where) and where.line_is == "def"
+    return f"{text} {'def' if is_def else 'in'} {function}"
+
+
+def origin(where: Where) -> str:
+    """The place with all that is known about it: operator and caller."""
+    parts = [place(where)]
+    if where.op:
+        parts.append(short(where.op))
+    if where.called_from:
+        parts.append(f"called from {place(where.called_from)}")
+    return " · ".join(part for part in parts if part) or "no source line known"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One account: `key` is `compute`, … or an idle cause."""
+
+    key: str
+    label: str
+    kind: Literal["busy", "idle"]
+    ns: int
+
+
+def parts(accounts: Accounts) -> list[Part]:
+    """The accounts that are not zero: busy ones, then idle ones by size."""
+    busy = [
+        Part(key, _BUSY_LABELS.get(key, key), "busy", getattr(accounts.busy_ns, key)) for key in BUSY_PARTS
+    ]
+    idle = [Part(key, f"idle: {key}", "idle", getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
+    idle.sort(key=lambda part: -part.ns)
+    return [part for part in busy + idle if part.ns > 0]
+
+
+def idle_ns(accounts: Accounts) -> int:
+    """Device idle time over the window."""
+    return sum(getattr(accounts.idle_ns, key) for key in IDLE_CAUSES)
+
+
+def costly(result: Result) -> list[Finding]:
+    """The findings worth acting on, in their order."""
+    return [finding for finding in result.findings if not finding.harmless]
+
+
+def harmless(result: Result) -> list[Finding]:
+    """The findings listed because people look for them."""
+    return [finding for finding in result.findings if finding.harmless]
+
+
+def source_line(result: Result) -> str:
+    """What was recorded, and with what."""
+    source = result.source
+    rank = None
+    if source.rank is not None:
+        rank = f"rank {source.rank}" + (f" of {source.world_size}" if source.world_size else "")
+    known = (
+        source.device,
+        f"torch {source.torch}" if source.torch else None,
+        f"CUDA {source.cuda}" if source.cuda else None,
+        rank,
+        f"{source.host_events:,} host events",
+        f"{source.device_ops:,} device ops",
+    )
+    return " · ".join(short(part) for part in known if part)
+
+
+def steps_line(result: Result) -> str:
+    """How many steps, how long, and how they were told apart."""
+    steps = result.steps
+    name = f" {short(steps.name)}" if steps.name else ""
+    if steps.found_by == "whole":
+        return f"the whole run of {duration(steps.wall_ns)}, in which no steps were found"
+    found = {
+        "annotation": f"by annotation{name}",
+        "optimizer": f"by optimizer step{name}",
+        "period": f"by the period of the launches{name and ' of' + name}",
+    }[steps.found_by]
+    count = "1 step" if steps.count == 1 else f"{steps.count:,} steps"
+    return f"{count} of {duration(steps.mean_ns)}, told apart {found}"
+
+
+def per_step(result: Result, window_ns: int) -> int:
+    """A sum over the window as a mean per step."""
+    return round(window_ns / max(result.steps.count, 1))
