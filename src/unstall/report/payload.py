@@ -1,0 +1,80 @@
+"""The form in which data lies in the HTML page: deflated, then base64, so that no text can end its element.
+
+A picture is one deflated block: the length of its header (uint32, little-endian), the header as JSON, then the
+columns. A column is stored as bytes above its smallest value, or of its differences, and plane by plane: all
+lowest bytes first. Most planes then hold few different bytes, which deflate well. `web/src/decode.ts` reads it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.report.picture import Picture
+from unstall.result import Result
+
+_LEVEL = 6
+_RISING = {"event.start", "lane.first", "queue.time"}
+
+
+def encode_result(result: Result) -> str:
+    return _encode(json.dumps(msgspec.to_builtins(result)).encode())
+
+
+def encode_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> str:
+    events, lanes, tracks, frames = picture.events, picture.lanes, picture.tracks, picture.frames
+    columns = {
+        "track.kind": tracks.kind,
+        "track.label": tracks.label,
+        "track.device": tracks.device,
+        "lane.track": lanes.track,
+        "lane.depth": lanes.depth,
+        "lane.first": lanes.first,
+        "event.kind": events.kind,
+        "event.start": events.start,
+        "event.duration": events.end - events.start,
+        "event.name": events.name,
+        "event.place": events.place,
+        "event.detail": events.detail,
+        "event.stack": events.stack,
+        "event.launch": events.launch,
+        "frame.parent": frames.parent,
+        "frame.text": frames.text,
+        "queue.time": picture.queue_time,
+        "queue.depth": picture.queue_depth,
+    }
+    packed = {name: _packed(column, rising=name in _RISING) for name, column in columns.items()}
+    header = {
+        "columns": [[name, *fields] for name, (fields, _) in packed.items()],
+        "strings": [scrub(text) if scrub else text for text in picture.strings],
+        "window": picture.window,
+        "notes": picture.notes,
+    }
+    head = json.dumps(header, separators=(",", ":"), default=int).encode()
+    return _encode(struct.pack("<I", len(head)) + head + b"".join(planes for _, planes in packed.values()))
+
+
+def _packed(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
+    """((length, bytes a value, smallest value, whether differences), planes)."""
+    values = column.astype(np.int64)
+    if rising:
+        values = np.diff(values, prepend=0)
+    if not len(values):
+        return (0, 0, 0, rising), b""
+    base = int(values.min())
+    above = (values - base).astype("<u8")
+    width = (int(above.max()).bit_length() + 7) // 8
+    planes = above.view(np.uint8).reshape(-1, 8)[:, :width].T
+    return (len(values), width, base, rising), planes.tobytes()
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, _LEVEL)).decode("ascii")

@@ -1,0 +1,378 @@
+"""What the HTML report's timeline draws: one run as tracks of lanes of events, in numpy columns.
+
+A *track* is a band of the drawing: a stream, a thread's calls, a thread's Python frames, a device's idle
+time, the steps. A *lane* is one row in it: the events of one nesting depth, sorted by start. Events stand
+lane after lane, so that a lane is a slice, and what is visible of it is found by binary search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.report.nesting import depth_within, lane_of_overlap, shallowest
+from unstall.report.texts import Texts, described_copies, described_waits, is_collective
+from unstall.result import IDLE_CAUSES
+from unstall.timeline import I8, I32, I64, Bool, DeviceKind, HostKind, Timeline
+
+EVENT_LIMIT = 2_000_000
+
+
+class TrackKind(IntEnum):
+    """What a track shows, in the order in which tracks of one device or host stand."""
+
+    STEPS = 0
+    QUEUE = 1  # the launch queue's depth; it has no events
+    IDLE = 2
+    STREAM = 3
+    THREAD = 4  # operators, calls and annotations
+    PYTHON = 5
+
+
+class EventKind(IntEnum):
+    """The kinds beside those of `HostKind`, whose numbers they continue; IDLE + index of the cause is last."""
+
+    KERNEL = 15
+    DEVICE_COPY = 16
+    DEVICE_MEMSET = 17
+    COLLECTIVE = 18
+    STEP = 19
+    IDLE = 20
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tracks:
+    """From top to bottom."""
+
+    kind: I8  # TrackKind
+    label: I32  # text
+    device: I32  # -1 for the host's, and for all devices together
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lanes:
+    """Each lane is the events from `first` up to the next lane's."""
+
+    track: I32
+    depth: I32
+    first: I32
+
+    def __len__(self) -> int:
+        return len(self.track)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DrawnEvents:
+    """Sorted by (track, depth, start). Within a lane they overlap only where the recording is faulty."""
+
+    kind: I8  # HostKind or EventKind
+    start: I64
+    end: I64
+    name: I32  # text
+    place: I32  # text: the user's source line
+    detail: I32  # text: shapes, or what is copied or waited for
+    stack: I32  # row of Frames
+    launch: I32  # row of the call that put a device op on its stream; many ops may share one
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frames:
+    """Call stacks as a prefix tree."""
+
+    parent: I32  # smaller than the own row; -1 at the root
+    text: I32
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Picture:
+    """A run, ready to be drawn. Times are ns from the run's own zero."""
+
+    strings: tuple[str, ...]
+    tracks: Tracks
+    lanes: Lanes
+    events: DrawnEvents
+    frames: Frames
+    queue_time: I64
+    queue_depth: I32  # launches outstanding from that time on
+    window: tuple[int, int]  # what the accounts are about; recording may go on around it
+    notes: tuple[str, ...] = ()  # what is not drawn, one sentence each
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IdleIntervals:
+    """When devices had nothing to do; `device` is -1 for all of them together."""
+
+    start: I64
+    end: I64
+    cause: NDArray[np.integer]  # index into IDLE_CAUSES
+    device: NDArray[np.integer]
+
+
+def picture_of(
+    timeline: Timeline,
+    *,
+    window: tuple[int, int],
+    idle: IdleIntervals,
+    queue: tuple[I64, NDArray[np.integer]],
+    steps: tuple[I64, I64],
+    host_place: I32 | None = None,
+    places: Sequence[str] = (),
+    limit: int = EVENT_LIMIT,
+) -> Picture:
+    """Lay a run out for drawing.
+
+    `queue` is the launch queue's (times, depths), `steps` their (starts, ends); `host_place` names, for each
+    host row, its source line among `places`. Of a run of more than `limit` events the deepest Python frames
+    are left out first, then the deepest calls, then the shortest device ops.
+    """
+    host, device = timeline.host, timeline.device
+    texts = Texts(timeline.strings)
+    place_of_host = texts.add_all(places)[host_place] if host_place is not None else _none(len(host))
+
+    is_python = np.asarray(host.kind == HostKind.PYTHON)
+    depth = np.where(is_python, depth_within(host.parent, is_python), depth_within(host.parent, ~is_python))
+    is_drawn = _device_ops_drawn(device.end - device.start, limit)
+    room = limit - int(is_drawn.sum()) - len(idle.start) - len(steps[0])
+    is_host_drawn = _host_events_drawn(depth, is_python, max(room, 0))
+
+    layout = _Layout(texts)
+    layout.add_steps(*steps)
+    layout.add_devices(timeline, idle, is_drawn, place_of_host, with_queue=len(queue[0]) > 0)
+    layout.add_threads(timeline, depth, is_python, is_host_drawn, place_of_host)
+    tracks, lanes, events, frames = layout.finish(timeline)
+    return Picture(
+        strings=texts.strings(),
+        tracks=tracks,
+        lanes=lanes,
+        events=events,
+        frames=frames,
+        queue_time=queue[0],
+        queue_depth=np.asarray(queue[1], np.int32),
+        window=window,
+        notes=_notes(is_drawn, is_host_drawn, is_python, limit),
+    )
+
+
+def _none(length: int) -> I32:
+    return np.full(length, -1, np.int32)
+
+
+def _device_ops_drawn(duration: I64, limit: int) -> Bool:
+    is_drawn = np.ones(len(duration), np.bool_)
+    if len(duration) > limit:
+        is_drawn[np.argpartition(-duration, limit)[limit:]] = False
+    return is_drawn
+
+
+def _host_events_drawn(depth: I32, is_python: Bool, room: int) -> Bool:
+    is_drawn = ~is_python
+    if is_drawn.sum() > room:
+        is_drawn[is_drawn] = shallowest(depth[is_drawn], room)
+        return is_drawn
+    is_drawn[is_python] = shallowest(depth[is_python], room - int(is_drawn.sum()))
+    return is_drawn
+
+
+def _notes(is_drawn: Bool, is_host_drawn: Bool, is_python: Bool, limit: int) -> tuple[str, ...]:
+    dropped = (
+        ("of the deepest Python frames", int((is_python & ~is_host_drawn).sum())),
+        ("of the deepest calls", int((~is_python & ~is_host_drawn).sum())),
+        ("of the shortest device ops", int((~is_drawn).sum())),
+    )
+    return tuple(
+        f"{count:,} {what} are not drawn, to keep the page within {limit:,} events; all figures count them."
+        for what, count in dropped
+        if count
+    )
+
+
+class _Layout:
+    """Gathers tracks and their events, then sorts all of them into lanes."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        self._tracks: list[tuple[int, int, int]] = []  # kind, label, device
+        self._parts: list[dict[str, NDArray[np.integer]]] = []
+        self._event_of_host: tuple[int, NDArray[np.integer]] | None = None
+
+    def _track(self, kind: TrackKind, label: str, device: int = -1) -> int:
+        self._tracks.append((kind, self._texts.add(label), device))
+        return len(self._tracks) - 1
+
+    def _add(self, **columns: NDArray[np.integer] | int) -> None:
+        """Columns of one length, or one number for all rows; what is left out is "none"."""
+        length = next(len(column) for column in columns.values() if isinstance(column, np.ndarray))
+        part = {name: np.broadcast_to(np.asarray(column), (length,)) for name, column in columns.items()}
+        for name in ("depth", "place", "detail", "stack", "launch", "host"):
+            part.setdefault(name, np.broadcast_to(np.asarray(0 if name == "depth" else -1), (length,)))
+        self._parts.append(part)
+
+    def add_steps(self, start: I64, end: I64) -> None:
+        names = self._texts.add_all([f"step {number}" for number in range(1, len(start) + 1)])
+        track = self._track(TrackKind.STEPS, "steps")
+        self._add(track=track, kind=int(EventKind.STEP), start=start, end=end, name=names)
+
+    def add_devices(
+        self, timeline: Timeline, idle: IdleIntervals, is_drawn: Bool, place_of_host: I32, *, with_queue: bool
+    ) -> None:
+        device = timeline.device
+        if with_queue:
+            self._track(TrackKind.QUEUE, "launch queue")
+        devices = np.unique(timeline.streams.device).tolist()
+        causes = self._texts.add_all([f"idle: {cause}" for cause in IDLE_CAUSES])
+        track_of_stream = _none(len(timeline.streams))
+        for number in sorted({*devices, *np.unique(idle.device).tolist()}):
+            if number == -1 and len(devices) == 1:
+                continue  # one device alone is the same as all of them
+            of_device = np.flatnonzero(idle.device == number)
+            name = "all devices" if number == -1 else f"GPU {number}"
+            self._add(
+                track=self._track(TrackKind.IDLE, f"{name} idle", number),
+                kind=EventKind.IDLE + idle.cause[of_device],
+                start=idle.start[of_device],
+                end=idle.end[of_device],
+                name=causes[idle.cause[of_device]],
+            )
+            for stream in np.flatnonzero(timeline.streams.device == number):
+                label = f"GPU {number} stream {timeline.streams.stream[stream]}"
+                track_of_stream[stream] = self._track(TrackKind.STREAM, label, number)
+
+        rows = np.flatnonzero(is_drawn)
+        kind = (EventKind.KERNEL + device.kind[rows]).astype(np.int8)
+        collective = is_collective(timeline.strings, device.name[rows])
+        kind[collective & (device.kind[rows] == DeviceKind.KERNEL)] = EventKind.COLLECTIVE
+        launch = device.launch[rows]
+        self._add(
+            track=track_of_stream[device.stream[rows]],
+            depth=lane_of_overlap(device.stream[rows], device.start[rows], device.end[rows]),
+            kind=kind,
+            start=device.start[rows],
+            end=device.end[rows],
+            name=device.name[rows],
+            detail=described_copies(self._texts, device, rows),
+            place=_through(place_of_host, launch),
+            stack=_through(timeline.host.stack, launch),
+            launch=launch,
+        )
+
+    def add_threads(
+        self, timeline: Timeline, depth: I32, is_python: Bool, is_drawn: Bool, place_of_host: I32
+    ) -> None:
+        host = timeline.host
+        is_launch = np.isin(host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY))
+        launches = np.bincount(host.thread[is_launch], minlength=len(timeline.threads))
+        busiest = np.argsort(-launches, kind="stable")
+        detail = described_waits(self._texts, timeline)
+        for kind, is_of_kind in ((TrackKind.THREAD, ~is_python), (TrackKind.PYTHON, is_python)):
+            rows = np.flatnonzero(is_of_kind & is_drawn)
+            has_rows = np.bincount(host.thread[rows], minlength=len(timeline.threads)) > 0
+            track = _none(len(timeline.threads))
+            for thread in busiest[has_rows[busiest]]:
+                label = _thread_label(timeline, int(thread))
+                track[thread] = self._track(kind, f"{label} Python" if kind == TrackKind.PYTHON else label)
+            self._add(
+                track=track[host.thread[rows]],
+                depth=depth[rows],
+                kind=host.kind[rows],
+                start=host.start[rows],
+                end=host.end[rows],
+                name=host.name[rows],
+                detail=detail[rows],
+                place=place_of_host[rows],
+                stack=host.stack[rows],
+                host=rows,
+            )
+
+    def finish(self, timeline: Timeline) -> tuple[Tracks, Lanes, DrawnEvents, Frames]:
+        columns = {
+            name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]
+        }
+        order = np.lexsort((columns["start"], columns["depth"], columns["track"]))
+        columns = {name: column[order] for name, column in columns.items()}
+
+        event_of_host = _none(len(timeline.host))
+        is_host = columns["host"] >= 0
+        event_of_host[columns["host"][is_host]] = np.flatnonzero(is_host)
+        frames, stack = _frames(timeline, columns["stack"], self._texts)
+        tracks = np.array(self._tracks, np.int32).reshape(-1, 3)
+
+        track, depth = columns["track"], columns["depth"]
+        is_first = np.ones(len(track), np.bool_)
+        is_first[1:] = (np.diff(track) != 0) | (np.diff(depth) != 0)
+        first = np.flatnonzero(is_first)
+        renumber = self._texts.keep(
+            tracks[:, 1], columns["name"], columns["place"], columns["detail"], frames.text
+        )
+        return (
+            Tracks(tracks[:, 0].astype(np.int8), renumber[tracks[:, 1]], tracks[:, 2]),
+            Lanes(track[first].astype(np.int32), depth[first].astype(np.int32), first.astype(np.int32)),
+            DrawnEvents(
+                kind=columns["kind"].astype(np.int8),
+                start=columns["start"].astype(np.int64),
+                end=columns["end"].astype(np.int64),
+                name=renumber[columns["name"]],
+                place=renumber[columns["place"]],
+                detail=renumber[columns["detail"]],
+                stack=stack,
+                launch=_through(event_of_host, columns["launch"]),
+            ),
+            Frames(frames.parent, renumber[frames.text]),
+        )
+
+
+def _through(column: I32, row: NDArray[np.integer]) -> I32:
+    """The column's value at each row, -1 where there is no row."""
+    if not len(column):
+        return _none(len(row))
+    return np.where(row >= 0, column[row], -1).astype(np.int32)
+
+
+def _thread_label(timeline: Timeline, thread: int) -> str:
+    name = timeline.text(int(timeline.threads.name[thread]))
+    number = timeline.text(int(timeline.threads.thread[thread]))
+    return name if number in name else f"{name or 'thread'} {number}"
+
+
+def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:
+    """The part of the run's stacks that the events use, and each event's row in it."""
+    stacks, lines = timeline.stacks, timeline.lines
+    is_used = np.zeros(len(stacks), np.bool_)
+    fresh = np.unique(stack[stack >= 0])
+    while len(fresh):
+        is_used[fresh] = True
+        parents = np.unique(stacks.parent[fresh])
+        fresh = parents[(parents >= 0) & ~is_used[parents]]
+    rows = np.flatnonzero(is_used)
+    row_of = np.full(len(stacks), -1, np.int32)
+    row_of[rows] = np.arange(len(rows))
+    used_lines, line = np.unique(stacks.line[rows], return_inverse=True)
+    text = texts.add_all(
+        [
+            _frame_text(timeline, *fields)
+            for fields in zip(
+                lines.file[used_lines].tolist(),
+                lines.line[used_lines].tolist(),
+                lines.function[used_lines].tolist(),
+                strict=True,
+            )
+        ]
+    )
+    return Frames(_through(row_of, stacks.parent[rows]), text[line]), _through(row_of, stack)
+
+
+def _frame_text(timeline: Timeline, file: int, line: int, function: int) -> str:
+    place = timeline.text(file) + (f":{line}" if line >= 0 else "")
+    return " ".join(part for part in (place, timeline.text(function)) if part)

@@ -1,0 +1,48 @@
+/** Figures and texts as the page shows them. */
+
+const UNITS = [
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+] as const;
+
+/** Three significant digits: "57.6 ms". */
+export function duration(ns: number): string {
+  const size = Math.abs(ns);
+  for (const [unit, name] of UNITS) {
+    if (size >= unit * 0.9995) return `${digits(ns / unit)} ${name}`;
+  }
+  return `${Math.round(ns)} ns`;
+}
+
+function digits(value: number): string {
+  const size = Math.abs(value);
+  return size >= 99.95 ? grouped(Math.round(value)) : value.toFixed(size >= 9.995 ? 1 : 2);
+}
+
+/** "1,234,567 ns": the exact figure. */
+export function exact(ns: number): string {
+  return `${grouped(ns)} ns`;
+}
+
+export function grouped(value: number): string {
+  return Math.round(value).toLocaleString("en-US");
+}
+
+export function percent(part: number, whole: number): string {
+  if (whole <= 0 || part === 0) return "0 %";
+  const share = (100 * part) / whole;
+  return share < 0.1 ? "< 0.1 %" : `${share >= 99.95 || share >= 10 ? share.toFixed(share >= 99.95 ? 0 : 1) : share.toFixed(1)} %`;
+}
+
+export function plural(count: number, one: string, many = `${one}s`): string {
+  return `${grouped(count)} ${count === 1 ? one : many}`;
+}
+
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+const LONGEST = 4000;
+
+/** Text from a trace: what would be invisible, or turn the line's direction, is shown as a mark instead. */
+export function visible(text: string): string {
+  return text.slice(0, LONGEST).replace(UNSEEN, "\ufffd");
+}

@@ -1,0 +1,88 @@
+/** What is worth changing, in the result's order, and what only looks as if it were. */
+
+import { h } from "../dom";
+import { duration, exact, grouped, percent, plural } from "../format";
+import { type Finding, placeText, type Result, type Where } from "../result";
+import type { Tooltip } from "../tooltip";
+
+const OPEN_AT_FIRST = 3;
+
+/** Null where there is no timeline to show it on. */
+export type ShowOnTimeline = ((title: string, spans: [number, number][]) => void) | null;
+
+export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement {
+  const costly = result.findings.filter((finding) => !finding.harmless);
+  const harmless = result.findings.filter((finding) => finding.harmless);
+  const step = result.steps.mean_ns;
+  const list = (chosen: Finding[], open: number) =>
+    h("ol", { class: "findings" }, ...chosen.map((finding, i) => h("li", {}, article(finding, step, i < open, tooltip, show))));
+  return h(
+    "section",
+    { "aria-labelledby": "findings-title" },
+    h("h2", { id: "findings-title" }, "Findings"),
+    costly.length > 0 ? list(costly, OPEN_AT_FIRST) : h("p", { class: "none" }, "Nothing found that is worth changing."),
+    harmless.length > 0 &&
+      h(
+        "details",
+        { class: "harmless" },
+        h("summary", {}, `${plural(harmless.length, "thing")} that people look for, and that cost nothing here`),
+        list(harmless, 0),
+      ),
+  );
+}
+
+function article(finding: Finding, step: number, isOpen: boolean, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement {
+  return h(
+    "details",
+    { class: "finding", open: isOpen },
+    h(
+      "summary",
+      {},
+      h("span", { class: "finding-title" }, h("b", {}, finding.title), place(finding.where)),
+      figures(finding, step, tooltip),
+    ),
+    h(
+      "dl",
+      { class: "facts" },
+      ...fact("Seen", finding.saw),
+      ...fact("Fix", finding.fix),
+      ...fact("Safe if", finding.safe_if),
+      ...fact("Called from", finding.where.called_from && `${finding.where.called_from.file}:${finding.where.called_from.line} ${finding.where.called_from.function}`),
+    ),
+    h(
+      "p",
+      { class: "finding-foot" },
+      show && finding.spans.length > 0 && h("button", { class: "primary", click: () => show(finding.title, finding.spans) }, "Show on timeline"),
+      h("span", { class: "code rule" }, finding.rule),
+      h("span", {}, `${grouped(finding.count)} in the window`),
+      h("span", {}, `${finding.confidence} confidence`),
+    ),
+  );
+}
+
+function fact(term: string, text: string | null | undefined): HTMLElement[] {
+  return text ? [h("dt", {}, term), h("dd", {}, text)] : [];
+}
+
+export function place(where: Where): HTMLElement {
+  const at = placeText(where);
+  const note = where.line_is === "def" ? " (the function's def line)" : "";
+  const inside = [where.function, where.op].filter((part) => part && part !== at).join(" · ");
+  return h("span", { class: "place" }, h("span", { class: "code", title: `${at}${note}` }, at), inside !== "" && h("span", { class: "inside" }, inside));
+}
+
+function figures(finding: Finding, step: number, tooltip: Tooltip): HTMLElement {
+  const cells: [string, number | null, string][] = [
+    ["wait", finding.wait_ns, "the host is blocked, per step"],
+    ["exposed", finding.exposed_ns, "a device is idle because of it, per step"],
+    ["gain", finding.gain_ns, "a step gets shorter by, when this is mended"],
+  ];
+  const group = h("span", { class: "costs" });
+  for (const [name, ns, meaning] of cells) {
+    if (ns === null) continue;
+    const cell = h("span", { class: `cost cost-${name}${ns === 0 ? " is-zero" : ""}` }, h("span", { class: "cost-ns" }, ns === 0 ? "0" : duration(ns)), h("span", { class: "cost-name" }, name));
+    tooltip.attach(cell, [`${name}: ${meaning}`, exact(ns), `${percent(ns, step)} of a step`]);
+    group.append(cell);
+  }
+  return group;
+}

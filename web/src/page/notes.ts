@@ -1,0 +1,24 @@
+/** What was repaired, dropped or left undrawn, and what made this page. */
+
+import { h } from "../dom";
+import { plural } from "../format";
+import type { Result } from "../result";
+
+export function warning(result: Result): HTMLElement | null {
+  if (result.integrity.ok) return null;
+  return h("p", { class: "warning", role: "note" }, "Something is missing from this recording that may change these figures; ", h("a", { href: "#integrity" }, "see the notes"), ".");
+}
+
+export function notes(result: Result, drawing: string[]): HTMLElement {
+  const { source, integrity } = result;
+  const all = [...integrity.notes, ...drawing];
+  const step = `Steps were found by ${result.steps.found_by}${result.steps.name ? ` (${result.steps.name})` : ""}; the window holds ${plural(result.steps.count, "step")}.`;
+  return h(
+    "section",
+    { id: "integrity", "aria-labelledby": "integrity-title" },
+    h("h2", { id: "integrity-title" }, "Integrity"),
+    h("p", {}, integrity.ok ? "The recording is whole enough for every figure here." : "Figures here may rest on something that is missing."),
+    h("ul", { class: "notes" }, h("li", {}, step), ...all.map((note) => h("li", {}, note))),
+    h("footer", {}, h("span", { class: "code" }, source.path), ` read by ${source.reader}; unstall ${result.version}, ${result.schema}`),
+  );
+}

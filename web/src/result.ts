@@ -1,0 +1,93 @@
+/** The result's JSON form, `unstall.explain/1`: what `src/unstall/result.py` defines, as far as the page shows it. */
+
+export interface Caller {
+  file: string;
+  line: number;
+  function: string;
+}
+
+export interface Where {
+  file: string | null;
+  line: number | null;
+  line_is: "exact" | "def" | null;
+  function: string | null;
+  op: string | null;
+  called_from: Caller | null;
+}
+
+export interface Finding {
+  rule: string;
+  title: string;
+  where: Where;
+  count: number;
+  wait_ns: number;
+  exposed_ns: number;
+  gain_ns: number | null;
+  edit: string | null;
+  saw: string;
+  fix: string;
+  safe_if: string;
+  confidence: "high" | "medium" | "low";
+  harmless: boolean;
+  spans: [number, number][];
+}
+
+export interface LineCost {
+  where: Where;
+  launches: number;
+  device_ops: number;
+  device_ns: number;
+  wait_ns: number;
+  idle_ns: number;
+  idle_cause: string | null;
+}
+
+export interface Accounts {
+  wall_ns: number;
+  busy_ns: Record<string, number>;
+  idle_ns: Record<string, number>;
+}
+
+export interface DeviceAccounts extends Accounts {
+  device: number;
+  name: string | null;
+}
+
+export interface Result {
+  schema: string;
+  version: string;
+  source: {
+    path: string;
+    reader: string;
+    device: string | null;
+    torch: string | null;
+    cuda: string | null;
+    rank: number | null;
+    world_size: number | null;
+    has_stacks: boolean;
+    host_events: number;
+    device_ops: number;
+  };
+  integrity: { ok: boolean; notes: string[] };
+  steps: {
+    found_by: "annotation" | "optimizer" | "period" | "whole";
+    name: string | null;
+    count: number;
+    start_ns: number;
+    wall_ns: number;
+    mean_ns: number;
+  };
+  replay: { mean_step_ns: number; error: number; undistorted_mean_step_ns: number } | null;
+  accounts: Accounts;
+  by_device: DeviceAccounts[];
+  verdict: { bound_by: string; basis: "recorded" | "undistorted"; text: string };
+  findings: Finding[];
+  lines: LineCost[];
+  floor_ns: number | null;
+}
+
+/** Whatever a file does not say of a place is left out: "train.py:41 step". */
+export function placeText(where: Where): string {
+  const at = where.file === null ? "" : where.line === null || where.line < 0 ? where.file : `${where.file}:${where.line}`;
+  return at || where.function || where.op || "";
+}

@@ -1,0 +1,18 @@
+/** The names of the tracks, beside the canvas: buttons that open and close them. */
+
+import { h } from "../dom";
+import type { Layout } from "./layout";
+import { TrackKind } from "./picture";
+
+export function showLabels(column: HTMLElement, layout: Layout, toggle: (track: number) => void): void {
+  for (const { track, top, height, isOpen } of layout.tracks) {
+    const canClose = track.kind !== TrackKind.STEPS && track.lastLane - track.firstLane > 1;
+    const label = canClose
+      ? h("button", { class: "label", "aria-expanded": String(isOpen), title: track.label, click: () => toggle(track.index) }, track.label)
+      : h("div", { class: "label", title: track.label }, track.label);
+    label.dataset["kind"] = String(track.kind);
+    label.style.top = `${top}px`;
+    label.style.height = `${height}px`;
+    column.append(label);
+  }
+}
