@@ -1,5 +1,39 @@
 """See, fix and predict what stalls your GPU."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from unstall._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from unstall._api import explain
+    from unstall.diagnose.explain import Report
+    from unstall.read import load
+    from unstall.result import Finding
+    from unstall.timeline import Timeline
+
+__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load"]
+
+_HOMES = {
+    "Finding": "unstall.result",
+    "Report": "unstall.diagnose.explain",
+    "Timeline": "unstall.timeline",
+    "explain": "unstall._api",
+    "load": "unstall.read",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for, so that `import unstall` costs next to nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

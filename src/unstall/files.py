@@ -20,9 +20,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
             target.write_bytes(data)
             return
         target = target.resolve()
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as beside:
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as beside:
             temporary = Path(beside.name)
             try:
                 beside.write(data)
@@ -34,9 +32,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
                 raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(
-            f"{path}: cannot be written: {reason}. Choose another place for the output"
-        ) from error
+        raise UsageError(f"{path}: cannot be written: {reason}. Choose another place for the output") from error
 
 
 def _mode(target: Path) -> int:

@@ -179,9 +179,7 @@ _NOTHING = Accounts(wall_ns=5 * MS, busy_ns=Busy(), idle_ns=Idle(latency=5 * MS)
 NO_DEVICE = Result(
     version="0.1.0",
     source=Source(path="cpu.json", reader="kineto", host_events=120),
-    integrity=Integrity(
-        ok=False, notes=("The file is cut off at byte 10,485,760: 120 whole events were read.",)
-    ),
+    integrity=Integrity(ok=False, notes=("The file is cut off at byte 10,485,760: 120 whole events were read.",)),
     steps=Steps(found_by="whole", count=1, start_ns=0, wall_ns=5 * MS, mean_ns=5 * MS),
     accounts=_NOTHING,
     by_device=(),
@@ -254,9 +252,7 @@ def accounts(draw: st.DrawFn) -> Accounts:
     part = st.integers(0, 10**12)
     busy = draw(st.builds(Busy, compute=part, copy=part, both=part, comm=part))
     idle = Idle(**{cause: draw(part) for cause in IDLE_CAUSES})
-    wall = (
-        busy.compute + busy.copy + busy.both + busy.comm + sum(getattr(idle, cause) for cause in IDLE_CAUSES)
-    )
+    wall = busy.compute + busy.copy + busy.both + busy.comm + sum(getattr(idle, cause) for cause in IDLE_CAUSES)
     return Accounts(wall_ns=wall, busy_ns=busy, idle_ns=idle)
 
 

@@ -31,9 +31,7 @@ def read(path: str | Path) -> Result:
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > MAX_BYTES:
-        raise TraceError(
-            f"{path}: larger than {MAX_BYTES >> 20} MiB, so no result of `unstall explain --json`"
-        )
+        raise TraceError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so no result of `unstall explain --json`")
     try:
         schema = msgspec.json.decode(data, type=_Schema).schema
         if schema == SCHEMA:

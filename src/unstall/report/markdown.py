@@ -91,9 +91,7 @@ def _findings(findings: list[Finding], top: int) -> str:
         return "No finding that costs anything."
     blocks = ["#### Findings"]
     for number, finding in enumerate(findings[:top], 1):
-        figures = (
-            f"device idle **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
-        )
+        figures = f"device idle **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
         if finding.gain_ns is not None:
             figures = f"gain **{duration(finding.gain_ns)}**, {figures}"
         lines = [
@@ -137,9 +135,7 @@ def _lines(lines: tuple[LineCost, ...], top: int) -> str:
         for line in lines[:top]
     ]
     table = _table(("line", "launches", "device", "host waits", "device idle"), rows, "<>>>>")
-    summary = (
-        f"<details><summary>Cost by line, per step: {min(top, len(lines)):,} of {len(lines):,}</summary>"
-    )
+    summary = f"<details><summary>Cost by line, per step: {min(top, len(lines)):,} of {len(lines):,}</summary>"
     return "\n\n".join([summary, table, "</details>"])
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from unstall.result import Result, Where
+from unstall.result import Result
 
 Scrub: TypeAlias = Callable[[str], str]
 _T = TypeVar("_T")
@@ -18,16 +18,16 @@ _HOME = re.compile(r"^(?:/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:/Users/[^/]+)(?
 _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 
 
-def scrub(result: Result) -> Result:
+def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
     """`result` with every path shortened, in its texts too. Scrubbing twice changes nothing more."""
-    return _mapped(result, scrubber(result))
+    return _mapped(result, scrubber(result, other_paths))
 
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
     """What shortens the paths of this result, and `other_paths`, wherever they stand in a text."""
-    paths = {*_paths(result), *other_paths}
-    short = _shortened(paths)
-    short[result.source.path] = re.split(r"[\\/]", result.source.path)[-1]
+    source = result.source.path
+    short = _shortened({*_paths(result), *other_paths})
+    short[source] = re.split(r"[\\/]", source)[-1]
     changed = {path: to for path, to in short.items() if path != to}
     if not changed:
         return lambda text: text
@@ -37,9 +37,9 @@ def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
 
 
 def _paths(result: Result) -> set[str]:
-    wheres: list[Where] = [item.where for item in (*result.findings, *result.lines)]
-    callers = [where.called_from for where in wheres if where.called_from]
-    return {place.file for place in (*wheres, *callers) if place.file}
+    wheres = [finding.where for finding in result.findings] + [line.where for line in result.lines]
+    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
+    return {file for file in files if file}
 
 
 def _shortened(paths: Iterable[str]) -> dict[str, str]:

@@ -263,18 +263,12 @@ def _table(title: str | None, *figures: str) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, show_header=title is not None)
     table.add_column(Text(title or "", style="bold"), ratio=1, overflow="fold")
     for name in figures:
-        table.add_column(
-            Text(name, style="dim"), justify="right", width=max(len(name), _FIGURE_WIDTH), no_wrap=True
-        )
+        table.add_column(Text(name, style="dim"), justify="right", width=max(len(name), _FIGURE_WIDTH), no_wrap=True)
     return table
 
 
 def _more(items: Sequence[object], top: int) -> list[Text]:
-    return (
-        [Text(f"… and {len(items) - top:,} more: --top {len(items)}", style="dim")]
-        if len(items) > top
-        else []
-    )
+    return [Text(f"… and {len(items) - top:,} more: --top {len(items)}", style="dim")] if len(items) > top else []
 
 
 def _notes(result: Result) -> RenderableType | None:

@@ -63,9 +63,7 @@ class Part:
 
 def parts(accounts: Accounts) -> list[Part]:
     """The accounts that are not zero: busy ones, then idle ones by size."""
-    busy = [
-        Part(key, _BUSY_LABELS.get(key, key), "busy", getattr(accounts.busy_ns, key)) for key in BUSY_PARTS
-    ]
+    busy = [Part(key, _BUSY_LABELS.get(key, key), "busy", getattr(accounts.busy_ns, key)) for key in BUSY_PARTS]
     idle = [Part(key, f"idle: {key}", "idle", getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
     idle.sort(key=lambda part: -part.ns)
     return [part for part in busy + idle if part.ns > 0]

@@ -1,0 +1,70 @@
+# Every target sets up what it needs, in .venv, from a bare Python 3.11 with pip. `make` alone lists them.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+TRACE ?= examples/traces/resnet50_pageable_item_nan.json.gz
+ARGS ?=
+
+# The versions of constraints.txt hold for pip's build environments too.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PIP_INSTALL := $(BIN)/python -m pip install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check format bundle bundle-check clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(VENV)/.package ## explain a recorded run, and write report.html
+	$(BIN)/unstall explain $(TRACE) -o report.html
+	@echo
+	@echo "The same with a timeline to zoom into: file://$(CURDIR)/report.html"
+
+test: $(VENV)/.test ## run the tests but the slow ones (ARGS: more for pytest)
+	$(BIN)/pytest -n auto $(ARGS)
+
+test-all: ARGS += -m ""
+test-all: test ## run every test
+
+check: $(VENV)/.dev ## lint, formatting, types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## put the code in form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bundle: web/node_modules/.installed ## build the HTML report's page from web/
+	cd web && npm run --silent build
+
+bundle-check: web/node_modules/.installed ## check web/, and that the committed page is what it builds
+	cd web && npm run --silent types && npm test --silent
+	$(MAKE) --no-print-directory bundle
+	git diff --exit-code --stat -- src/unstall/report/page.html
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) web/node_modules build dist report.html src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.package: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+# The test extra holds torch, whose builds without CUDA stand on an index of their own.
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) --editable '.[test]' --extra-index-url https://download.pytorch.org/whl/cpu
+	@touch $@
+
+web/node_modules/.installed: web/package.json web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	@touch $@

@@ -1,0 +1,67 @@
+"""How verbs print a report: the options they share, and where it goes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from unstall.errors import UsageError
+from unstall.report.formats import FORMATS, format_of
+
+if TYPE_CHECKING:
+    from unstall.diagnose.explain import Report
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """-o, --format, --json, --top, --scrub-paths, --quiet."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write the report to FILE too, in the format of its ending (.html .json .md .txt), "
+        "or for any other ending in that of --format; may be repeated",
+    )
+    group.add_argument("--format", choices=FORMATS, help="what to print; github: workflow annotations")
+    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
+    group.add_argument("--top", metavar="N", type=_count, help="show the N costliest findings and lines (default: 10)")
+    group.add_argument(
+        "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
+    )
+    group.add_argument(
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="no progress, and no report but what --format and -o ask for",
+    )
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Raise UsageError for a file whose format cannot be told, before any work is done."""
+    for path in args.output:
+        format_of(path, args.format)
+
+
+def deliver(report: Report, args: argparse.Namespace) -> None:
+    """Write the report's files, then print it, as the options ask."""
+    from unstall.files import write_atomically
+    from unstall.report.formats import render, scrubbed
+
+    for path in args.output:
+        text = render(report, format_of(path, args.format), top=args.top, scrub_paths=args.scrub_paths)
+        write_atomically(path, text.encode(errors="replace"))
+    if args.format:
+        sys.stdout.write(render(report, args.format, top=args.top, scrub_paths=args.scrub_paths))
+    elif not args.quiet:
+        from unstall.report import terminal
+
+        terminal.show(scrubbed(report) if args.scrub_paths else report.result, top=args.top)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--top {text}: give a whole number from 1 on")
+    return int(text)

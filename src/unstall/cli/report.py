@@ -1,0 +1,25 @@
+"""Show a saved result again, in any format.
+
+RESULT is what `unstall explain TRACE -o result.json` wrote. It holds no timeline, so that an HTML report
+made from it has none either: explain the trace for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from unstall.cli._output import add_output_options, check_outputs, deliver
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("result", metavar="RESULT", help="the JSON file to show")
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    check_outputs(args)
+    from unstall.diagnose.explain import Report
+    from unstall.report import json
+
+    deliver(Report(json.read(args.result), None), args)
+    return 0

@@ -1,0 +1,53 @@
+"""A profile that is still in memory → Timeline. Knows torch's profiler by what it offers, and imports no torch."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+from unstall.errors import UsageError
+from unstall.read import load
+from unstall.timeline import Timeline
+
+_NAME = "torch.profiler.profile"
+
+
+@runtime_checkable
+class Profile(Protocol):
+    """What unstall asks of a `torch.profiler.profile`."""
+
+    def export_chrome_trace(self, path: str) -> object: ...
+
+
+_read: WeakKeyDictionary[object, Timeline] = WeakKeyDictionary()  # torch exports a profile only once
+
+
+def read_profile(profile: Profile) -> Timeline:
+    """The timeline of a profile that has stopped, by way of a file that is gone afterwards.
+
+    Raises UsageError for what is no profile, one still running, and one that was exported before.
+    """
+    if not isinstance(profile, Profile):
+        raise UsageError(f"cannot explain a {type(profile).__name__}: give a trace file, a Timeline or a {_NAME}")
+    # A profile with a schedule has a new recording inside for each cycle.
+    recording = getattr(profile, "profiler", None) or profile
+    if recording not in _read:
+        _read[recording] = _export(profile)
+    return _read[recording]
+
+
+def _export(profile: Profile) -> Timeline:
+    with tempfile.TemporaryDirectory(prefix="unstall-") as folder:
+        path = Path(folder) / "trace.json"
+        try:
+            profile.export_chrome_trace(str(path))
+        except (AssertionError, AttributeError, RuntimeError) as error:
+            raise UsageError(
+                f"torch cannot export this profile ({str(error).strip()}): explain it after its `with` block; "
+                "if it was exported before, explain that file"
+            ) from error
+        timeline = load(path)
+        return replace(timeline, meta=replace(timeline.meta, path=_NAME))

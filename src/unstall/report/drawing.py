@@ -1,0 +1,47 @@
+"""A `Run` as the picture that the HTML report draws."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.accounts import Gaps
+from unstall.diagnose.run import Run
+from unstall.report.picture import IdleIntervals, Picture, picture_of
+from unstall.report.wording import place
+from unstall.timeline import I32
+
+_ALL_DEVICES = -1
+
+
+def draw(run: Run) -> Picture:
+    """The timeline with its steps, idle causes, queue depth and source lines."""
+    host_place, names = _places(run)
+    return picture_of(
+        run.timeline,
+        window=run.window,
+        idle=_idle(run),
+        queue=run.depth,
+        steps=(run.steps.start, run.steps.end),
+        host_place=host_place,
+        places=names,
+    )
+
+
+def _idle(run: Run) -> IdleIntervals:
+    """Of one device its own; of several those of each, and of all together."""
+    each: list[tuple[int, Gaps]] = [(accounts.device, gaps) for accounts, gaps in run.by_device]
+    if len(each) != 1:
+        each.insert(0, (_ALL_DEVICES, run.gaps))
+    return IdleIntervals(
+        start=np.concatenate([gaps.start for _, gaps in each]),
+        end=np.concatenate([gaps.end for _, gaps in each]),
+        cause=np.concatenate([gaps.cause for _, gaps in each]),
+        device=np.concatenate([np.full(len(gaps), device) for device, gaps in each]),
+    )
+
+
+def _places(run: Run) -> tuple[I32, list[str]]:
+    """(by host row an index, the places it points at), as the findings print them."""
+    known, index = np.unique(run.places.place, return_inverse=True)
+    names = [place(run.places.where(int(number), -1, None)) for number in known]
+    return index.reshape(-1).astype(np.int32), names
