@@ -27,6 +27,17 @@ def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
     return np.where(ends_in_chosen, top[np.maximum(marked, 0)], -1).astype(np.int32)
 
 
+def depths(parent: I32) -> I32:
+    """How many ancestors each row has."""
+    depth = (parent >= 0).astype(np.int32)
+    pointer = parent
+    while (pointer >= 0).any():
+        above = np.maximum(pointer, 0)
+        depth += np.where(pointer >= 0, depth[above], 0).astype(np.int32)
+        pointer = np.where(pointer >= 0, pointer[above], -1)
+    return depth
+
+
 def _settle(pointer: I32) -> I32:
     """Follow pointers until none moves; -1 stays."""
     while True:

@@ -1,7 +1,8 @@
 """The result of `explain`: plain data, and its versioned JSON form (`unstall.explain/1`).
 
 All times are int nanoseconds. `accounts` are sums over the window that the steps span; the figures of a
-finding or a line are per step. Fields that need the replay engine (`gain_ns`, `replay`, `floor_ns`, `plan`) are null without it.
+finding or a line are per step. Fields that need the replay engine (`gain_ns`, `replay`, `floor_ns`, `plan`) are
+null without it.
 """
 
 from __future__ import annotations

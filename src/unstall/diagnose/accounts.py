@@ -65,9 +65,7 @@ def account(busy: Busy, gaps: Gaps, window: tuple[int, int]) -> Accounts:
     return Accounts(wall_ns=window[1] - window[0], busy_ns=busy, idle_ns=idle)
 
 
-def explain_gaps(
-    timeline: Timeline, ops: Bool, busy: Spans, activity: Activity, window: tuple[int, int]
-) -> Gaps:
+def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity, window: tuple[int, int]) -> Gaps:
     """Give each idle interval its one cause: why did the op that ends it start so late?
 
     If its launch had been made before the device ran dry, the op was held: by an event of another stream, else
@@ -79,9 +77,7 @@ def explain_gaps(
     rows = np.flatnonzero(ops)
     op = _ending_op(device.start[rows], rows, idle)
     launch = np.where(op >= 0, device.launch[np.maximum(op, 0)], -1) if len(device) else op
-    launch_start = (
-        np.where(launch >= 0, host.start[np.maximum(launch, 0)], idle.end) if len(host) else idle.end
-    )
+    launch_start = np.where(launch >= 0, host.start[np.maximum(launch, 0)], idle.end) if len(host) else idle.end
     launch_end = np.where(launch >= 0, host.end[np.maximum(launch, 0)], idle.end) if len(host) else idle.end
 
     late_until = np.clip(launch_start, idle.start, idle.end)

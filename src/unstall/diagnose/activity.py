@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import nearest
+from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
 from unstall.timeline import (
     I32,
@@ -27,13 +27,10 @@ _INPUT = re.compile(
     r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
 )
 _COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
-_COMM_KERNEL = re.compile(
-    r"(ncclDev|ncclKernel|ncclSymk|nccl|rccl|mscclKernel|void .*(all_?reduce|all_?gather)"
-    r".*nvshmem|nvshmem)"
-)
+_COMM_KERNEL = re.compile(r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
 _FIRST_USE = re.compile(r"Lazy Function Loading|Activity Buffer Request|.*Module Loading", re.IGNORECASE)
-_FIRST_LAUNCH_LEAST_NS = 1_000_000
-_FIRST_LAUNCH_FACTOR = 20
+_FIRST_LEAST_NS = 1_000_000
+_FIRST_FACTOR = 20
 
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
@@ -46,7 +43,8 @@ def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
 def is_comm(timeline: Timeline) -> Bool:
     """Which device ops are collectives: kernels of NCCL, RCCL or NVSHMEM."""
     device = timeline.device
-    return (device.kind == DeviceKind.KERNEL) & named(timeline, _COMM_KERNEL, device.name)
+    kernels: Bool = device.kind == DeviceKind.KERNEL
+    return kernels & named(timeline, _COMM_KERNEL, device.name)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,7 +100,7 @@ def find_activity(timeline: Timeline, threads: I64) -> Activity:
         return Spans.union(host.start[rows], host.end[rows])
 
     input_spans = spans(loading)
-    at_work = ours & (host.kind <= HostKind.CALL)
+    at_work = ours & (host.kind <= HostKind.CALL) & ~_host_operators(timeline)
     start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
     python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(PYTHON_LEAST_NS)
     return Activity(
@@ -111,12 +109,26 @@ def find_activity(timeline: Timeline, threads: I64) -> Activity:
         input=input_spans,
         allocator_rows=allocating,
         allocator=spans(allocating),
-        startup_rows=starting,
+        # The recorder's own events are on no thread: what they held up is to blame on the launch that came late.
+        startup_rows=starting[host.kind[starting] != HostKind.OVERHEAD],
         startup=spans(starting),
         comm_rows=communicating,
         comm=spans(communicating),
         python=python - input_spans,
     )
+
+
+def _host_operators(timeline: Timeline) -> Bool:
+    """Operators that work on the host alone: long, and without one call of the device's API in them."""
+    host = timeline.host
+    calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
+    everything = np.ones(len(host), dtype=np.bool_)
+    top = outermost(host.parent, host.kind == HostKind.OP, ~everything)
+    dispatches = np.zeros(len(host) + 1, dtype=np.bool_)
+    dispatches[top[calls]] = True
+    alone = (top >= 0) & ~dispatches[top]
+    length = np.where(top >= 0, (host.end - host.start)[np.maximum(top, 0)], 0)
+    return alone & (length >= PYTHON_LEAST_NS)
 
 
 def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
@@ -164,7 +176,8 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
     crosses_host = (device.direction[copies] == CopyDirection.HOST_TO_DEVICE) | (
         device.direction[copies] == CopyDirection.DEVICE_TO_HOST
     )
-    return (host.end[call] >= middle) & crosses_host & (pageable | ~asynchronous)
+    blocked: Bool = (host.end[call] >= middle) & crosses_host & (pageable | ~asynchronous)
+    return blocked
 
 
 def _startup_rows(timeline: Timeline, ours: Bool) -> I64:
@@ -172,7 +185,35 @@ def _startup_rows(timeline: Timeline, ours: Bool) -> I64:
     host = timeline.host
     overhead = (host.kind == HostKind.OVERHEAD) & named(timeline, _FIRST_USE, host.name)
     loading = ours & (host.kind == HostKind.LOAD)
-    return np.concatenate((np.flatnonzero(loading | overhead), _slow_first_launches(timeline, ours)))
+    # Calls that only ask or set something take microseconds, unless they are the first to need the context.
+    asking = ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS)
+    certain = np.flatnonzero(loading | overhead | asking)
+    return np.unique(np.concatenate((certain, _slow_firsts(timeline, ours), _slow_first_launches(timeline, ours))))
+
+
+def _slow_firsts(timeline: Timeline, ours: Bool) -> I64:
+    """Operators whose first run works on the host far longer than later ones: libraries set up, kernels chosen."""
+    host = timeline.host
+    ops = np.flatnonzero(ours & (host.kind == HostKind.OP))
+    if not len(ops):
+        return ops
+    own = (host.end - host.start).copy()
+    inner = np.flatnonzero(host.parent >= 0)
+    np.subtract.at(own, host.parent[inner], (host.end - host.start)[inner])
+    order = ops[np.lexsort((host.start[ops], host.name[ops]))]
+    opens = np.append(True, host.name[order][1:] != host.name[order][:-1])
+    firsts = order[opens]
+    rest = np.where(opens, 0, own[order])
+    later = np.add.reduceat(rest, np.flatnonzero(opens))
+    count = np.diff(np.append(np.flatnonzero(opens), len(order))) - 1
+    usual = later / np.maximum(count, 1)
+    calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
+    dispatches = np.zeros(len(host) + 1, dtype=np.bool_)
+    dispatches[host.op[calls]] = True
+    slow = (own[firsts] >= _FIRST_LEAST_NS) & (own[firsts] >= _FIRST_FACTOR * usual) & dispatches[firsts]
+    mostly_own = own[firsts] * 2 >= (host.end - host.start)[firsts]
+    rows: I64 = firsts[slow & mostly_own]
+    return rows
 
 
 def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
@@ -188,15 +229,9 @@ def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
     firsts = call[order][first]
     taken = host.end[firsts] - host.start[firsts]
     usual = int(np.median(host.end[call] - host.start[call]))
-    slow = taken >= max(_FIRST_LAUNCH_LEAST_NS, _FIRST_LAUNCH_FACTOR * usual)
+    slow = taken >= max(_FIRST_LEAST_NS, _FIRST_FACTOR * usual)
     # A call that waits for room in the launch queue is slow too, but then the device has work.
     is_launch = host.kind[firsts] == HostKind.LAUNCH
-    idle_before = _device_idle_share(timeline, firsts) > 0.5
+    busy = Spans.union(device.start, device.end).covered(host.start[firsts], host.end[firsts])
+    idle_before = busy * 2 < taken
     return np.sort(firsts[slow & is_launch & idle_before & ours[firsts]]).astype(np.int64)
-
-
-def _device_idle_share(timeline: Timeline, rows: I32) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    host, device = timeline.host, timeline.device
-    busy = Spans.union(device.start, device.end)
-    taken = np.maximum(host.end[rows] - host.start[rows], 1)
-    return 1 - busy.covered(host.start[rows], host.end[rows]) / taken

@@ -66,17 +66,18 @@ class Run:
 
     @cached_property
     def inside(self) -> Bool:
-        """Which host events begin within the window."""
-        host = self.timeline.host
-        low, high = self.window
-        return (host.start >= low) & (host.start < high)
+        """Which host events begin between the first step's start and the host's end of the last."""
+        start = self.timeline.host.start
+        chosen: Bool = (start >= self.steps.start[0]) & (start < self.steps.end[-1])
+        return chosen
 
     @cached_property
     def ops_inside(self) -> Bool:
         """Which device ops run, at least partly, within the window."""
         device = self.timeline.device
         low, high = self.window
-        return (device.end > low) & (device.start < high)
+        chosen: Bool = (device.end > low) & (device.start < high)
+        return chosen
 
     @cached_property
     def comm(self) -> Bool:
@@ -96,7 +97,16 @@ class Run:
         """By host row: how long the event took within the window."""
         host = self.timeline.host
         low, high = self.window
-        return np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
+        length: I64 = np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
+        return length
+
+    @cached_property
+    def waited(self) -> I64:
+        """By host row: ns for which the host was blocked by the device within the event; 0 for all but waits."""
+        blocked = np.zeros(len(self.timeline.host), dtype=np.int64)
+        rows = self.activity.waits.row
+        blocked[rows] = self.host_length[rows]
+        return blocked
 
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
@@ -114,17 +124,20 @@ class Run:
 
     def groups(self, rows: I64) -> Iterator[Group]:
         """Host rows by place and outermost operator."""
-        if not len(rows):
-            return
-        places = self.places.place[rows]
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
-        _, which = np.unique(np.stack([places, op]), axis=1, return_inverse=True)
-        order = np.argsort(which.reshape(-1), kind="stable")
-        cuts = np.flatnonzero(np.diff(which.reshape(-1)[order])) + 1
-        for part in np.split(order, cuts):
-            first = int(part[0])
-            yield Group(int(places[first]), self.timeline.text(int(op[first])) or None, rows[np.sort(part)])
+        width = len(self.timeline.strings) + 1
+        for part in _split(self.places.place[rows] * width + op):
+            name = self.timeline.text(int(op[part[0]])) or None
+            yield Group(int(self.places.place[rows[part[0]]]), name, rows[part])
+
+    def lines(self, rows: I64) -> Iterator[Group]:
+        """Host rows by place alone; the operator is given where it is the same for all."""
+        top = self.places.top_op[rows]
+        op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
+        for part in _split(self.places.place[rows]):
+            name = self.timeline.text(int(op[part[0]])) if (op[part] == op[part[0]]).all() else ""
+            yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
     def instances(self, rows: I64) -> int:
         """How many operators (calls, where outside any) these host rows belong to."""
@@ -180,6 +193,13 @@ class Run:
         cost = self.exposed[chosen] + self.host_length[chosen]
         chosen = np.sort(chosen[np.argsort(-cost, kind="stable")[:_MOST_SPANS]])
         return tuple((int(host.start[i]), int(host.end[i])) for i in chosen)
+
+
+def _split(keys: I64) -> Iterator[I64]:
+    """Indices of equal keys, each part in ascending order."""
+    order = np.argsort(keys, kind="stable")
+    cuts = np.flatnonzero(np.diff(keys[order])) + 1
+    return (part for part in np.split(order, cuts) if len(part))
 
 
 def analyse(timeline: Timeline, *, step: str | None = None, user: Sequence[str] = ()) -> Run:

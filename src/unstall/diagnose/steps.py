@@ -50,9 +50,7 @@ def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
         return _by_name(timeline, name)
     rows = _annotated(timeline, lambda text: bool(_PROFILER_STEP.match(text)))
     if len(rows):
-        return _steps(
-            timeline, "annotation", "ProfilerStep", timeline.host.start[rows], timeline.host.end[rows]
-        )
+        return _steps(timeline, "annotation", "ProfilerStep", timeline.host.start[rows], timeline.host.end[rows])
     return _by_optimizer(timeline) or _by_period(timeline) or _whole(timeline)
 
 
@@ -66,7 +64,8 @@ def _by_name(timeline: Timeline, name: str) -> Steps:
 
 
 def _is_annotation(timeline: Timeline) -> Bool:
-    return timeline.host.kind == HostKind.ANNOTATION
+    chosen: Bool = timeline.host.kind == HostKind.ANNOTATION
+    return chosen
 
 
 def _annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
@@ -80,7 +79,8 @@ def _annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
         return rows
     rows = rows[host.thread[rows] == np.bincount(host.thread[rows]).argmax()]
     reach = np.maximum.accumulate(host.end[rows])
-    return rows[np.append(True, host.start[rows][1:] >= reach[:-1])]
+    outer: I64 = rows[np.append(True, host.start[rows][1:] >= reach[:-1])]
+    return outer
 
 
 def _steps(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:

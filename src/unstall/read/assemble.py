@@ -13,7 +13,7 @@ from unstall.read import names
 from unstall.read.autograd import forward_operators
 from unstall.read.events import Events
 from unstall.read.launches import join_launches
-from unstall.read.nest import Nesting
+from unstall.read.nest import find_parents
 from unstall.read.stacks import Interner, StackTree
 from unstall.read.waits import find_waits
 from unstall.timeline import (
@@ -49,10 +49,10 @@ def assemble(events: Events) -> Timeline:
     name = events.name[rows]
     thread = thread[rows]
     correlation = events.correlation[rows]
-    nesting = Nesting(thread, start, end)
-    op = _operators(kind, nesting, events.external[rows], start, end)
+    parent = find_parents(kind, thread, start, end)
+    op = _operators(kind, parent, events.external[rows], start, end)
     tree = StackTree(intern)
-    stack = _stacks(tree, rows, kind, thread, nesting, events)
+    stack = _stacks(tree, rows, kind, parent, events)
     lines, stacks = tree.tables()
     host = Host(
         kind=kind,
@@ -61,9 +61,9 @@ def assemble(events: Events) -> Timeline:
         end=end,
         name=name,
         correlation=correlation,
-        parent=nesting.parent,
+        parent=parent,
         op=op,
-        forward=forward_operators(events, rows, kind, thread, threads, start, nesting.parent),
+        forward=forward_operators(events, rows, kind, thread, threads, start, parent),
         stack=stack,
         shapes=events.shapes[rows],
     )
@@ -71,9 +71,7 @@ def assemble(events: Events) -> Timeline:
     device_rows = np.flatnonzero(device_kind != _NOTHING)
     device_rows = device_rows[np.argsort(events.start[device_rows], kind="stable")]
     streams, stream = _streams(events, device_rows, intern)
-    device, launch_notes = join_launches(
-        host, _device(events, device_kind, device_rows, streams, stream, intern)
-    )
+    device, launch_notes = join_launches(host, _device(events, device_kind, device_rows, streams, stream, intern))
     notes += launch_notes
     waits, wait_notes = find_waits(host, device, streams, events, intern)
     notes += wait_notes
@@ -182,12 +180,12 @@ def _host_order(events: Events, kind: I8, thread: I32) -> I64:
     ]
 
 
-def _operators(kind: I8, nesting: Nesting, external: I64, start: I64, end: I64) -> I32:
+def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:
     """The operator each event is part of: the nearest enclosing one, else the one whose id the event carries.
 
     An id counts only if its operator spans the event: recorders without operators number calls on their own.
     """
-    op = nearest(nesting.parent, kind == HostKind.OP)
+    op = nearest(parent, kind == HostKind.OP)
     ops = np.flatnonzero(kind == HostKind.OP)
     lost = np.flatnonzero((op < 0) & (external >= 0) & (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL))
     if not (len(ops) and len(lost)):
@@ -199,13 +197,13 @@ def _operators(kind: I8, nesting: Nesting, external: I64, start: I64, end: I64) 
     return op
 
 
-def _stacks(tree: StackTree, rows: I64, kind: I8, thread: I32, nesting: Nesting, events: Events) -> I32:
+def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -> I32:
     """The innermost frame known for each event: an enclosing Python frame, else the operator's own record."""
     frames = np.flatnonzero(kind == HostKind.PYTHON).astype(np.int32)
-    stack = tree.of_frames(frames, events.name[rows], thread, nesting)
+    stack = tree.of_frames(frames, events.name[rows], parent)
     texts = events.stack[rows]
     written = tree.of_texts(texts, wanted=(stack < 0) & (kind != HostKind.PYTHON))
-    row = nearest(nesting.parent, written >= 0)
+    row = nearest(parent, written >= 0)
     return np.where(stack >= 0, stack, np.where(row >= 0, written[row], -1)).astype(np.int32)
 
 

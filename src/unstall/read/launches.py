@@ -14,9 +14,7 @@ _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)
 def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
     """`device` with its `launch` column filled in, and notes on what does not add up."""
     notes: list[str] = []
-    calls = np.flatnonzero(
-        (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0)
-    )
+    calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
     # Ids repeat where several processes share a file; a call that cannot launch never wins over one that can.
     calls = calls[np.lexsort((host.start[calls], np.isin(host.kind[calls], _WORK), host.correlation[calls]))]
     launch = _last_call_before(host, device, calls)

@@ -2,51 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from unstall.timeline import I32, I64
+from unstall.timeline import I8, I32, I64, HostKind
 
 _CLIP_ROUNDS = 3  # children that outlive their parent by a rounding microsecond, and their children
 
 
-class Nesting:
-    """Parents of rows sorted by (thread, start, -end), and walks down from the roots.
+def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
+    """The row that encloses each row most closely, or -1. Rows are sorted by (thread, start, -end).
 
-    An event encloses the later rows of its thread that start before it ends. Where a child outlives its
-    parent (clocks of one microsecond; spans that do not nest), it counts as ending with it.
+    Operators, calls and frames nest. An annotation begins and ends inside the frames of its own `__enter__` and
+    `__exit__`, so it is fitted in afterwards: between a row and its parent if it lies within the parent.
     """
+    is_span = kind == HostKind.ANNOTATION
+    solid, spans = np.flatnonzero(~is_span), np.flatnonzero(is_span)
+    parent = np.full(len(kind), -1, dtype=np.int32)
+    parent[solid] = _rows(solid, _nest(thread[solid], start[solid], end[solid]))
+    if not len(spans):
+        return parent
+    span_parent = np.full(len(kind), -1, dtype=np.int32)
+    span_parent[spans] = _rows(spans, _nest(thread[spans], start[spans], end[spans]))
+    parent[spans] = _first_around(_previous(solid, spans, thread), parent, end, spans)
+    around = np.full(len(kind), -1, dtype=np.int32)
+    around[solid] = _first_around(_previous(spans, solid, thread), span_parent, end, solid)
+    around[spans] = span_parent[spans]
 
-    __slots__ = ("_bounds", "_by_depth", "depth", "parent")
+    span, outer = np.maximum(around, 0), np.maximum(parent, 0)
+    within = (parent < 0) | ((start[span] >= start[outer]) & (end[span] <= end[outer]))
+    return np.where((around >= 0) & within, around, parent).astype(np.int32)
 
-    def __init__(self, thread: I32, start: I64, end: I64) -> None:
-        end = np.maximum(end, start)
-        for _ in range(_CLIP_ROUNDS):
-            self.depth = _depths(thread, start, end)
-            self._by_depth = np.argsort(self.depth, kind="stable").astype(np.int32)
-            self.parent = self._parents()
-            outer = end[np.maximum(self.parent, 0)]
-            crossing = (self.parent >= 0) & (end > outer)
-            if not crossing.any():
-                break
-            end = np.where(crossing, np.maximum(outer, start), end)
-        deepest = int(self.depth.max(initial=0))
-        self._bounds = np.searchsorted(self.depth[self._by_depth], np.arange(deepest + 2))
 
-    def _parents(self) -> I32:
-        size = len(self.depth)
-        rows = self._by_depth.astype(np.int64)
-        keys = self.depth[rows].astype(np.int64) * size + rows
-        own = np.arange(size, dtype=np.int64)
-        wanted = (self.depth.astype(np.int64) - 1) * size + own
-        found = np.searchsorted(keys, wanted) - 1
-        return np.where(self.depth > 0, rows[np.maximum(found, 0)], -1).astype(np.int32)
+def _rows(chosen: I64, parent: I32) -> I32:
+    """Indices into a choice of rows as row numbers."""
+    if not len(chosen):
+        return parent
+    return np.where(parent >= 0, chosen[np.maximum(parent, 0)], -1).astype(np.int32)
 
-    def levels(self) -> Iterator[I32]:
-        """Rows level by level, callers before what they call."""
-        for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
-            yield self._by_depth[low:high]
+
+def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
+    """For each row the last chosen one before it on the same thread, or -1."""
+    if not len(chosen):
+        return np.full(len(rows), -1, dtype=np.int32)
+    at = np.searchsorted(chosen, rows) - 1
+    found = chosen[np.maximum(at, 0)]
+    return np.where((at >= 0) & (thread[found] == thread[rows]), found, -1).astype(np.int32)
+
+
+def _first_around(candidate: I32, parent: I32, end: I64, rows: I64) -> I32:
+    """From each candidate up its parents, the first that ends no earlier than the row does."""
+    while True:
+        short = (candidate >= 0) & (end[np.maximum(candidate, 0)] < end[rows])
+        if not short.any():
+            return candidate
+        candidate = np.where(short, parent[np.maximum(candidate, 0)], candidate)
+
+
+def _nest(thread: I32, start: I64, end: I64) -> I32:
+    """Parents of events that nest.
+
+    Where a child outlives its parent (clocks of one microsecond; spans that do not nest), it counts as ending with it.
+    """
+    end = np.maximum(end, start)
+    for _ in range(_CLIP_ROUNDS):
+        parent = _enclosing(_depths(thread, start, end))
+        outer = end[np.maximum(parent, 0)]
+        crossing = (parent >= 0) & (end > outer)
+        if not crossing.any():
+            break
+        end = np.where(crossing, np.maximum(outer, start), end)
+    return parent
+
+
+def _enclosing(depth: I32) -> I32:
+    """The last row before each that is one level less deep."""
+    size = len(depth)
+    own = np.arange(size, dtype=np.int64)
+    keys = np.sort(depth.astype(np.int64) * size + own)
+    found = np.searchsorted(keys, (depth.astype(np.int64) - 1) * size + own) - 1
+    return np.where(depth > 0, keys[np.maximum(found, 0)] % max(size, 1), -1).astype(np.int32)
 
 
 def _depths(thread: I32, start: I64, end: I64) -> I32:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.ancestry import depths, nearest
 from unstall.read.names import frame
-from unstall.read.nest import Nesting
-from unstall.timeline import I32, Bool, Lines, Stacks
+from unstall.timeline import I32, I64, Bool, Lines, Stacks
 
 
 @dataclass(slots=True)
@@ -45,8 +45,8 @@ class StackTree:
         """The row of Stacks for a frame called from `parent`."""
         return self._node_of.setdefault((parent, line), len(self._node_of))
 
-    def of_frames(self, rows: I32, names: I32, thread: I32, nesting: Nesting) -> I32:
-        """Nodes of Python frames. `rows` are the frames' host rows; all else is by host row."""
+    def of_frames(self, rows: I32, names: I32, parent: I32) -> I32:
+        """The node of the innermost Python frame around each host event. `rows` are the frames' own."""
         node = np.full(len(names), -1, dtype=np.int32)
         if not len(rows):
             return node
@@ -56,16 +56,18 @@ class StackTree:
         line_of_name = np.array([self.line(self._intern.texts[i]) for i in distinct], dtype=np.int64)
         line = np.zeros(len(names), dtype=np.int64)
         line[rows] = line_of_name[inverse]
-        for level in nesting.levels():
-            above = nesting.parent[level]
-            inherited = np.where(above >= 0, node[above], -1)
-            frames = is_frame[level]
-            node[level] = inherited
-            if frames.any():
-                node[level[frames]] = self._children(inherited[frames], line[level[frames]])
-        return node
+        caller = nearest(parent, is_frame)
+        outer = np.where(parent >= 0, caller[parent], -1)[rows]
+        within = np.full(len(names), -1, dtype=np.int32)
+        within[rows] = outer
+        depth = depths(within)[rows]
+        by_depth = rows[np.argsort(depth, kind="stable")]
+        for level in np.split(by_depth, np.cumsum(np.bincount(depth))[:-1]):
+            above = within[level]
+            node[level] = self._children(np.where(above >= 0, node[above], -1), line[level])
+        return np.where(caller >= 0, node[caller], -1).astype(np.int32)
 
-    def _children(self, parents: I32, lines: I32) -> I32:
+    def _children(self, parents: I32, lines: I64) -> I32:
         width = len(self._line_of) + 1
         keys = (parents.astype(np.int64) + 1) * width + lines
         distinct, inverse = np.unique(keys, return_inverse=True)

@@ -1,0 +1,146 @@
+"""`explain`: a recorded run → a `Report`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall._version import __version__
+from unstall.diagnose.lines import cost_by_line
+from unstall.diagnose.rules import all_rules
+from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.verdict import judge
+from unstall.read import load
+from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
+from unstall.timeline import Timeline
+
+_MOST_HARMLESS = 30
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `explain` found. `run` is what pictures are drawn from; a result read back from JSON has none."""
+
+    result: Result
+    run: Run | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is worth changing, costliest first; harmless ones last."""
+        return self.result.findings
+
+    @property
+    def verdict(self) -> Verdict:
+        """What bounds the run."""
+        return self.result.verdict
+
+    @property
+    def accounts(self) -> Accounts:
+        """Where the time went."""
+        return self.result.accounts
+
+    def save(self, path: str | Path, *, scrub_paths: bool = False) -> None:
+        """Write the report in the format of the file's ending: .html, .json, .md or .txt.
+
+        Raises UsageError for any other ending, or where the file cannot be written.
+        """
+        from unstall.files import write_atomically
+        from unstall.report.formats import format_of, render
+
+        text = render(self, format_of(path), scrub_paths=scrub_paths)
+        write_atomically(path, text.encode(errors="replace"))
+
+    def __str__(self) -> str:
+        from unstall.report import terminal
+
+        return terminal.render(self.result)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from unstall.report import terminal
+
+        return terminal.notebook(self.result)
+
+
+def explain(
+    source: str | Path | Timeline,
+    *,
+    step: str | None = None,
+    user: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Say where the time of a recorded run went, which line it went to, and why.
+
+    Parameters
+    ----------
+    source
+        a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+    step
+        the name (or glob) of the annotation around one step; found by itself if not given.
+    user
+        globs of files that count as yours; all code but the frameworks' if empty.
+    progress
+        called with (bytes read, bytes in all) while a file is read.
+
+    Raises
+    ------
+    TraceError
+        the file cannot be read.
+    UsageError
+        no annotation is called `step`.
+    """
+    timeline = source if isinstance(source, Timeline) else load(source, progress=progress)
+    run = analyse(timeline, step=step, user=user)
+    findings = _ordered([finding for rule in all_rules() for finding in rule(run)])
+    meta = timeline.meta
+    steps = run.steps
+    result = Result(
+        version=__version__,
+        source=Source(
+            path=meta.path,
+            reader=meta.reader,
+            device=next(iter(meta.devices), None),
+            torch=meta.torch,
+            cuda=meta.cuda,
+            rank=meta.rank,
+            world_size=meta.world_size,
+            has_stacks=meta.has_stacks,
+            host_events=len(timeline.host),
+            device_ops=len(timeline.device),
+        ),
+        integrity=Integrity(ok=meta.sound, notes=_notes(timeline)),
+        steps=Steps(
+            found_by=steps.found_by,
+            name=steps.name,
+            count=len(steps),
+            start_ns=steps.window[0],
+            wall_ns=run.wall,
+            mean_ns=run.per_step(run.wall),
+        ),
+        accounts=run.accounts,
+        by_device=tuple(accounts for accounts, _ in run.by_device),
+        verdict=judge(run, findings),
+        findings=tuple(findings),
+        lines=cost_by_line(run),
+    )
+    return Report(result, run)
+
+
+def _ordered(findings: list[Finding]) -> list[Finding]:
+    """By what they expose, then by what they make the host wait; harmless ones last, and not all of a flood."""
+    order = sorted(findings, key=lambda f: (f.harmless, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)))
+    costly = sum(not f.harmless for f in order)
+    return order[: costly + _MOST_HARMLESS]
+
+
+def _notes(timeline: Timeline) -> tuple[str, ...]:
+    notes = timeline.meta.notes
+    if timeline.meta.has_stacks or not len(timeline.host):
+        return notes
+    advice = (
+        "no Python stacks were recorded, so places are annotations or operators, not lines: "
+        "record with profile(with_stack=True, experimental_config=_ExperimentalConfig(verbose=True))"
+    )
+    return (*notes, advice)

@@ -1,0 +1,19 @@
+"""One rule a file: a function of the file's name, `(Run) -> list[Finding]`. Adding a file adds the rule."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+
+from unstall.diagnose.run import Run
+from unstall.result import Finding
+
+Rule = Callable[[Run], list[Finding]]
+
+
+def all_rules() -> Iterator[Rule]:
+    """Every rule of this package, by name."""
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
+        rule: Rule = getattr(importlib.import_module(f"{__name__}.{module.name}"), module.name)
+        yield rule

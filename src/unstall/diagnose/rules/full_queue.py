@@ -1,0 +1,41 @@
+"""Launches that block because the launch queue is full: back-pressure of a busy device, no problem."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Group, Run
+from unstall.result import Finding
+
+_DEEP = 500  # queues hold about a thousand launches (measured on an H200: 1021)
+_SLOW = 10  # times the median launch
+
+
+def full_queue(run: Run) -> list[Finding]:
+    """At most one finding, harmless by nature: it explains why `cudaLaunchKernel` looks slow."""
+    calls, depth = run.launch_depth
+    chosen = run.inside[calls]
+    calls, depth = calls[chosen], depth[chosen]
+    if not len(calls):
+        return []
+    length = run.host_length[calls]
+    blocked = (depth >= _DEEP) & (length > _SLOW * np.median(length))
+    rows = calls[blocked]
+    if len(rows) < 3:
+        return []
+    longest = rows[run.host_length[rows].argmax()]
+    group = Group(int(run.places.place[longest]), run.places.op_name(int(longest)), rows)
+    return [
+        run.finding(
+            "full-queue",
+            group,
+            title="the launch queue was full: back-pressure, not a problem",
+            saw=f"{len(rows):,} launches blocked with {int(np.median(depth[blocked])):,} ops queued (median): the host "
+            "is far ahead and is held to the device's pace, which is why launching looks slow",
+            fix="nothing: the device is never short of work here; host time saved would only be waited for",
+            safe_if="—",
+            count=len(rows),
+            exposed_ns=0,
+            harmless=True,
+        )
+    ]

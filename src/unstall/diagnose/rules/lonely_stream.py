@@ -1,0 +1,50 @@
+"""Work put on another stream that never overlaps with anything: the second stream gains nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.diagnose.spans import Spans
+from unstall.result import Finding
+
+_WORTH = 0.005  # of the window
+_OVERLAP = 0.02  # of the stream's own time
+
+
+def lonely_stream(run: Run) -> list[Finding]:
+    """One finding a line and stream; collectives have a rule of their own."""
+    timeline, device = run.timeline, run.timeline.device
+    findings = []
+    chosen = run.ops_inside & ~run.comm
+    for number in np.unique(device.device):
+        here = chosen & (device.device == number)
+        streams, counts = np.unique(device.stream[here], return_counts=True)
+        for stream in streams[streams != streams[counts.argmax()]] if len(streams) else streams:
+            own = here & (device.stream == stream)
+            others = run.ops_inside & (device.device == number) & (device.stream != stream)
+            work = Spans.union(device.start[own], device.end[own])
+            overlap = (work & Spans.union(device.start[others], device.end[others])).total
+            if work.total < _WORTH * run.wall or overlap > _OVERLAP * work.total:
+                continue
+            launches = device.launch[own & (device.launch >= 0)]
+            for group in run.lines(np.unique(launches).astype(np.int64)):
+                mine = own & np.isin(device.launch, group.rows)
+                length = int((device.end - device.start)[mine].sum())
+                findings.append(
+                    run.finding(
+                        "lonely-stream",
+                        group,
+                        title="work on another stream that overlaps with nothing",
+                        saw=f"{int(mine.sum()):,} ops on stream {int(timeline.streams.stream[stream])}, "
+                        f"{length / 1e6:,.2f} ms, of which {overlap / max(work.total, 1):.0%} overlapped",
+                        fix="launch it before the work it should overlap with, and wait for it later; with nothing to "
+                        "overlap, stay on one stream",
+                        safe_if="the two do not depend on each other",
+                        count=int(mine.sum()),
+                        exposed_ns=0,
+                        wait_ns=0,
+                        confidence="medium",
+                    )
+                )
+    return findings

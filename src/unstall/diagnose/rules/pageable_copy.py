@@ -1,0 +1,40 @@
+"""Copies from pageable host memory: staged by the driver, so they block the host and cannot overlap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.copies import uploads, with_waits
+from unstall.diagnose.run import Run
+from unstall.result import Finding
+from unstall.timeline import HostMemory
+
+
+def pageable_copy(run: Run) -> list[Finding]:
+    """One finding a line. `wait` is the copy calls and the syncs that belong to them."""
+    device = run.timeline.device
+    copies = uploads(run, HostMemory.PAGEABLE)
+    findings = []
+    for group in run.groups(with_waits(run, copies)):
+        mine = copies[np.isin(device.launch[copies], group.rows)]
+        size = int(np.maximum(device.bytes[mine], 0).sum())
+        taken = int((device.end - device.start)[mine].sum())
+        exposed = int(run.exposed[group.rows].sum())
+        rate = f", at {size / taken:.1f} GB/s" if taken and size else ""
+        findings.append(
+            run.finding(
+                "pageable-copy",
+                group,
+                title="copies from pageable host memory block the host",
+                saw=f"{len(mine):,} copies, {size / 1e6:,.1f} MB in all{rate}: the driver stages pageable memory "
+                "piece by piece and the host waits, non_blocking=True or not",
+                fix="pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
+                "then .to(device, non_blocking=True)",
+                safe_if="the pinned source is not written before the copy has ended",
+                count=len(mine),
+                wait_ns=int(run.waited[group.rows].sum()),
+                edit="pin-copies",
+                harmless=exposed + taken < 0.001 * run.wall,
+            )
+        )
+    return findings

@@ -1,0 +1,41 @@
+"""The device waits while the host works at something that is no dispatching: Python, numpy, CPU operators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.result import Finding
+
+_WORTH = 0.005  # of the window
+
+
+def python_bound(run: Run) -> list[Finding]:
+    """One finding a line: the line that launched next, after the host was done."""
+    gaps = run.gaps
+    idle = run.gaps_by("python")
+    idle = idle[gaps.culprit[idle] >= 0]
+    lost = np.zeros(len(run.timeline.host), dtype=np.int64)
+    np.add.at(lost, gaps.culprit[idle], gaps.length[idle])
+    findings = []
+    for group in run.lines(np.unique(gaps.culprit[idle]).astype(np.int64)):
+        exposed = int(lost[group.rows].sum())
+        if exposed < _WORTH * run.wall:
+            continue
+        findings.append(
+            run.finding(
+                "python-bound",
+                group,
+                title="the device waits while the host computes in Python",
+                saw=f"{len(group.rows):,} stretches of 100 µs or more with no operator running, before this line "
+                "launched again",
+                fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
+                "after the next step's launches",
+                safe_if="the next launches do not need its result",
+                wait_ns=0,
+                exposed_ns=exposed,
+                count=len(group.rows),
+                confidence="medium",
+            )
+        )
+    return findings

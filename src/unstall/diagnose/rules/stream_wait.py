@@ -1,0 +1,37 @@
+"""A stream is held by an event of another one while the device has nothing else to do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.result import Finding
+
+_WORTH = 0.005  # of the window
+
+
+def stream_wait(run: Run) -> list[Finding]:
+    """One finding a line whose launches were held."""
+    gaps = run.gaps
+    held = run.gaps_by("event")
+    held = held[gaps.culprit[held] >= 0]
+    findings = []
+    for group in run.lines(np.unique(gaps.culprit[held]).astype(np.int64)):
+        exposed = int(gaps.length[held][np.isin(gaps.culprit[held], group.rows)].sum())
+        if exposed < _WORTH * run.wall:
+            continue
+        findings.append(
+            run.finding(
+                "stream-wait",
+                group,
+                title="streams wait for each other while the device idles",
+                saw=f"{len(group.rows):,} launches were held by an event that another stream reached late",
+                fix="record the event right after the work that is needed, not later; wait right before the use",
+                safe_if="the event still covers all that the waiting stream reads",
+                exposed_ns=exposed,
+                wait_ns=0,
+                count=len(group.rows),
+                confidence="medium",
+            )
+        )
+    return findings

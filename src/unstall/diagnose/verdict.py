@@ -1,0 +1,92 @@
+"""One sentence: what bounds this run, and how far the data bear that out."""
+
+from __future__ import annotations
+
+from unstall.diagnose.run import Run
+from unstall.result import IDLE_CAUSES, Accounts, Finding, Verdict
+
+_SAYS = {
+    "device": "Device-bound: the device computes {share} of the time.",
+    "launch": "Launch-bound: {share} of the time the device waits for the host to dispatch the next operator.",
+    "sync": "Sync-bound: {share} of the time the device idles because the host had waited and drained its queue.",
+    "input": "Input-bound: {share} of the time the device waits for data loading.",
+    "copy": "Copy-bound: {share} of the time goes to copies between host and device.",
+    "allocator": "Allocator-bound: {share} of the time the device waits for cudaMalloc, cudaFree or empty_cache.",
+    "comm": "Communication-bound: {share} of the time goes to collectives with no computation beside them.",
+    "startup": "Start-up: {share} of the time goes to first use (context, modules, kernel choice). Record later steps "
+    "to judge the steady state.",
+    "python": "Python-bound: {share} of the time the device waits while the host works outside any operator.",
+    "event": "Stream-bound: {share} of the time streams wait for each other while the device has nothing to do.",
+    "latency": "Latency-bound: {share} of the time is short gaps between operations that were already queued.",
+}
+_SATURATED = 0.95
+_WANT = {
+    "sync": "work after a wait had drained its queue",
+    "launch": "launches, which the host dispatches too slowly",
+    "input": "data",
+    "copy": "copies that block the host",
+    "allocator": "memory from the driver",
+    "comm": "collectives",
+    "startup": "first use: modules, context, kernel choice",
+    "python": "the host, at work outside any operator",
+    "event": "another stream",
+    "latency": "the next op to begin, already queued",
+}
+_LAUNCH_LIKE = ("launch", "python", "sync")
+
+
+def judge(run: Run, findings: list[Finding]) -> Verdict:
+    """The largest of the device's own time and of each cause; `copy` and `comm` count busy and idle time."""
+    accounts = run.accounts
+    if not len(run.timeline.device):
+        text = (
+            "No device work was recorded, so there is nothing to bound: was a GPU used, and ProfilerActivity.CUDA on?"
+        )
+        return Verdict(bound_by="none", basis="recorded", text=text)
+    if not run.ops_inside.any():
+        text = "No device work falls into these steps, so there is nothing to bound."
+        return Verdict(bound_by="none", basis="recorded", text=text)
+    shares = parts(accounts)
+    bound_by = max(shares, key=lambda name: shares[name])
+    sentences = [_SAYS[bound_by].format(share=_percent(shares[bound_by], accounts.wall_ns))]
+    busy = accounts.busy_ns
+    total = busy.compute + busy.copy + busy.both + busy.comm
+    if bound_by != "device":
+        sentences.append(f"It is busy {_percent(total, accounts.wall_ns)}.")
+    elif total >= _SATURATED * accounts.wall_ns:
+        sentences.append("It hardly ever waits: only faster or fewer kernels help.")
+    else:
+        rest = max(IDLE_CAUSES, key=lambda cause: int(getattr(accounts.idle_ns, cause)))
+        idle = int(getattr(accounts.idle_ns, rest))
+        sentences.append(
+            f"It idles {_percent(accounts.wall_ns - total, accounts.wall_ns)}, most of it for want of "
+            f"{_WANT[rest]} ({_percent(idle, accounts.wall_ns)})."
+        )
+    waited = sum(f.wait_ns for f in findings if f.rule.startswith("sync-"))
+    exposed = sum(f.exposed_ns for f in findings if f.rule.startswith("sync-"))
+    if waited and bound_by != "sync":
+        mean = run.per_step(accounts.wall_ns)
+        sentences.append(
+            f"The host's waits for the device take {_percent(waited, mean)} of a step "
+            f"but leave it idle only {_percent(exposed, mean)}."
+        )
+    if bound_by in _LAUNCH_LIKE:
+        sentences.append("Recording slows the host, so the unrecorded program is less so.")
+    if not run.timeline.meta.sound:
+        sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
+    return Verdict(bound_by=bound_by, basis="recorded", text=" ".join(sentences))
+
+
+def parts(accounts: Accounts) -> dict[str, int]:
+    """ns that each candidate accounts for."""
+    busy, idle = accounts.busy_ns, accounts.idle_ns
+    shares = {"device": busy.compute + busy.both}
+    shares |= {cause: int(getattr(idle, cause)) for cause in IDLE_CAUSES}
+    shares["copy"] += busy.copy
+    shares["comm"] += busy.comm
+    return shares
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / max(whole, 1)
+    return f"{share:.0f} %" if share >= 9.95 else f"{share:.1f} %"

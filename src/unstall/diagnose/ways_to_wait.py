@@ -1,0 +1,159 @@
+"""The ways in which PyTorch code makes the host wait, told apart by operator and by stack, with the way out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to wait. The first in `WAYS` of which all given patterns match is the one."""
+
+    rule: str
+    title: str
+    fix: str
+    safe_if: str
+    op: str | None = None  # matches the outermost operator's name from its start
+    frame: str | None = None  # is found in one of the frames between the user's line and the wait
+    call: str | None = None  # matches the API call's name from its start
+
+    def matches(self, op: str, frames: str, call: str) -> bool:
+        """Whether a wait by `call`, under operator `op`, below these frames (joined by newlines), is this one."""
+        return (
+            (self.op is None or re.match(self.op, op) is not None)
+            and (self.frame is None or re.search(self.frame, frames, re.MULTILINE) is not None)
+            and (self.call is None or re.match(self.call, call) is not None)
+        )
+
+
+_SHAPE_SAFE = "the result may have a fixed shape, or its size is known beforehand"
+
+WAYS = (
+    Way(
+        rule="sync-grad-scaler",
+        frame=r"torch/(cuda/)?amp/grad_scaler\.py|torch/amp/grad_scaler\.py",
+        title="GradScaler reads found_inf on the host at every step",
+        fix="train in bfloat16, which needs no scaler; or keep the scaler and build the optimizer with fused=True, "
+        "which reads found_inf on the device",
+        safe_if="the model trains in bfloat16 (same range as float32), or the optimizer has a fused version",
+    ),
+    Way(
+        rule="sync-clip-grad",
+        frame=r"torch/nn/utils/clip_grad\.py",
+        title="clip_grad_norm_ brings the gradient norm to the host",
+        fix="pass error_if_nonfinite=False and foreach=True, and keep the returned norm as a tensor until you log it",
+        safe_if="a step with a non-finite norm may be found later, when the norm is logged",
+    ),
+    Way(
+        rule="sync-print",
+        frame=r"torch/_tensor_str\.py|torch/_tensor\.py.*(__repr__|__format__)|<built-in function print>",
+        title="printing or formatting a tensor waits for it",
+        fix="print less often, or copy with .to('cpu', non_blocking=True) and print a step later",
+        safe_if="the printed value may come a step late",
+    ),
+    Way(
+        rule="sync-tensor",
+        frame=r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b",
+        title="a tensor is made from Python values, straight onto the device",
+        fix="make it once outside the loop, or on the device (torch.full, torch.arange), or pinned and then "
+        ".to(device, non_blocking=True)",
+        safe_if="the values do not change between steps, or can be computed on the device",
+    ),
+    Way(
+        rule="sync-explicit",
+        op=r"$",
+        call=r".*(Device|Ctx)Synchronize",
+        title="torch.cuda.synchronize() drains the device",
+        fix="remove it: operations on one stream are ordered already; to time, use events or a profiler",
+        safe_if="nothing outside the CUDA stream (another process, a file, a timer) relies on the work being done",
+    ),
+    Way(
+        rule="sync-explicit",
+        op=r"$",
+        call=r".*StreamSynchronize",
+        title="stream.synchronize() makes the host wait for a stream",
+        fix="let the stream that needs the result wait instead: stream.wait_stream(other)",
+        safe_if="the host itself does not read the result at this point",
+    ),
+    Way(
+        rule="sync-explicit",
+        op=r"$",
+        call=r".*EventSynchronize",
+        title="event.synchronize() makes the host wait for an event",
+        fix="let the stream that needs the result wait instead: stream.wait_event(event), or poll event.query()",
+        safe_if="the host itself does not read the result at this point",
+    ),
+    Way(
+        rule="sync-comm",
+        op=r"(nccl:|c10d::|gloo:|record_param_comms)",
+        title="the host waits for a collective",
+        fix="use async_op=True and wait as late as possible; on CUDA, work.wait() makes only the stream wait "
+        "unless TORCH_NCCL_BLOCKING_WAIT is set",
+        safe_if="the result is not read on the host before the wait",
+    ),
+    Way(
+        rule="sync-bool",
+        op=r"aten::is_nonzero",
+        title="`if tensor` (bool of a tensor) waits for its value",
+        fix="compute both branches and choose with torch.where, or test every N steps, or a step late",
+        safe_if="the branch may be taken on the device, or a step later",
+    ),
+    Way(
+        rule="sync-equal",
+        op=r"aten::(equal|allclose)",
+        title="torch.equal / allclose brings its answer to the host",
+        fix="keep it on the device: (a == b).all() or torch.isclose(a, b).all(), read later",
+        safe_if="the answer may be read later",
+    ),
+    Way(
+        rule="sync-item",
+        op=r"aten::(item|_local_scalar_dense)",
+        title=".item() (or float(), int() of a tensor) waits for its value",
+        fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once",
+        safe_if="nothing on the host depends on the value at this point",
+    ),
+    Way(
+        rule="sync-mask",
+        op=r"aten::(index|index_put_?|_index_put_impl_|masked_select|masked_scatter_?)$",
+        title="indexing with a boolean mask waits, to learn how many elements it selects",
+        fix="use torch.where(mask, a, b), masked_fill, or multiply by the mask: the shape stays fixed",
+        safe_if=_SHAPE_SAFE,
+    ),
+    Way(
+        rule="sync-nonzero",
+        op=r"aten::(nonzero|nonzero_numpy|argwhere|where)$",
+        title="nonzero() waits, to learn how many elements there are",
+        fix="work with the mask itself (torch.where with three arguments), or torch.nonzero_static(size=…)",
+        safe_if=_SHAPE_SAFE,
+    ),
+    Way(
+        rule="sync-shape",
+        op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|nms|segment_reduce)",
+        title="an operator whose output size depends on the data waits for that size",
+        fix="give the size where the operator takes it (repeat_interleave(output_size=…), bincount(minlength=…)), "
+        "or use a version with a fixed shape",
+        safe_if=_SHAPE_SAFE,
+    ),
+    Way(
+        rule="sync-linalg",
+        op=r"aten::(linalg_|_linalg_|cholesky|inverse|lu_|svd|symeig)",
+        title="a linear-algebra operator waits, to check for errors on the host",
+        fix="use the _ex version (torch.linalg.cholesky_ex, inv_ex, …) with check_errors=False",
+        safe_if="you check the returned info tensor yourself, later",
+    ),
+    Way(
+        rule="sync-cpu",
+        op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach)",
+        title=".cpu() / .numpy() / .tolist() waits for the tensor",
+        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
+        "or copy once, at the end",
+        safe_if="the host copy is not read before its event has been reached",
+    ),
+    Way(
+        rule="sync-other",
+        title="the host waits for the device here",
+        fix="find what in this operator needs a value on the host, and keep that value on the device",
+        safe_if="nothing on the host depends on the value at this point",
+    ),
+)
