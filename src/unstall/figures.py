@@ -1,4 +1,4 @@
-"""Figures as people write them: durations, shares, bytes and counts, in as few digits as tell them apart."""
+"""Figures as people write them: durations, shares and bytes, in as few digits as tell them apart."""
 
 from __future__ import annotations
 
@@ -53,11 +53,6 @@ def size(count: int) -> str:
         if float(text) < 1024 or unit == _SIZES[-1]:
             break
     return f"{text} {unit}"
-
-
-def times(count: int) -> str:
-    """How often: "once", "twice", "2,000 times"."""
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
 def parse_duration(text: str) -> int:

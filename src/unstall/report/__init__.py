@@ -1,1 +1,1 @@
-"""Report → terminal, HTML, JSON, Markdown, GitHub annotations: one file a renderer, none of which works anything out."""
+"""Report → terminal, HTML, JSON, Markdown, GitHub annotations: one file a renderer, and none works anything out."""

@@ -5,8 +5,8 @@ Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-a
 
 from __future__ import annotations
 
-from unstall.figures import duration, times
-from unstall.report.wording import costly, origin, plain, steps_line
+from unstall.figures import duration
+from unstall.report.wording import costly, often, origin, plain, steps_line
 from unstall.result import Finding, Result
 
 _TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
@@ -22,9 +22,8 @@ def render(result: Result, *, top: int | None = None) -> str:
 def _annotation(finding: Finding) -> str:
     where = finding.where
     message = (
-        f"{finding.saw or finding.title}. {times(finding.count).capitalize()}; per step the device is idle "
-        f"for {duration(finding.exposed_ns)} because of it, and the host waits {duration(finding.wait_ns)}. "
-        f"{origin(where)}. To do: {finding.fix}"
+        f"{origin(where)}: per step the device is idle for {duration(finding.exposed_ns)} because of it, "
+        f"and the host waits {duration(finding.wait_ns)} ({often(finding)}). Saw: {finding.saw}. Do: {finding.fix}"
     )
     properties = {"title": f"unstall: {finding.title}"}
     if where.file:

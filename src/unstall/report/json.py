@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from unstall.errors import TraceError
+from unstall.report.wording import map_texts
 from unstall.result import SCHEMA, Result
 
 MAX_BYTES = 256 << 20
@@ -18,7 +19,10 @@ class _Schema(msgspec.Struct):
 
 def render(result: Result, *, top: int | None = None) -> str:
     """All of the result: `top` limits what people read, never data."""
-    data = msgspec.json.encode(result, order="sorted")
+    try:
+        data = msgspec.json.encode(result, order="sorted")
+    except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes
+        data = msgspec.json.encode(map_texts(result, _encodable), order="sorted")
     text = msgspec.json.format(data, indent=1).decode() + "\n"
     return text if text.isascii() else "".join(map(_visible, text))
 
@@ -42,6 +46,10 @@ def read(path: str | Path) -> Result:
             "A trace is explained with `unstall explain`"
         ) from error
     raise TraceError(f"{path}: its schema is {schema!r}, and this version of unstall reads {SCHEMA!r}")
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()
 
 
 def _visible(character: str) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from unstall.figures import duration, share, times
+from unstall.figures import duration, share
 from unstall.report.wording import (
     costly,
     harmless,
+    often,
     parts,
     per_step,
     place,
     plain,
+    said,
     short,
     source_line,
     steps_line,
@@ -94,14 +96,11 @@ def _findings(findings: list[Finding], top: int) -> str:
         figures = f"device idle **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
         if finding.gain_ns is not None:
             figures = f"gain **{duration(finding.gain_ns)}**, {figures}"
-        lines = [
-            f"{number}. **{escape(finding.title)}**, {times(finding.count)}; per step: {figures}",
-            f"   {_origin(finding.where)}",
-            *([f"   {escape(finding.saw)}"] if finding.saw else []),
-            f"   *Do:* {escape(finding.fix)}",
-            f"   *Safe if:* {escape(finding.safe_if)}",
-        ]
-        blocks.append("  \n".join(lines))
+        lines = [f"{number}. **{escape(finding.title)}** {often(finding)}; per step: {figures}", _origin(finding.where)]
+        for label, text in (("Saw", finding.saw), ("Do", finding.fix), ("Safe if", finding.safe_if)):
+            if said(text):
+                lines.append(f"*{label}:* {escape(text)}")
+        blocks.append("  \n   ".join(lines))
     if len(findings) > top:
         blocks.append(f"… and {len(findings) - top:,} more.")
     return "\n\n".join(blocks)
@@ -111,7 +110,7 @@ def _harmless(findings: list[Finding], top: int) -> str:
     if not findings:
         return ""
     rows = [
-        f"- {escape(finding.title)}: {times(finding.count)}, host waits {duration(finding.wait_ns)}, "
+        f"- {escape(finding.title)} {often(finding)}: host waits {duration(finding.wait_ns)}, "
         f"device idle {duration(finding.exposed_ns)}; {_origin(finding.where)}"
         for finding in findings[:top]
     ]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
-import msgspec
-
+from unstall.report.wording import map_texts
 from unstall.result import Result
 
 Scrub: TypeAlias = Callable[[str], str]
-_T = TypeVar("_T")
 
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages|lib/python\d+\.\d+)/", re.DOTALL)
 _HOME = re.compile(r"^(?:/home/[^/]+|/Users/[^/]+|/root|[A-Za-z]:/Users/[^/]+)(?:/|$)", re.DOTALL)
@@ -20,7 +18,7 @@ _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 
 def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
     """`result` with every path shortened, in its texts too. Scrubbing twice changes nothing more."""
-    return _mapped(result, scrubber(result, other_paths))
+    return map_texts(result, scrubber(result, other_paths))
 
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
@@ -66,21 +64,3 @@ def _common_folder(paths: list[list[str]]) -> int:
             break
         depth += 1
     return depth
-
-
-def _mapped(value: _T, scrub: Scrub) -> _T:
-    """The same data with `scrub` applied to every text in it."""
-    raw = msgspec.to_builtins(value)
-    return msgspec.convert(_walk(raw, scrub), type(value))
-
-
-def _walk(raw: object, scrub: Scrub) -> object:
-    match raw:
-        case str():
-            return scrub(raw)
-        case dict():
-            return {key: _walk(item, scrub) for key, item in raw.items()}
-        case list() | tuple():
-            return [_walk(item, scrub) for item in raw]
-        case _:
-            return raw

@@ -16,15 +16,17 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from unstall.figures import duration, share, times
+from unstall.figures import duration, share
 from unstall.report.wording import (
     Part,
     costly,
     harmless,
+    often,
     parts,
     per_step,
     place,
     plain,
+    said,
     short,
     source_line,
     steps_line,
@@ -190,9 +192,11 @@ def _findings(result: Result, top: int) -> RenderableType:
     for number, finding in enumerate(findings[:top], 1):
         gain = [_gain(finding)] if with_gain else []
         row = _table(None, *gain_column, "device idle", "host waits")
-        title = Text(f"{number}. {plain(finding.title)}", style="bold", overflow="fold")
+        title = Text.assemble(
+            f"{number}. ", (plain(finding.title), "bold"), (f"  {often(finding)}", "dim"), overflow="fold"
+        )
         row.add_row(title, *gain, duration(finding.exposed_ns), duration(finding.wait_ns))
-        blocks += [row, Padding(_details(finding), (0, 0, 0, 3))]
+        blocks += [row, Padding(_details(finding), (0, 0, 1, 3))]
     return Group(*blocks, *_more(findings, top))
 
 
@@ -211,9 +215,9 @@ def _details(finding: Finding) -> RenderableType:
     rows.add_row("at", line)
     if where.called_from:
         rows.add_row("from", Text(place(where.called_from), style="cyan"))
-    rows.add_row("saw", Text(f"{times(finding.count)}. {plain(finding.saw)}".strip()))
-    rows.add_row("do", Text(plain(finding.fix)))
-    rows.add_row("safe if", Text(plain(finding.safe_if)))
+    for label, text in (("saw", finding.saw), ("do", finding.fix), ("safe if", finding.safe_if)):
+        if said(text):
+            rows.add_row(label, Text(plain(text)))
     return rows
 
 
@@ -222,7 +226,7 @@ def _harmless(findings: list[Finding], top: int) -> RenderableType | None:
         return None
     table = _table("Costing nothing", "device idle", "host waits")
     for finding in findings[:top]:
-        line = Text(plain(finding.title), overflow="fold")
+        line = Text(f"{plain(finding.title)}  {often(finding)}", overflow="fold")
         line.append(f" · {_brief(finding.where)}", "dim")
         table.add_row(line, duration(finding.exposed_ns), duration(finding.wait_ns))
     return Group(table, *_more(findings, top))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from unstall.figures import duration
 from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Where
@@ -27,6 +30,23 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
         return text
     head = (longest - 1) // 2
     return f"{text[:head]}…{text[-(longest - 1 - head) :]}"
+
+
+def map_texts(result: Result, change: Callable[[str], str]) -> Result:
+    """The same result with `change` applied to every text in it."""
+
+    def walk(raw: object) -> object:
+        match raw:
+            case str():
+                return change(raw)
+            case dict():
+                return {key: walk(item) for key, item in raw.items()}
+            case list() | tuple():
+                return [walk(item) for item in raw]
+            case _:
+                return raw
+
+    return msgspec.convert(walk(msgspec.to_builtins(result)), Result)
 
 
 def place(where: Where | Caller) -> str:
@@ -82,6 +102,16 @@ def costly(result: Result) -> list[Finding]:
 def harmless(result: Result) -> list[Finding]:
     """The findings listed because people look for them."""
     return [finding for finding in result.findings if finding.harmless]
+
+
+def often(finding: Finding) -> str:
+    """How often it was seen: "3x"."""
+    return f"{finding.count:,}x"
+
+
+def said(text: str) -> bool:
+    """Whether a rule had anything to say: a dash stands for nothing."""
+    return plain(text).strip(" -—") != ""
 
 
 def source_line(result: Result) -> str:

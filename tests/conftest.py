@@ -1,0 +1,28 @@
+"""Fixtures and options that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_GOLDENS = Path(__file__).parent / "goldens"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write what tests see to tests/goldens")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` holds `text` to the file tests/goldens/NAME, which somebody has read and believed."""
+
+    def check(name: str, text: str) -> None:
+        path = _GOLDENS / name
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        assert text == path.read_text("utf-8")
+
+    return check

@@ -1,0 +1,74 @@
+"""--scrub-paths: nothing of a home or a machine is left, and files can still be told apart."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from report.sample import LIBRARY, MODEL, TRAIN, TYPICAL, results
+
+from unstall.report import json, markdown
+from unstall.report.scrub import scrub, scrubber
+from unstall.result import LineCost, Result, Where
+
+
+def _with_files(*files: str) -> Result:
+    lines = tuple(
+        LineCost(where=Where(file=file), launches=0, device_ops=0, device_ns=0, wait_ns=0, idle_ns=0) for file in files
+    )
+    return msgspec.structs.replace(TYPICAL, findings=(), lines=lines)
+
+
+def _files(result: Result) -> list[str | None]:
+    return [line.where.file for line in result.lines]
+
+
+def test_a_typical_run_names_no_home() -> None:
+    for renderer in (json, markdown):
+        text = renderer.render(scrub(TYPICAL))
+        assert "ada" not in text
+        assert "train.py" in text
+        assert "models/backbone.py" in text
+        assert "transformers/models/gpt2/modeling_gpt2.py" in text
+
+
+@pytest.mark.parametrize(
+    ("paths", "short"),
+    [
+        (["/home/a/p/train.py"], ["train.py"]),
+        (["/home/a/p/train.py", "/home/a/p/m/net.py"], ["train.py", "m/net.py"]),
+        (["/home/a/p/x.py", "/data/q/x.py"], ["p/x.py", "data/q/x.py"]),
+        (["/home/a", "/root/x.py"], ["", "x.py"]),
+        (["/usr/lib/python3.11/queue.py", "/o/site-packages/torch/_ops.py"], ["queue.py", "torch/_ops.py"]),
+        (["C:\\Users\\ada\\p\\train.py", "C:\\Users\\ada\\p\\m\\net.py"], ["train.py", "m/net.py"]),
+        (["train.py", "torch/nn/modules/module.py"], ["train.py", "torch/nn/modules/module.py"]),
+        (["<string>", ""], ["<string>", ""]),
+    ],
+)
+def test_paths_are_shortened(paths: list[str], short: list[str]) -> None:
+    assert _files(scrub(_with_files(*paths))) == short
+
+
+def test_paths_in_texts_are_shortened_too() -> None:
+    finding = msgspec.structs.replace(TYPICAL.findings[1], edit=f"remove-syncs:{TRAIN}:41", saw=f"read in {MODEL}")
+    scrubbed = scrub(msgspec.structs.replace(TYPICAL, findings=(finding,)))
+    assert scrubbed.findings[0].edit == "remove-syncs:train.py:41"
+    assert scrubbed.findings[0].saw == "read in models/backbone.py"
+
+
+def test_files_that_only_the_timeline_names_are_shortened_with_the_same_function() -> None:
+    other = "/home/ada/projects/vision/data/loader.py"
+    shorten = scrubber(TYPICAL, [other])
+    assert shorten(other) == "data/loader.py"
+    assert shorten(f"{LIBRARY}:305 def forward") == "transformers/models/gpt2/modeling_gpt2.py:305 def forward"
+
+
+@given(results())
+def test_scrubbing_changes_no_figure(result: Result) -> None:
+    scrubbed = scrub(result)
+    assert scrubbed.accounts == result.accounts
+    assert [f.exposed_ns for f in scrubbed.findings] == [f.exposed_ns for f in result.findings]
+
+
+def test_scrubbing_twice_changes_nothing_more() -> None:
+    assert scrub(scrub(TYPICAL)) == scrub(TYPICAL)

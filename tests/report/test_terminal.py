@@ -1,0 +1,104 @@
+"""The terminal report: what a reader sees at 80 columns, and what a hostile name cannot do there."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report.sample import HOSTILE, NO_DEVICE, TYPICAL, accounts, results
+from rich.console import Console
+from rich.text import Text
+
+from unstall.report import terminal
+from unstall.report.wording import parts
+from unstall.result import Accounts, Busy, Idle, Result, Where
+
+Golden = Callable[[str, str], None]
+
+
+def test_a_typical_run_at_80_columns(golden: Golden) -> None:
+    golden("terminal/typical.txt", terminal.render(TYPICAL))
+
+
+def test_a_typical_run_at_120_columns(golden: Golden) -> None:
+    golden("terminal/typical_120.txt", terminal.render(TYPICAL, width=120))
+
+
+def test_a_run_without_a_device(golden: Golden) -> None:
+    golden("terminal/no_device.txt", terminal.render(NO_DEVICE))
+
+
+def test_a_gain_has_a_column_once_any_finding_has_one(golden: Golden) -> None:
+    first, *others = TYPICAL.findings
+    result = msgspec.structs.replace(TYPICAL, findings=(msgspec.structs.replace(first, gain_ns=9_800_000), *others))
+    golden("terminal/gain.txt", terminal.render(result, top=2))
+
+
+def test_top_limits_findings_and_lines_and_says_how_to_see_all() -> None:
+    text = terminal.render(TYPICAL, top=1)
+    assert "1. launch-bound" in text
+    assert "2. .item()" not in text
+    assert "… and 2 more: --top 3" in text
+    assert "… and 3 more: --top 4" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 300])
+def test_no_line_is_wider_than_asked_or_than_120(width: int) -> None:
+    assert max(map(len, terminal.render(TYPICAL, width=width).splitlines())) <= min(width, 120)
+
+
+@given(results(), st.integers(40, 160))
+def test_any_result_is_printable_lines_and_nothing_else(result: Result, width: int) -> None:
+    text = terminal.render(result, width=width)
+    assert all(line.isprintable() for line in text.splitlines())
+    assert text.endswith("\n")
+
+
+@pytest.mark.parametrize("name", [text for text in HOSTILE if "[" in text])
+def test_brackets_in_a_name_are_shown_and_style_nothing(name: str) -> None:
+    where = Where(file="a.py", line=1, function="f", op=name)
+    finding = msgspec.structs.replace(TYPICAL.findings[0], title=name, where=where)
+    result = msgspec.structs.replace(TYPICAL, findings=(finding,), lines=())
+    shown = re.sub(r"\s", "", terminal.render(result, width=120))
+    assert re.sub(r"\s", "", "".join(c for c in name if c.isprintable())) in shown
+
+
+def test_colours_are_the_themes_own_and_never_black_or_white() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=80)
+    with console.capture() as capture:
+        console.print(terminal._report(TYPICAL, None))
+    codes = {code for run in re.findall(r"\x1b\[([\d;]*)m", capture.get()) for code in run.split(";")}
+    assert codes <= {"0", "1", "2", "31", "32", "33", "34", "35", "36"}
+
+
+@given(accounts(), st.integers(20, 120))
+def test_the_bar_is_exactly_as_wide_as_the_terminal_and_leaves_no_account_out(whole: Accounts, width: int) -> None:
+    shown = parts(whole)
+    cells = terminal._cells(shown, width) if shown else []
+    assert sum(cells) == (width if shown else 0)
+    assert all(count >= 1 for count in cells)
+
+
+def test_the_bar_is_in_proportion() -> None:
+    whole = Accounts(wall_ns=100, busy_ns=Busy(compute=50), idle_ns=Idle(sync=25, launch=25))
+    assert terminal._cells(parts(whole), 83) == [41, 21, 21]
+
+
+def test_a_notebook_shows_the_report_as_escaped_html() -> None:
+    where = Where(function="</pre><script>alert(1)</script>")
+    finding = msgspec.structs.replace(TYPICAL.findings[0], where=where)
+    html = terminal.notebook(msgspec.structs.replace(TYPICAL, findings=(finding,)))
+    assert html.startswith("<pre")
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_every_account_has_a_look_of_its_own() -> None:
+    glyphs = [glyph for glyph, _ in terminal._STYLES.values()]
+    assert len(set(glyphs)) == len(glyphs)
+    assert all(len(Text(glyph)) == 1 for glyph in glyphs)

@@ -1,0 +1,47 @@
+"""The narrow door: what `import unstall` offers, and how little that costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import unstall
+
+HEAVY = ("msgspec", "numpy", "rich", "torch")
+
+
+def _modules_after(*statements: str) -> set[str]:
+    code = "; ".join(("import sys", *statements, "print(*sys.modules)"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_public_names_are_sorted_and_all_there() -> None:
+    assert unstall.__all__ == sorted(unstall.__all__)
+    assert dir(unstall) == unstall.__all__
+    assert [name for name in unstall.__all__ if not hasattr(unstall, name)] == []
+
+
+def test_a_name_is_the_same_thing_each_time() -> None:
+    assert unstall.explain is unstall.explain
+    assert callable(unstall.explain)
+    assert callable(unstall.load)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'unstall' has no attribute 'nothing'"):
+        getattr(unstall, "nothing")  # noqa: B009
+
+
+def test_importing_unstall_imports_nothing_heavy() -> None:
+    assert _modules_after("import unstall").isdisjoint(HEAVY)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    assert _modules_after("from unstall.cli import build_parser", "build_parser().format_help()").isdisjoint(HEAVY)
+
+
+def test_explaining_a_trace_does_not_import_torch_or_pandas() -> None:
+    assert _modules_after("import unstall", "unstall.explain").isdisjoint({"torch", "pandas"})
