@@ -121,7 +121,7 @@ def explain(
         ),
         accounts=run.accounts,
         by_device=tuple(accounts for accounts, _ in run.by_device),
-        verdict=judge(run, findings),
+        verdict=judge(run),
         findings=tuple(findings),
         lines=cost_by_line(run),
     )

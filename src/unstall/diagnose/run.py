@@ -108,6 +108,12 @@ class Run:
         blocked[rows] = self.host_length[rows]
         return blocked
 
+    def busy_during(self, rows: I64) -> float:
+        """The share of these host events' time in which the device was at work."""
+        host = self.timeline.host
+        length = int((host.end - host.start)[rows].sum())
+        return int(self.busy.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
+
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
         """(host rows of launching calls, queue depth as each begins)."""
@@ -172,7 +178,7 @@ class Run:
             count=self.instances(rows) if count is None else count,
             wait_ns=self.per_step(wait),
             exposed_ns=self.per_step(exposed),
-            edit=None if edit is None or where.file is None else f"{edit}:{where.file}:{where.line}",
+            edit=_at(edit, where),
             saw=saw,
             fix=fix,
             safe_if=safe_if,
@@ -193,6 +199,16 @@ class Run:
         cost = self.exposed[chosen] + self.host_length[chosen]
         chosen = np.sort(chosen[np.argsort(-cost, kind="stable")[:_MOST_SPANS]])
         return tuple((int(host.start[i]), int(host.end[i])) for i in chosen)
+
+
+def _at(edit: str | None, where: Where) -> str | None:
+    """An edit with its place: FILE:FUNCTION for a graph, else FILE:LINE, and the operator where the line is a `def`."""
+    if edit is None or where.file is None:
+        return None
+    if edit == "graph":
+        return f"{edit}:{where.file}:{where.function}"
+    operator = f":{where.op}" if where.op and where.line_is == "def" else ""
+    return f"{edit}:{where.file}:{where.line}{operator}"
 
 
 def _split(keys: I64) -> Iterator[I64]:

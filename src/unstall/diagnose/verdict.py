@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unstall.diagnose.run import Run
-from unstall.result import IDLE_CAUSES, Accounts, Finding, Verdict
+from unstall.diagnose.words import percent
+from unstall.result import IDLE_CAUSES, Accounts, Verdict
 
 _SAYS = {
     "device": "Device-bound: the device computes {share} of the time.",
@@ -35,7 +36,7 @@ _WANT = {
 _LAUNCH_LIKE = ("launch", "python", "sync")
 
 
-def judge(run: Run, findings: list[Finding]) -> Verdict:
+def judge(run: Run) -> Verdict:
     """The largest of the device's own time and of each cause; `copy` and `comm` count busy and idle time."""
     accounts = run.accounts
     if not len(run.timeline.device):
@@ -48,27 +49,26 @@ def judge(run: Run, findings: list[Finding]) -> Verdict:
         return Verdict(bound_by="none", basis="recorded", text=text)
     shares = parts(accounts)
     bound_by = max(shares, key=lambda name: shares[name])
-    sentences = [_SAYS[bound_by].format(share=_percent(shares[bound_by], accounts.wall_ns))]
+    sentences = [_SAYS[bound_by].format(share=percent(shares[bound_by], accounts.wall_ns))]
     busy = accounts.busy_ns
     total = busy.compute + busy.copy + busy.both + busy.comm
     if bound_by != "device":
-        sentences.append(f"It is busy {_percent(total, accounts.wall_ns)}.")
+        sentences.append(f"It is busy {percent(total, accounts.wall_ns)}.")
     elif total >= _SATURATED * accounts.wall_ns:
         sentences.append("It hardly ever waits: only faster or fewer kernels help.")
     else:
         rest = max(IDLE_CAUSES, key=lambda cause: int(getattr(accounts.idle_ns, cause)))
         idle = int(getattr(accounts.idle_ns, rest))
         sentences.append(
-            f"It idles {_percent(accounts.wall_ns - total, accounts.wall_ns)}, most of it for want of "
-            f"{_WANT[rest]} ({_percent(idle, accounts.wall_ns)})."
+            f"It idles {percent(accounts.wall_ns - total, accounts.wall_ns)}, most of it for want of "
+            f"{_WANT[rest]} ({percent(idle, accounts.wall_ns)})."
         )
-    waited = sum(f.wait_ns for f in findings if f.rule.startswith("sync-"))
-    exposed = sum(f.exposed_ns for f in findings if f.rule.startswith("sync-"))
+    waited = int(run.waited[run.inside].sum())
     if waited and bound_by != "sync":
-        mean = run.per_step(accounts.wall_ns)
+        exposed = accounts.idle_ns.sync
         sentences.append(
-            f"The host's waits for the device take {_percent(waited, mean)} of a step "
-            f"but leave it idle only {_percent(exposed, mean)}."
+            f"The host waits for the device {percent(waited, accounts.wall_ns)} of the time, "
+            f"which leaves the device idle for {percent(exposed, accounts.wall_ns)}."
         )
     if bound_by in _LAUNCH_LIKE:
         sentences.append("Recording slows the host, so the unrecorded program is less so.")
@@ -85,8 +85,3 @@ def parts(accounts: Accounts) -> dict[str, int]:
     shares["copy"] += busy.copy
     shares["comm"] += busy.comm
     return shares
-
-
-def _percent(part: int, whole: int) -> str:
-    share = 100 * part / max(whole, 1)
-    return f"{share:.0f} %" if share >= 9.95 else f"{share:.1f} %"

@@ -48,14 +48,14 @@ WAYS = (
     Way(
         rule="sync-print",
         frame=r"torch/_tensor_str\.py|torch/_tensor\.py.*(__repr__|__format__)|<built-in function print>",
-        title="printing or formatting a tensor waits for it",
+        title="Printing or formatting a tensor waits for it",
         fix="print less often, or copy with .to('cpu', non_blocking=True) and print a step later",
         safe_if="the printed value may come a step late",
     ),
     Way(
         rule="sync-tensor",
         frame=r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b",
-        title="a tensor is made from Python values, straight onto the device",
+        title="A tensor is made from Python values, straight onto the device",
         fix="make it once outside the loop, or on the device (torch.full, torch.arange), or pinned and then "
         ".to(device, non_blocking=True)",
         safe_if="the values do not change between steps, or can be computed on the device",
@@ -87,7 +87,7 @@ WAYS = (
     Way(
         rule="sync-comm",
         op=r"(nccl:|c10d::|gloo:|record_param_comms)",
-        title="the host waits for a collective",
+        title="The host waits for a collective",
         fix="use async_op=True and wait as late as possible; on CUDA, work.wait() makes only the stream wait "
         "unless TORCH_NCCL_BLOCKING_WAIT is set",
         safe_if="the result is not read on the host before the wait",
@@ -116,7 +116,7 @@ WAYS = (
     Way(
         rule="sync-mask",
         op=r"aten::(index|index_put_?|_index_put_impl_|masked_select|masked_scatter_?)$",
-        title="indexing with a boolean mask waits, to learn how many elements it selects",
+        title="Indexing with a boolean mask waits, to learn how many elements it selects",
         fix="use torch.where(mask, a, b), masked_fill, or multiply by the mask: the shape stays fixed",
         safe_if=_SHAPE_SAFE,
     ),
@@ -130,7 +130,7 @@ WAYS = (
     Way(
         rule="sync-shape",
         op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|nms|segment_reduce)",
-        title="an operator whose output size depends on the data waits for that size",
+        title="An operator whose output size depends on the data waits for that size",
         fix="give the size where the operator takes it (repeat_interleave(output_size=…), bincount(minlength=…)), "
         "or use a version with a fixed shape",
         safe_if=_SHAPE_SAFE,
@@ -138,7 +138,7 @@ WAYS = (
     Way(
         rule="sync-linalg",
         op=r"aten::(linalg_|_linalg_|cholesky|inverse|lu_|svd|symeig)",
-        title="a linear-algebra operator waits, to check for errors on the host",
+        title="A linear-algebra operator waits, to check for errors on the host",
         fix="use the _ex version (torch.linalg.cholesky_ex, inv_ex, …) with check_errors=False",
         safe_if="you check the returned info tensor yourself, later",
     ),
@@ -152,7 +152,7 @@ WAYS = (
     ),
     Way(
         rule="sync-other",
-        title="the host waits for the device here",
+        title="The host waits for the device here",
         fix="find what in this operator needs a value on the host, and keep that value on the device",
         safe_if="nothing on the host depends on the value at this point",
     ),

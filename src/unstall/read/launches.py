@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.timeline import I32, I64, Device, Host, HostKind
 
+_SKEW_NS = 1_000  # older recorders write whole microseconds
 _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)
 
 
@@ -24,7 +25,7 @@ def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
             f"{orphans:,} of {len(device):,} device ops have no host call in the file: "
             "recording began after they were launched, or the recorder dropped the calls"
         )
-    early = int(((launch >= 0) & (device.start < host.start[np.maximum(launch, 0)])).sum())
+    early = int(((launch >= 0) & (device.start < host.start[np.maximum(launch, 0)] - _SKEW_NS)).sum())
     if early:
         notes.append(
             f"{early:,} device ops start before the call that launched them: "

@@ -26,7 +26,7 @@ def _device_memory(run: Run, group: Group) -> Finding:
     return run.finding(
         "allocator-churn",
         group,
-        title="device memory is taken from, or given back to, the driver in every step",
+        title="Device memory is taken from, or given back to, the driver in every step",
         saw=_calls(run, group) + ": cudaFree waits for the whole device, cudaMalloc often does",
         fix="do not call torch.cuda.empty_cache() in a loop; let the caching allocator keep its blocks; if sizes vary, "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes",
@@ -41,7 +41,7 @@ def _pinned_memory(run: Run, group: Group) -> Finding:
     return run.finding(
         "pinned-allocation",
         group,
-        title="pinned host memory is allocated in every step",
+        title="Pinned host memory is allocated in every step",
         saw=_calls(run, group) + ": pinning pages is slow, and stops the host",
         fix="allocate pinned buffers once and copy into them; DataLoader(pin_memory=True) does it on its own thread",
         safe_if="a buffer is not refilled before its last copy has ended",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Run
+from unstall.diagnose.words import counted
 from unstall.result import Finding
 from unstall.timeline import HostKind, HostMemory
 
@@ -22,12 +23,12 @@ def blocking_pinned_copy(run: Run) -> list[Finding]:
             run.finding(
                 "blocking-pinned-copy",
                 group,
-                title="copies from pinned memory wait, because non_blocking=True is missing",
-                saw=f"{len(waits):,} copies from pinned memory were each followed by a wait for the stream",
+                title="Copies from pinned memory wait, because non_blocking=True is missing",
+                saw=f"{counted(len(waits), 'upload')} from pinned memory, each followed by a wait for the stream",
                 fix="pass non_blocking=True: .to(device, non_blocking=True)",
                 safe_if="the pinned source is not written before the copy has ended",
                 count=len(waits),
-                wait_ns=int(run.host_length[waits].sum()),
+                wait_ns=int(run.waited[waits].sum()),
                 edit="pin-copies",
                 harmless=exposed < 0.001 * run.wall,
             )

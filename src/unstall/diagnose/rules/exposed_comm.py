@@ -6,6 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
+from unstall.diagnose.words import counted, duration, percent
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
@@ -34,9 +35,9 @@ def exposed_comm(run: Run) -> list[Finding]:
             run.finding(
                 "exposed-comm",
                 group,
-                title="collectives run with no computation beside them",
-                saw=f"{len(group.rows):,} collectives, {total / 1e6:,.1f} ms in all, of which {exposed / max(total, 1):.0%} "
-                "with nothing else on the device (a rank that comes early waits inside them)",
+                title="Collectives run with no computation beside them",
+                saw=f"{counted(len(group.rows), 'collective')}, {duration(total)} in all, "
+                f"{percent(exposed, total)} of it with nothing else on the device (a rank that comes early waits inside them)",
                 fix="start them earlier and wait later (DDP buckets, gradient_as_bucket_view, FSDP prefetch, "
                 "async_op=True); send less (bf16, larger accumulation); look for a slow rank",
                 safe_if="nothing between start and wait reads the result",

@@ -6,6 +6,7 @@ import numpy as np
 
 from unstall.diagnose.allocation import growing
 from unstall.diagnose.run import Group, Run
+from unstall.diagnose.words import duration
 from unstall.result import Finding
 
 _WORTH = 0.002  # of the window
@@ -28,13 +29,13 @@ def first_use(run: Run) -> list[Finding]:
     listed = sorted(
         ((int(cost[names == name].sum()), run.timeline.text(int(name))) for name in np.unique(names)), reverse=True
     )
-    shown = ", ".join(f"{text} ({length / 1e6:,.1f} ms)" for length, text in listed[:4])
+    shown = ", ".join(f"{text} ({duration(length)})" for length, text in listed[:4])
     group = Group(int(run.places.place[costliest]), run.places.op_name(int(costliest)), rows)
     return [
         run.finding(
             "first-use",
             group,
-            title="first-use cost: paid once, not in the steady state",
+            title="First-use cost: paid once, not in the steady state",
             saw=f"the device waited while these ran for the first time, or the recorder set up: {shown}",
             fix="warm up before you measure or serve: run each shape a few times first; record later steps "
             "(profiler schedule with wait and warmup)",

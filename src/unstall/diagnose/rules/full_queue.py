@@ -29,7 +29,7 @@ def full_queue(run: Run) -> list[Finding]:
         run.finding(
             "full-queue",
             group,
-            title="the launch queue was full: back-pressure, not a problem",
+            title="The launch queue was full: back-pressure, not a problem",
             saw=f"{len(rows):,} launches blocked with {int(np.median(depth[blocked])):,} ops queued (median): the host "
             "is far ahead and is held to the device's pace, which is why launching looks slow",
             fix="nothing: the device is never short of work here; host time saved would only be waited for",

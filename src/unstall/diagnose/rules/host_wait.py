@@ -9,6 +9,7 @@ import numpy as np
 from unstall.diagnose.copies import waits_for_upload
 from unstall.diagnose.run import Group, Run
 from unstall.diagnose.ways_to_wait import WAYS, Way
+from unstall.diagnose.words import counted, duration
 from unstall.result import Finding
 from unstall.timeline import I32, I64
 
@@ -30,13 +31,13 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     exposed = int(run.exposed[group.rows].sum())
     waited = int(run.host_length[group.rows].sum())
     count = run.instances(group.rows)
+    busy = run.busy_during(group.rows)
     harmless = exposed < _NEGLIGIBLE * run.wall
-    times = "once" if count == 1 else f"{count:,} times"
-    saw = f"the host waited {times}, {waited / count / 1e3:,.1f} µs each"
+    saw = f"{counted(count, 'wait')} of {duration(waited / count)} (mean), the device at work for {busy:.0%} of it"
     if harmless:
-        saw += "; the device had work all the while or was restarted at once, so this wait costs nothing"
+        saw += ": this costs next to nothing"
     else:
-        saw += f"; the device then ran dry for {exposed / count / 1e3:,.1f} µs each"
+        saw += f"; the device then ran dry for {duration(exposed / count)} each time"
     return run.finding(
         way.rule,
         group,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
+from unstall.diagnose.words import duration
 from unstall.result import Finding
 
 _WORTH = 0.01  # of the window
@@ -34,9 +35,9 @@ def launch_bound(run: Run) -> list[Finding]:
             run.finding(
                 "launch-bound",
                 group,
-                title="launch-bound: the device waits for the host to dispatch",
-                saw=f"{len(group.rows):,} launches whose work takes {np.median(taken[group.rows]) / 1e3:,.1f} µs "
-                f"(median); {depth_of[group.rows].mean():.1f} ops queued on average when the next was launched",
+                title="Launch-bound: the device waits for the host to dispatch",
+                saw=f"{len(group.rows):,} launches whose work takes {duration(np.median(taken[group.rows]))} (median); "
+                f"{depth_of[group.rows].mean():.1f} ops were queued, on average, when the next was launched",
                 fix="capture it in a CUDA graph, or torch.compile(mode='reduce-overhead'); fuse small operators; "
                 "use a larger batch",
                 safe_if="shapes are fixed and nothing within is read on the host (CUDA graph)",

@@ -6,6 +6,7 @@ import numpy as np
 
 from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Run
+from unstall.diagnose.words import counted
 from unstall.result import Finding
 from unstall.timeline import HostMemory
 
@@ -20,14 +21,17 @@ def pageable_copy(run: Run) -> list[Finding]:
         size = int(np.maximum(device.bytes[mine], 0).sum())
         taken = int((device.end - device.start)[mine].sum())
         exposed = int(run.exposed[group.rows].sum())
+        blocked = group.rows[run.waited[group.rows] > 0]
+        busy = run.busy_during(blocked)
         rate = f", at {size / taken:.1f} GB/s" if taken and size else ""
         findings.append(
             run.finding(
                 "pageable-copy",
                 group,
-                title="copies from pageable host memory block the host",
-                saw=f"{len(mine):,} copies, {size / 1e6:,.1f} MB in all{rate}: the driver stages pageable memory "
-                "piece by piece and the host waits, non_blocking=True or not",
+                title="Copies from pageable host memory block the host",
+                saw=f"{counted(len(mine), 'upload')}, {size / 1e6:,.1f} MB in all{rate}: the driver stages pageable "
+                f"memory piece by piece and the host waits, non_blocking=True or not; the device was at work for {busy:.0%} "
+                "of that wait",
                 fix="pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
                 "then .to(device, non_blocking=True)",
                 safe_if="the pinned source is not written before the copy has ended",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
+from unstall.diagnose.words import counted
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
@@ -26,8 +27,8 @@ def python_bound(run: Run) -> list[Finding]:
             run.finding(
                 "python-bound",
                 group,
-                title="the device waits while the host computes in Python",
-                saw=f"{len(group.rows):,} stretches of 100 µs or more with no operator running, before this line "
+                title="The device waits while the host computes in Python",
+                saw=f"{counted(len(group.rows), 'pause')} of 100 µs or more with no operator running, before this line "
                 "launched again",
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",

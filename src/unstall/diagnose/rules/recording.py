@@ -6,6 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.diagnose.spans import Spans
+from unstall.diagnose.words import duration
 from unstall.result import Finding
 from unstall.timeline import HostKind
 
@@ -24,8 +25,8 @@ def recording(run: Run) -> list[Finding]:
         run.finding(
             "recording",
             Group(-1, None, rows),
-            title="the recorder itself took part of this time",
-            saw=f"{spent / 1e6:,.2f} ms went to {', '.join(names)}; beyond that, recording slows every operator on the "
+            title="The recorder itself took part of this time",
+            saw=f"{duration(spent)} went to {', '.join(names)}; beyond that, recording slows every operator on the "
             "host (1.2x to 2.6x measured on an H200, most with stacks)",
             fix="give the profiler a warm-up (schedule(wait=…, warmup=…)); compare with a run without stacks",
             safe_if="always",

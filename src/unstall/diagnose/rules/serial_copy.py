@@ -6,6 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
+from unstall.diagnose.words import percent
 from unstall.result import Finding
 from unstall.timeline import CopyDirection, DeviceKind
 
@@ -37,9 +38,9 @@ def serial_copy(run: Run) -> list[Finding]:
             run.finding(
                 "serial-copy",
                 group,
-                title="copies run in line with the computation, though they could overlap with it",
-                saw=f"{len(mine):,} copies ({size / 1e6:,.1f} MB) on the computing stream; for "
-                f"{exposed / run.wall:.0%} of the time the device copied and computed nothing",
+                title="Copies run in line with the computation, though they could overlap with it",
+                saw=f"{len(mine):,} copies ({size / 1e6:,.1f} MB) on the computing stream; "
+                f"{percent(exposed, run.wall)} of the time the device copied and computed nothing",
                 fix="copy the next batch or layer on a second stream while this one computes: pinned source, "
                 "non_blocking=True, wait_stream before use, record_stream after",
                 safe_if="the data of the next copy does not depend on the computation it would overlap with",

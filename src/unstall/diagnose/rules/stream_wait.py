@@ -24,7 +24,7 @@ def stream_wait(run: Run) -> list[Finding]:
             run.finding(
                 "stream-wait",
                 group,
-                title="streams wait for each other while the device idles",
+                title="Streams wait for each other while the device idles",
                 saw=f"{len(group.rows):,} launches were held by an event that another stream reached late",
                 fix="record the event right after the work that is needed, not later; wait right before the use",
                 safe_if="the event still covers all that the waiting stream reads",
