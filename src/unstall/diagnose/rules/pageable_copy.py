@@ -30,8 +30,8 @@ def pageable_copy(run: Run) -> list[Finding]:
                 group,
                 title="Copies from pageable host memory block the host",
                 saw=f"{counted(len(mine), 'upload')}, {size / 1e6:,.1f} MB in all{rate}: the driver stages pageable "
-                f"memory piece by piece and the host waits, non_blocking=True or not; the device was at work for {busy:.0%} "
-                "of that wait",
+                f"memory piece by piece and the host waits, non_blocking=True or not; the device was at work "
+                f"for {busy:.0%} of that wait",
                 fix="pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
                 "then .to(device, non_blocking=True)",
                 safe_if="the pinned source is not written before the copy has ended",
