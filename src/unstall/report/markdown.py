@@ -32,7 +32,7 @@ def render(result: Result, *, top: int | None = None) -> str:
     """Verdict, accounts, findings, lines, notes. Names from the trace stand in code spans."""
     top = _TOP if top is None else top
     sections = [
-        f"### unstall: {escape(result.verdict.text)}",
+        f"### unstall\n\n**{escape(result.verdict.text)}**",
         f"{code(result.source.path)} · {escape(source_line(result))}  \n{escape(steps_line(result))}",
         _accounts(result),
         _findings(costly(result), top),

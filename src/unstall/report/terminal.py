@@ -192,12 +192,17 @@ def _findings(result: Result, top: int) -> RenderableType:
     for number, finding in enumerate(findings[:top], 1):
         gain = [_gain(finding)] if with_gain else []
         row = _table(None, *gain_column, "device idle", "host waits")
-        title = Text.assemble(
-            f"{number}. ", (plain(finding.title), "bold"), (f"  {often(finding)}", "dim"), overflow="fold"
-        )
-        row.add_row(title, *gain, duration(finding.exposed_ns), duration(finding.wait_ns))
-        blocks += [row, Padding(_details(finding), (0, 0, 1, 3))]
+        row.add_row(_title(number, finding), *gain, duration(finding.exposed_ns), duration(finding.wait_ns))
+        blocks += [*([Text()] if number > 1 else []), row, Padding(_details(finding), (0, 0, 0, 3))]
     return Group(*blocks, *_more(findings, top))
+
+
+def _title(number: int, finding: Finding) -> RenderableType:
+    numbered = Table.grid(padding=(0, 1))
+    numbered.add_column(no_wrap=True)
+    numbered.add_column(overflow="fold")
+    numbered.add_row(f"{number}.", Text.assemble((plain(finding.title), "bold"), (f"  {often(finding)}", "dim")))
+    return numbered
 
 
 def _gain(finding: Finding) -> str:
