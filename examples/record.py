@@ -26,12 +26,8 @@ ROUNDS, REPEATS = 7, 10
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="programs; all that this machine has GPUs for"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="programs; all that this machine has GPUs for")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--only-measure", action="store_true", help=argparse.SUPPRESS)
@@ -86,20 +82,18 @@ def run_here(program: Program, out: Path, only_measure: bool) -> None:
         torch.cuda.set_device(rank)
         dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     run = program.make()
-    facts: dict[str, object] = {}
-    if program.fresh and not only_measure:
-        traces = record_all(program, run, out)
-        facts |= measure(run)
-        write(out / f".{program.name}.part", describe(program, run, traces) | facts)
-        return
+    part = out / f".{program.name}.part"
     if only_measure:
-        path = out / f".{program.name}.part"
-        write(path, json.loads(path.read_text()) | {"first_steps_ms": first_steps(run)})
+        write(part, json.loads(part.read_text()) | {"first_steps_ms": first_steps(run)})
         return
-    facts |= measure(run)
-    traces = record_all(program, run, out if rank == 0 else None)
+    if program.fresh:
+        traces = record_all(program, run, out)
+        times = measure(run)
+    else:
+        times = measure(run)
+        traces = record_all(program, run, out if rank == 0 else None)
     if rank == 0:
-        write(out / f".{program.name}.part", describe(program, run, traces) | facts)
+        write(part, describe(program, run, traces) | times)
     if program.ranks > 1:
         dist.destroy_process_group()
 
@@ -159,7 +153,7 @@ def record_all(program: Program, run: Run, out: Path | None) -> list[dict[str, o
     for without in ("", *program.also):
         name = f"{program.name}{f'.no_{without}' if without else ''}.json.gz"
         record(program, run.step, out / name if out else None, without)
-        traces.append({"trace": name, "stacks": without != "stacks", "sync_events": without != "syncs"})
+        traces.append({"trace": name} | {part: part != without for part in ("stacks", "syncs", "device")})
     return traces
 
 
@@ -170,8 +164,8 @@ def record(program: Program, step: Step, path: Path | None, without: str) -> Non
 
     warm_up = 1 if program.annotated and not program.fresh else 0
     with profile(
-        activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
-        schedule=schedule(wait=0, warmup=warm_up, active=program.steps) if program.annotated else None,
+        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if without != "device" else [])],
+        schedule=schedule(wait=0, warmup=warm_up, active=program.steps, repeat=1) if program.annotated else None,
         on_trace_ready=(lambda prof: export(prof, path)) if path else None,
         record_shapes=True,
         with_stack=without != "stacks",
@@ -208,6 +202,7 @@ def describe(program: Program, run: Run, traces: list[dict[str, object]]) -> dic
         "traces": traces,
         "steps": program.steps,
         "found_by": program.found_by,
+        "step_name": program.step_name,
         "bound_by": list(run.bound_by),
         "causes": [{"finding": c.finding, "op": c.op, "costs": c.costs} | c.place() for c in run.causes],
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,6 @@ from typing import TypeAlias
 
 Step: TypeAlias = Callable[[], object]
 Place: TypeAlias = dict[str, str | int | None]
-
-ROOT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +28,18 @@ class Cause:
     function: Callable[..., object] | None = None
     op: str | None = None
     mark: int = 0  # which of the function's marked lines
-    costs: bool = True  # False: it is there, and the device does not idle for it
+    costs: bool | None = True  # False: it is there, and the device does not idle for it; None: it may or may not
 
     def place(self) -> Place:
         """Where it is: the `def` line is what torch's stacks carry, `line` the one that really stalls."""
         if self.function is None:
             return {"file": None, "function": None, "def_line": None, "line": None}
+        path = Path(inspect.getfile(self.function))
+        roots = [root for root in sys.path if root and path.is_relative_to(root)]
         lines, first = inspect.getsourcelines(self.function)
         stalls = [first + i for i, text in enumerate(lines) if text.rstrip().endswith("# stalls")]
         return {
-            "file": Path(inspect.getfile(self.function)).relative_to(ROOT).as_posix(),
+            "file": path.relative_to(max(roots, key=len)).as_posix(),
             "function": self.function.__name__,
             "def_line": self.function.__code__.co_firstlineno,
             "line": stalls[self.mark] if stalls else None,
@@ -66,11 +67,12 @@ class Program:
     steps: int = 3
     annotated: bool = True  # with ProfilerStep#n, as `profiler.step()` leaves them
     found_by: str = "annotation"
+    step_name: str | None = None  # the annotation that marks a step, where it is not the profiler's
     fresh: bool = False  # recorded from the process's first CUDA call on
     memory: bool = False  # with allocator events
     gpus: int = 1
     ranks: int = 1
-    also: tuple[str, ...] = ()  # recorded again without "stacks" or without "syncs"
+    also: tuple[str, ...] = ()  # recorded again without "stacks", "syncs" or "device" activity
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -81,6 +83,7 @@ def program(
     steps: int = 3,
     annotated: bool = True,
     found_by: str = "annotation",
+    step_name: str | None = None,
     fresh: bool = False,
     memory: bool = False,
     gpus: int = 1,
@@ -92,7 +95,18 @@ def program(
     def register(make: Callable[[], Run]) -> Callable[[], Run]:
         about = inspect.cleandoc(make.__doc__ or "").replace("\n", " ")
         PROGRAMS[make.__name__] = Program(
-            make, make.__name__, about, steps, annotated, found_by, fresh, memory, gpus, ranks, also
+            make,
+            make.__name__,
+            about,
+            steps,
+            annotated,
+            found_by,
+            step_name,
+            fresh,
+            memory,
+            gpus,
+            ranks,
+            also,
         )
         return make
 

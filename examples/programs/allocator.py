@@ -23,33 +23,30 @@ def empty_cache() -> Run:
         compute()
         torch.cuda.empty_cache()  # stalls
 
-    return Run(step, ("allocator", "device"), (Cause("empty-cache", step),), compute)
+    return Run(step, ("allocator", "device"), (Cause("allocator-churn", step),), compute)
 
 
 def longer(size: int) -> torch.Tensor:
-    return torch.ones(size, device="cuda", dtype=torch.uint8)  # stalls
+    return torch.empty(size, device="cuda", dtype=torch.uint8)  # stalls
 
 
 @program(steps=4, memory=True)
 def growing() -> Run:
     """Every step needs a little more than the last, so no cached block fits and `cudaMalloc` is called each
     time."""
-    x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16) / 64
-    size = [64 * MIB]
+    x = torch.randn(1024, 1024, device="cuda")
+    size = [12 * MIB]
 
-    def step() -> None:
+    def mended() -> list[torch.Tensor]:
+        x @ x
+        return [longer(size[0]) for _ in range(8)]
+
+    def step() -> list[torch.Tensor]:
         size[0] += 2 * MIB
-        for _ in range(2):
-            longer(size[0])
-            x @ x
+        return mended()
 
-    def mended() -> None:
-        for _ in range(2):
-            longer(64 * MIB)
-            x @ x
-
-    cause = Cause("cuda-malloc", longer, "aten::ones")
-    return Run(step, ("allocator", "device"), (cause,), mended)
+    cause = Cause("allocator-churn", longer, "aten::empty")
+    return Run(step, ("allocator",), (cause,), mended)
 
 
 def pin(batch: torch.Tensor) -> torch.Tensor:
@@ -71,4 +68,4 @@ def pin_each_step() -> Run:
     def mended() -> None:
         pinned.to("cuda", non_blocking=True).square().sum()
 
-    return Run(step, ("allocator",), (Cause("pin-memory", pin, "aten::pin_memory"),), mended)
+    return Run(step, ("allocator",), (Cause("pinned-allocation", pin, "aten::pin_memory"),), mended)

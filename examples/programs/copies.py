@@ -34,25 +34,31 @@ def uploads() -> Run:
     pinned = pageable.pin_memory()
     weight = torch.randn(COLUMNS, COLUMNS, device="cuda")
 
+    x = pageable.to("cuda")
+    ways = (
+        (upload_pageable, pageable),
+        (upload_pageable_non_blocking, pageable),
+        (upload_pinned, pinned),
+        (upload_pinned_non_blocking, pinned),
+    )
+
     def step() -> None:
-        for upload, host in (
-            (upload_pageable, pageable),
-            (upload_pageable_non_blocking, pageable),
-            (upload_pinned, pinned),
-            (upload_pinned_non_blocking, pinned),
-        ):
+        for upload, host in ways:
             upload(host) @ weight @ weight
 
     def mended() -> None:
         for _ in range(4):
             upload_pinned_non_blocking(pinned) @ weight @ weight
 
+    alone = {"device": lambda: x @ weight @ weight}
+    for upload, host in ways:
+        alone[upload.__name__] = lambda upload=upload, host=host: upload(host) @ weight @ weight
     causes = (
         Cause("pageable-copy", upload_pageable, "aten::to"),
         Cause("pageable-copy", upload_pageable_non_blocking, "aten::to"),
-        Cause("blocking-copy", upload_pinned, "aten::to"),
+        Cause("blocking-pinned-copy", upload_pinned, "aten::to"),
     )
-    return Run(step, ("copy",), causes, mended)
+    return Run(step, ("copy",), causes, mended, alone)
 
 
 def download_pageable(result: torch.Tensor) -> torch.Tensor:
@@ -85,8 +91,8 @@ def downloads() -> Run:
             download_pinned_non_blocking(x @ weight, host)
 
     causes = (
-        Cause("pageable-copy", download_pageable, "aten::to"),
-        Cause("blocking-copy", download_pinned, "aten::copy_"),
+        Cause("sync-cpu", download_pageable, "aten::to"),
+        Cause("sync-cpu", download_pinned, "aten::copy_"),
     )
     return Run(step, ("copy",), causes, mended)
 
@@ -149,11 +155,11 @@ def offload_ahead() -> Run:
     return Run(Offloaded().ahead, ("device", "copy"))
 
 
-@program()
+@program(also=("syncs",))
 def offload_hand_in_hand() -> Run:
     """Copies have a stream of their own, and never overlap, since each stream waits for the other."""
     run = Offloaded()
-    cause = Cause("no-overlap", Offloaded.hand_in_hand)
+    cause = Cause("lonely-stream", Offloaded.hand_in_hand)
     return Run(run.hand_in_hand, ("copy",), (cause,), run.ahead)
 
 

@@ -26,6 +26,13 @@ def tiny_llama() -> nn.Module:
     return LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
 
 
+def asks_if_packed() -> Cause:
+    """A wait in the model library itself, when it makes the attention mask."""
+    from transformers.masking_utils import find_packed_sequence_indices
+
+    return Cause("sync-bool", find_packed_sequence_indices, "aten::is_nonzero", costs=None)
+
+
 class Decoder:
     """Greedy decoding over a sliding window of 32 tokens, batch 1."""
 
@@ -77,7 +84,11 @@ def decode_item() -> Run:
     """A small Llama decodes with batch 1 and asks after every token whether it was the last. The device is
     idle most of the time, for want of launches; the waits themselves cost little."""
     run = Decoder()
-    causes = (Cause("launch-bound"), Cause("sync-item", Decoder.until_end, "aten::item"))
+    causes = (
+        Cause("launch-bound"),
+        Cause("sync-item", Decoder.until_end, "aten::item", costs=None),
+        asks_if_packed(),
+    )
     return Run(run.until_end, ("launch",), causes, run.plain)
 
 
@@ -85,7 +96,7 @@ def decode_item() -> Run:
 def decode() -> Run:
     """The same without asking: as slow, for the host's dispatch is what takes the time."""
     run = Decoder()
-    return Run(run.plain, ("launch",), (Cause("launch-bound"),), run.captured())
+    return Run(run.plain, ("launch",), (Cause("launch-bound"), asks_if_packed()), run.captured())
 
 
 @program()
@@ -108,7 +119,7 @@ def queue_full() -> Run:
             for _ in range(30):
                 small.add_(1.0)  # stalls
 
-    return Run(step, ("device",), (Cause("queue-full", step, "aten::add_", costs=False),))
+    return Run(step, ("device",), (Cause("full-queue", step, "aten::add_", costs=False),))
 
 
 @program()
@@ -152,4 +163,4 @@ def python_bound() -> Run:
         for _ in range(3):
             y = y @ x
 
-    return Run(step, ("python",), (Cause("python", think),), mended)
+    return Run(step, ("python",), (Cause("python-bound", think),), mended)

@@ -10,9 +10,7 @@ from programs import Cause, Run, program
 
 
 def layers(count: int, device: str = "cuda") -> nn.Sequential:
-    return nn.Sequential(*[nn.Linear(4096, 4096, bias=False) for _ in range(count)]).to(
-        device, torch.bfloat16
-    )
+    return nn.Sequential(*[nn.Linear(4096, 4096, bias=False) for _ in range(count)]).to(device, torch.bfloat16)
 
 
 @program(gpus=2, ranks=2)
@@ -45,7 +43,7 @@ def all_reduce_after() -> Run:
         overlapped(x).square().mean().backward()
         overlapped.zero_grad()
 
-    cause = Cause("exposed-collective", step, "c10d::allreduce_")
+    cause = Cause("exposed-comm", step, "c10d::allreduce_")
     return Run(step, ("device", "comm"), (cause,), mended)
 
 

@@ -8,9 +8,7 @@ from torch import nn
 from programs import Cause, Run, program
 
 
-def set_up(
-    x: torch.Tensor, y: torch.Tensor
-) -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Tensor]:
+def set_up(x: torch.Tensor, y: torch.Tensor) -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Tensor]:
     body = (nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 128, 3, stride=2), nn.ReLU())
     model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)).to("cuda")
     return model, torch.optim.SGD(model.parameters(), lr=1e-3), x.to("cuda"), y.to("cuda")

@@ -38,15 +38,13 @@ def bert_amp() -> Run:
         scaler.update()
         optimizer.zero_grad()
 
-    causes = (Cause("launch-bound"), Cause("sync-grad-scaler", step, "aten::item"))
+    causes = (Cause("launch-bound"), Cause("sync-grad-scaler", step, "aten::item", costs=None))
     return Run(step, ("launch",), causes)
 
 
 def classifier() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     torch.backends.cuda.matmul.allow_tf32 = True
-    model = nn.Sequential(
-        nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10)
-    )
+    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10))
     return (
         model.to("cuda"),
         torch.randn(8192, 1024, device="cuda"),
@@ -54,7 +52,7 @@ def classifier() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     )
 
 
-@program()
+@program(also=("device",))
 def train_item() -> Run:
     """A training step that reads its loss. The device idles from the end of the step until the host has
     launched the next forward pass; the milliseconds that the host waits before that cost nothing."""
@@ -132,3 +130,26 @@ def unmarked_inference() -> Run:
         return infer().cpu()  # stalls
 
     return Run(step, ("device",), (Cause("sync-cpu", step, "aten::to"),), infer)
+
+
+@program(annotated=False, step_name="iteration")
+def named_steps() -> Run:
+    """Steps marked by an annotation of the program's own, given as `--step iteration`."""
+    model, x, _ = classifier()
+
+    def step() -> None:
+        with torch.no_grad(), torch.profiler.record_function("iteration"):
+            model(x).argmax(-1)
+
+    return Run(step, ("device",))
+
+
+@program(steps=1, annotated=False, found_by="whole")
+def one_shot() -> Run:
+    """One forward and backward pass, once: nothing repeats, so the whole run is the step."""
+    model, x, y = classifier()
+
+    def step() -> None:
+        nn.functional.cross_entropy(model(x), y).backward()
+
+    return Run(step, ("device", "launch"))

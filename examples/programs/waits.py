@@ -108,46 +108,46 @@ def waits() -> Run:
     scaler = torch.amp.GradScaler("cuda")
     scaler.scale(torch.ones((), device="cuda"))
 
-    kinds = {
-        "sync-item": (read_item, "aten::item"),
-        "sync-cpu": (read_cpu, "aten::to"),
-        "sync-numpy": (read_numpy, "aten::to"),
-        "sync-tolist": (read_list, "aten::to"),
-        "sync-print": (show, None),
-        "sync-bool": (branch, "aten::is_nonzero"),
-        "sync-nonzero": (find_nonzero, "aten::nonzero"),
-        "sync-mask": (select_by_mask, "aten::index"),
-        "sync-unique": (find_unique, "aten::_unique2"),
-        "sync-equal": (compare, "aten::equal"),
-        "sync-tensor": (make_tensors, "aten::to"),
-        "sync-clip-grad-norm": (check_norm, "aten::is_nonzero"),
-        "sync-clip-grad-norm-item": (read_norm, "aten::item"),
-        "sync-grad-scaler": (scale_step, "aten::item"),
-        "sync-device": (wait_device, None),
-        "sync-stream": (wait_stream, None),
-        "sync-event": (wait_event, None),
-    }
+    kinds = (
+        (read_item, "sync-item", "aten::item"),
+        (read_cpu, "sync-cpu", "aten::to"),
+        (read_numpy, "sync-cpu", "aten::to"),
+        (read_list, "sync-cpu", "aten::to"),
+        (show, "sync-print", None),
+        (branch, "sync-bool", "aten::is_nonzero"),
+        (find_nonzero, "sync-nonzero", "aten::nonzero"),
+        (select_by_mask, "sync-mask", "aten::index"),
+        (find_unique, "sync-shape", "aten::_unique2"),
+        (compare, "sync-equal", "aten::equal"),
+        (make_tensors, "sync-tensor", "aten::to"),
+        (check_norm, "sync-clip-grad", "aten::is_nonzero"),
+        (read_norm, "sync-item", "aten::item"),
+        (scale_step, "sync-grad-scaler", "aten::item"),
+        (wait_device, "sync-explicit", None),
+        (wait_stream, "sync-explicit", None),
+        (wait_event, "sync-explicit", None),
+    )
     first = {
         check_norm: (parameters,),
         read_norm: (parameters,),
         scale_step: (scaler, optimizer),
     }
-    calls = {f.__name__: partial(f, *first.get(f, ())) for f, _ in kinds.values()}
+    calls = {f.__name__: partial(f, *first.get(f, ())) for f, _, _ in kinds}
 
     def step() -> None:
         for wait in calls.values():
             wait(work(x))
 
-    causes = tuple(Cause(finding, function, op) for finding, (function, op) in kinds.items())
+    causes = tuple(Cause(finding, function, op) for function, finding, op in kinds)
     alone = {"no wait": lambda: work(x)} | {n: lambda w=w: w(work(x)) for n, w in calls.items()}
     return Run(step, ("device", "sync"), causes, alone=alone)
 
 
-@program()
+@program(steps=4, also=("syncs",))
 def wait_behind() -> Run:
-    """The host waits for the step before the last one: it is held back, and the device never idles for it."""
+    """The host waits for the step before this one: it is held back, and the device never idles for it."""
     x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16) / 64
-    done = [torch.cuda.Event(), torch.cuda.Event()]
+    done = [torch.cuda.Event()]
 
     def step() -> None:
         work(x, 20)
@@ -155,4 +155,4 @@ def wait_behind() -> Run:
         done[-1].record()
         done.pop(0).synchronize()  # stalls
 
-    return Run(step, ("device",), (Cause("sync-event", step, costs=False),), mended=lambda: work(x, 20))
+    return Run(step, ("device",), (Cause("sync-explicit", step, costs=False),), mended=lambda: work(x, 20))
