@@ -8,6 +8,7 @@ const HERE = import.meta.dirname;
 function onePage(): Plugin {
   return {
     name: "one-page",
+    enforce: "post",
     generateBundle(_options, bundle) {
       let script = "";
       let style = "";

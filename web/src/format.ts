@@ -32,7 +32,7 @@ export function grouped(value: number): string {
 export function percent(part: number, whole: number): string {
   if (whole <= 0 || part === 0) return "0 %";
   const share = (100 * part) / whole;
-  return share < 0.1 ? "< 0.1 %" : `${share >= 99.95 || share >= 10 ? share.toFixed(share >= 99.95 ? 0 : 1) : share.toFixed(1)} %`;
+  return share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 99.95 ? 0 : 1)} %`;
 }
 
 export function plural(count: number, one: string, many = `${one}s`): string {

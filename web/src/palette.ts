@@ -52,8 +52,8 @@ export interface Colours {
 
 type Rgb = readonly [number, number, number];
 
-export function readColours(element: Element): Colours {
-  const style = getComputedStyle(element);
+export function readColours(): Colours {
+  const style = getComputedStyle(document.documentElement);
   const value = (name: string) => style.getPropertyValue(`--${name}`).trim();
   const background = rgbOf(value("canvas"));
   const isDark = luminance(background) < 0.2;
@@ -80,8 +80,10 @@ export function readColours(element: Element): Colours {
   };
 }
 
+/** Of "#rrggbb", or "#rgb", which the build may shorten it to. */
 function rgbOf(hex: string): Rgb {
-  const number = Number.parseInt(hex.slice(1), 16);
+  const digits = hex.length === 4 ? hex.replace(/[^#]/g, "$&$&") : hex;
+  const number = Number.parseInt(digits.slice(1), 16);
   return [number >> 16, (number >> 8) & 255, number & 255];
 }
 

@@ -19,9 +19,7 @@ _RESULT_SLOT = "{{result}}"
 _PICTURE_SLOT = "{{picture}}"
 
 
-def render(
-    result: Result, picture: Picture | None = None, *, scrub: Callable[[str], str] | None = None
-) -> str:
+def render(result: Result, picture: Picture | None = None, *, scrub: Callable[[str], str] | None = None) -> str:
     """The whole page. Without a picture it has no timeline, and says why.
 
     `scrub` is applied to every text of the picture; the result is expected to be scrubbed already.

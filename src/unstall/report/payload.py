@@ -51,7 +51,7 @@ def encode_picture(picture: Picture, scrub: Callable[[str], str] | None = None) 
         "queue.time": picture.queue_time,
         "queue.depth": picture.queue_depth,
     }
-    packed = {name: _packed(column, rising=name in _RISING) for name, column in columns.items()}
+    packed = {name: pack_column(column, rising=name in _RISING) for name, column in columns.items()}
     header = {
         "columns": [[name, *fields] for name, (fields, _) in packed.items()],
         "strings": [scrub(text) if scrub else text for text in picture.strings],
@@ -62,7 +62,7 @@ def encode_picture(picture: Picture, scrub: Callable[[str], str] | None = None) 
     return _encode(struct.pack("<I", len(head)) + head + b"".join(planes for _, planes in packed.values()))
 
 
-def _packed(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
+def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
     """((length, bytes a value, smallest value, whether differences), planes)."""
     values = column.astype(np.int64)
     if rising:

@@ -221,6 +221,8 @@ class _Layout:
         self._parts.append(part)
 
     def add_steps(self, start: I64, end: I64) -> None:
+        if not len(start):
+            return
         names = self._texts.add_all([f"step {number}" for number in range(1, len(start) + 1)])
         track = self._track(TrackKind.STEPS, "steps")
         self._add(track=track, kind=int(EventKind.STEP), start=start, end=end, name=names)
@@ -238,14 +240,14 @@ class _Layout:
             if number == -1 and len(devices) == 1:
                 continue  # one device alone is the same as all of them
             of_device = np.flatnonzero(idle.device == number)
-            name = "all devices" if number == -1 else f"GPU {number}"
-            self._add(
-                track=self._track(TrackKind.IDLE, f"{name} idle", number),
-                kind=EventKind.IDLE + idle.cause[of_device],
-                start=idle.start[of_device],
-                end=idle.end[of_device],
-                name=causes[idle.cause[of_device]],
-            )
+            if len(of_device):
+                self._add(
+                    track=self._track(TrackKind.IDLE, _idle_label(number), number),
+                    kind=EventKind.IDLE + idle.cause[of_device],
+                    start=idle.start[of_device],
+                    end=idle.end[of_device],
+                    name=causes[idle.cause[of_device]],
+                )
             for stream in np.flatnonzero(timeline.streams.device == number):
                 label = f"GPU {number} stream {timeline.streams.stream[stream]}"
                 track_of_stream[stream] = self._track(TrackKind.STREAM, label, number)
@@ -268,21 +270,17 @@ class _Layout:
             launch=launch,
         )
 
-    def add_threads(
-        self, timeline: Timeline, depth: I32, is_python: Bool, is_drawn: Bool, place_of_host: I32
-    ) -> None:
+    def add_threads(self, timeline: Timeline, depth: I32, is_python: Bool, is_drawn: Bool, place_of_host: I32) -> None:
         host = timeline.host
-        is_launch = np.isin(host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY))
-        launches = np.bincount(host.thread[is_launch], minlength=len(timeline.threads))
-        busiest = np.argsort(-launches, kind="stable")
+        threads = _threads_in_order(timeline)
         detail = described_waits(self._texts, timeline)
         for kind, is_of_kind in ((TrackKind.THREAD, ~is_python), (TrackKind.PYTHON, is_python)):
             rows = np.flatnonzero(is_of_kind & is_drawn)
             has_rows = np.bincount(host.thread[rows], minlength=len(timeline.threads)) > 0
             track = _none(len(timeline.threads))
-            for thread in busiest[has_rows[busiest]]:
+            for thread in threads[has_rows[threads]]:
                 label = _thread_label(timeline, int(thread))
-                track[thread] = self._track(kind, f"{label} Python" if kind == TrackKind.PYTHON else label)
+                track[thread] = self._track(kind, f"Python, {label}" if kind == TrackKind.PYTHON else label)
             self._add(
                 track=track[host.thread[rows]],
                 depth=depth[rows],
@@ -297,9 +295,7 @@ class _Layout:
             )
 
     def finish(self, timeline: Timeline) -> tuple[Tracks, Lanes, DrawnEvents, Frames]:
-        columns = {
-            name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]
-        }
+        columns = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
         order = np.lexsort((columns["start"], columns["depth"], columns["track"]))
         columns = {name: column[order] for name, column in columns.items()}
 
@@ -313,9 +309,7 @@ class _Layout:
         is_first = np.ones(len(track), np.bool_)
         is_first[1:] = (np.diff(track) != 0) | (np.diff(depth) != 0)
         first = np.flatnonzero(is_first)
-        renumber = self._texts.keep(
-            tracks[:, 1], columns["name"], columns["place"], columns["detail"], frames.text
-        )
+        renumber = self._texts.keep(tracks[:, 1], columns["name"], columns["place"], columns["detail"], frames.text)
         return (
             Tracks(tracks[:, 0].astype(np.int8), renumber[tracks[:, 1]], tracks[:, 2]),
             Lanes(track[first].astype(np.int32), depth[first].astype(np.int32), first.astype(np.int32)),
@@ -340,10 +334,24 @@ def _through(column: I32, row: NDArray[np.integer]) -> I32:
     return np.where(row >= 0, column[row], -1).astype(np.int32)
 
 
+def _threads_in_order(timeline: Timeline) -> I32:
+    """Those that launch work first, and of them the ones that began first."""
+    host = timeline.host
+    is_launch = np.isin(host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY))
+    launches = np.bincount(host.thread[is_launch], minlength=len(timeline.threads))
+    begin = np.full(len(timeline.threads), np.iinfo(np.int64).max)
+    np.minimum.at(begin, host.thread, host.start)
+    return np.lexsort((begin, launches == 0)).astype(np.int32)
+
+
 def _thread_label(timeline: Timeline, thread: int) -> str:
     name = timeline.text(int(timeline.threads.name[thread]))
     number = timeline.text(int(timeline.threads.thread[thread]))
     return name if number in name else f"{name or 'thread'} {number}"
+
+
+def _idle_label(device: int) -> str:
+    return "all GPUs idle" if device == -1 else f"GPU {device} idle"
 
 
 def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:

@@ -68,7 +68,9 @@ export function place(where: Where): HTMLElement {
   const at = placeText(where);
   const note = where.line_is === "def" ? " (the function's def line)" : "";
   const inside = [where.function, where.op].filter((part) => part && part !== at).join(" · ");
-  return h("span", { class: "place" }, h("span", { class: "code", title: `${at}${note}` }, at), inside !== "" && h("span", { class: "inside" }, inside));
+  const folder = where.file === null ? "" : at.slice(0, at.lastIndexOf("/") + 1);
+  const text = h("span", { class: "code", title: `${at}${note}` }, folder !== "" && h("span", { class: "folder" }, folder), at.slice(folder.length));
+  return h("span", { class: "place" }, text, inside !== "" && h("span", { class: "inside" }, inside));
 }
 
 function figures(finding: Finding, step: number, tooltip: Tooltip): HTMLElement {

@@ -80,7 +80,7 @@ function drawLanes(context: CanvasRenderingContext2D, scene: Scene): number {
     if (layout.lanes[i]!.top > bottom) break;
     placed.push(layout.lanes[i]!);
   }
-  if (found) context.globalAlpha = 0.22;
+  if (found) context.globalAlpha = 0.28;
   const names = found ? null : picture;
   for (const { lane, top, height } of placed) {
     const { first, last } = picture.lanes[lane]!;
@@ -139,7 +139,7 @@ function drawQueueScale(context: CanvasRenderingContext2D, { colours, scale }: S
   context.font = FONT;
   context.textBaseline = "top";
   context.fillStyle = colours.muted;
-  context.fillText(`${deepest.toLocaleString("en-US")} waiting`, 4, placed.top + 3);
+  context.fillText(`${deepest.toLocaleString("en-US")} at most`, 4, placed.top + 3);
 }
 
 function drawLinks(context: CanvasRenderingContext2D, { picture, layout, scale, colours, selected, hovered }: Scene): void {

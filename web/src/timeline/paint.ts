@@ -92,7 +92,7 @@ export class Painter {
       }
       const left = Math.max(label.left, 0) + PADDING;
       const room = Math.min(label.left + label.width, width) - left - PADDING;
-      const text = fitted(names.strings[names.name[label.row]!] ?? "", room, letter);
+      const text = fitted(shortName(names.strings[names.name[label.row]!] ?? ""), room, letter);
       if (text) context.fillText(text, left, label.top + (label.height - 1) / 2 + 0.5, room);
     }
   }
@@ -100,6 +100,11 @@ export class Painter {
 
 function strengthOf(covered: number): number {
   return Math.min(Math.floor(covered * STRENGTHS.length), STRENGTHS.length - 1);
+}
+
+/** A kernel's name without what most kernels' names begin with. */
+function shortName(name: string): string {
+  return name.replace(/^void /, "").replace(/at::native::|\(anonymous namespace\)::|cutlass::/g, "");
 }
 
 function fitted(text: string, room: number, letter: number): string {

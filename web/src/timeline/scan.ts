@@ -20,7 +20,7 @@ export function scan(rows: Rows, first: number, last: number, scale: Scale, emit
   const { start, end } = rows;
   const { from, to, width } = scale;
   const pixel = (to - from) / width;
-  let column = -1; // where the last event drawn alone began
+  let column = Number.NEGATIVE_INFINITY; // where the last event drawn alone began
   let i = firstVisible(rows, from, first, last);
   while (i < last && start[i]! < to) {
     const left = (start[i]! - from) / pixel;

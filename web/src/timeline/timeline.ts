@@ -19,7 +19,7 @@ import { Toolbar } from "./toolbar";
 import { View } from "./view";
 
 const SEARCH_AFTER_MS = 120;
-const PAGE_PART = 0.72; // of the window's height, at most
+const PAGE_PART = 0.62; // of the window's height, at most
 const LEAST_HEIGHT = 260;
 
 export class Timeline {
@@ -81,7 +81,7 @@ export class Timeline {
 
   /** Takes the theme's colours anew. */
   recolour(): void {
-    this.colours = readColours(this.element);
+    this.colours = readColours();
     this.overview.forget();
     this.redraw();
   }
@@ -97,12 +97,13 @@ export class Timeline {
     });
   }
 
-  /** Marks a finding's instances and goes to the first, which is the costliest. */
+  /** Marks a finding's instances and goes to the longest. */
   showSpans(title: string, spans: [number, number][]): void {
     this.spans = spans;
     this.toolbar.showSpans(title, spans.length);
     if (spans.length) {
-      this.showSpan(0);
+      const lengths = spans.map(([start, end]) => end - start);
+      this.showSpan(lengths.indexOf(Math.max(...lengths)));
       this.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
       this.canvas.focus({ preventScroll: true });
     }
@@ -266,7 +267,7 @@ export class Timeline {
 
   private draw(): void {
     if (!this.width) return;
-    this.colours ??= readColours(this.element);
+    this.colours ??= readColours();
     const ratio = devicePixelRatio || 1;
     const context = this.canvas.getContext("2d", { alpha: false })!;
     if (this.canvas.width !== Math.round(this.width * ratio)) this.canvas.width = Math.round(this.width * ratio);
