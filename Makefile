@@ -60,9 +60,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 
-# The test extra holds torch, whose builds without CUDA stand on an index of their own.
+# Builds of torch without CUDA stand on an index of their own, which is asked for torch and nothing else.
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP_INSTALL) --editable '.[test]' --extra-index-url https://download.pytorch.org/whl/cpu
+	$(PIP_INSTALL) --no-deps --retries 2 --extra-index-url https://download.pytorch.org/whl/cpu torch
+	$(PIP_INSTALL) --editable '.[test]'
 	@touch $@
 
 web/node_modules/.installed: web/package.json web/package-lock.json
