@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.timeline import I32, Bool
+from unstall.timeline import I32, I64, Bool
 
 
 def nearest(parent: I32, chosen: Bool) -> I32:
@@ -36,6 +36,16 @@ def depths(parent: I32) -> I32:
         depth += np.where(pointer >= 0, depth[above], 0).astype(np.int32)
         pointer = np.where(pointer >= 0, pointer[above], -1)
     return depth
+
+
+def sums_below(parent: I32, values: I64) -> I64:
+    """The sum of the values of each row and of all below it."""
+    sums = values.copy()
+    depth = depths(parent)
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        rows = np.flatnonzero(depth == level)
+        np.add.at(sums, parent[rows], sums[rows])
+    return sums
 
 
 def _settle(pointer: I32) -> I32:

@@ -9,7 +9,7 @@ import numpy as np
 from unstall.diagnose.activity import Activity, is_comm
 from unstall.diagnose.spans import Spans
 from unstall.result import IDLE_CAUSES, Accounts, Busy, Idle
-from unstall.timeline import I8, I32, I64, Bool, DeviceKind, Timeline, WaitKind
+from unstall.timeline import I8, I32, I64, Bool, DeviceKind, HostKind, Timeline, WaitKind
 
 CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 _SKEW_NS = 10_000  # host and device clocks are aligned no better than that
@@ -125,7 +125,11 @@ def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity,
             known = drain[mine] >= 0
             culprit[mine[known]] = waits.row[drain[mine[known]]]
             mine = mine[~known]
-        culprit[mine] = _longest_within(timeline, at_fault, idle.start[mine], idle.end[mine], culprit[mine])
+        at_fault = at_fault[np.argsort(host.start[at_fault], kind="stable")]
+        longest = _longest_within(host.start[at_fault], host.end[at_fault], idle.start[mine], idle.end[mine])
+        culprit[mine[longest >= 0]] = at_fault[longest[longest >= 0]]
+    mine = np.flatnonzero(cause == CAUSE["python"])
+    culprit[mine] = _running_frame(timeline, activity.python, idle.start[mine], idle.end[mine], culprit[mine])
     return Gaps(idle.start, idle.end, cause, op, culprit)
 
 
@@ -177,24 +181,40 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
     return held
 
 
-def _longest_within(timeline: Timeline, rows: I64 | I32, low: I64, high: I64, otherwise: I32) -> I32:
-    """Of the given host rows the one that covers most of each interval."""
+def _running_frame(timeline: Timeline, python: Spans, low: I64, high: I64, otherwise: I32) -> I32:
+    """The Python frame that ran in the middle of the longest stretch of Python within each interval."""
     host = timeline.host
-    result = otherwise.copy()
-    if not (len(rows) and len(low)):
-        return result
-    rows = rows[np.argsort(host.start[rows], kind="stable")]
-    start, end = host.start[rows], host.end[rows]
-    # Rows may overlap (several threads), so an end may come late; reach says from where on none did.
+    frames = np.flatnonzero(host.kind == HostKind.PYTHON)
+    if not (len(frames) and len(low)):
+        return otherwise
+    thread = np.bincount(host.thread[frames]).argmax()
+    frames = frames[host.thread[frames] == thread]
+    stretch = _longest_within(python.start, python.end, low, high)
+    known = stretch >= 0
+    at = np.maximum(stretch, 0)
+    middle = (np.maximum(python.start[at], low) + np.minimum(python.end[at], high)) // 2
+    row = frames[np.maximum(np.searchsorted(host.start[frames], middle, side="right") - 1, 0)]
+    while True:
+        ended = (row >= 0) & (
+            (host.end[np.maximum(row, 0)] < middle) | (host.kind[np.maximum(row, 0)] != HostKind.PYTHON)
+        )
+        if not ended.any():
+            return np.where(known & (row >= 0), row, otherwise).astype(np.int32)
+        row = np.where(ended, host.parent[np.maximum(row, 0)], row)
+
+
+def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:
+    """Index of the one of the intervals, sorted by start, that covers most of each window [low, high), or -1."""
+    longest = np.full(len(low), -1, dtype=np.int64)
+    # Intervals may overlap (several threads), so an end may come late; the running maximum says from where none does.
     first = np.searchsorted(np.maximum.accumulate(end), low, side="right")
     beyond = np.searchsorted(start, high, side="left")
     count = np.maximum(beyond - first, 0)
-    interval = np.repeat(np.arange(len(low)), count)
+    window = np.repeat(np.arange(len(low)), count)
     member = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     member += np.repeat(first, count)
-    overlap = np.minimum(end[member], high[interval]) - np.maximum(start[member], low[interval])
-    order = np.lexsort((overlap, interval))
-    last = np.flatnonzero(np.append(np.diff(interval[order]) != 0, True)) if len(order) else order
-    chosen = order[last]
-    result[interval[chosen]] = rows[member[chosen]]
-    return result
+    overlap = np.minimum(end[member], high[window]) - np.maximum(start[member], low[window])
+    order = np.lexsort((overlap, window))
+    last = np.flatnonzero(np.append(np.diff(window[order]) != 0, True)) if len(order) else order
+    longest[window[order[last]]] = member[order[last]]
+    return longest

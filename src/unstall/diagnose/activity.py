@@ -28,7 +28,9 @@ _INPUT = re.compile(
 )
 _COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
 _COMM_KERNEL = re.compile(r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
-_FIRST_USE = re.compile(r"Lazy Function Loading|Activity Buffer Request|.*Module Loading", re.IGNORECASE)
+# CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind): the driver's own, and the recorder's.
+_FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
+_RECORDER = re.compile(r"(Activity )?Buffer|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
 _FIRST_LEAST_NS = 1_000_000
 _FIRST_FACTOR = 20
 
@@ -74,6 +76,7 @@ class Activity:
     comm_rows: I64
     comm: Spans
     python: Spans
+    recorder: Spans  # the recorder's own work, whatever the thread
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
@@ -83,8 +86,8 @@ def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
     return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
 
 
-def find_activity(timeline: Timeline, threads: I64) -> Activity:
-    """What the given threads were doing, by kind of activity."""
+def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> Activity:
+    """What the given threads were doing, by kind of activity. `second_step` is when that step begins, if any does."""
     host = timeline.host
     ours = np.isin(host.thread, threads)
     waits = _waits(timeline, ours)
@@ -92,7 +95,10 @@ def find_activity(timeline: Timeline, threads: I64) -> Activity:
     frame_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
     loading = _outer_rows(timeline, ours & frame_or_span & named(timeline, _INPUT, host.name))
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
-    starting = _startup_rows(timeline, ours)
+    overheads = np.flatnonzero(host.kind == HostKind.OVERHEAD)
+    recording = overheads[named(timeline, _RECORDER, host.name[overheads])]
+    recorder = Spans.union(host.start[recording], host.end[recording])
+    starting = _startup_rows(timeline, ours, second_step, recorder)
     op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
     communicating = _outer_rows(timeline, ours & op_or_span & named(timeline, _COMM_OP, host.name))
 
@@ -115,6 +121,7 @@ def find_activity(timeline: Timeline, threads: I64) -> Activity:
         comm_rows=communicating,
         comm=spans(communicating),
         python=python - input_spans,
+        recorder=recorder,
     )
 
 
@@ -180,40 +187,53 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
     return blocked
 
 
-def _startup_rows(timeline: Timeline, ours: Bool) -> I64:
+def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Spans) -> I64:
     """Module loading, context creation, the recorder's own buffers, and launches that load their kernel first."""
     host = timeline.host
-    overhead = (host.kind == HostKind.OVERHEAD) & named(timeline, _FIRST_USE, host.name)
+    is_overhead = host.kind == HostKind.OVERHEAD
+    overhead = is_overhead & (named(timeline, _FIRST_USE, host.name) | named(timeline, _RECORDER, host.name))
     loading = ours & (host.kind == HostKind.LOAD)
     # Calls that only ask or set something take microseconds, unless they are the first to need the context.
     asking = ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS)
     certain = np.flatnonzero(loading | overhead | asking)
-    return np.unique(np.concatenate((certain, _slow_firsts(timeline, ours), _slow_first_launches(timeline, ours))))
+    return np.unique(
+        np.concatenate(
+            (certain, _slow_firsts(timeline, ours, second_step, recorder), _slow_first_launches(timeline, ours))
+        )
+    )
 
 
-def _slow_firsts(timeline: Timeline, ours: Bool) -> I64:
-    """Operators whose first run works on the host far longer than later ones: libraries set up, kernels chosen."""
+def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Spans) -> I64:
+    """Operators that in the first step take far longer than later: libraries set up, algorithms searched for.
+
+    With one step alone, only the first operator of each name can be told, by the others of its name.
+    """
     host = timeline.host
-    ops = np.flatnonzero(ours & (host.kind == HostKind.OP))
+    everything = np.ones(len(host), dtype=np.bool_)
+    calls = ours & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
+    top = outermost(host.parent, host.kind == HostKind.OP, ~everything)
+    ops = np.unique(np.concatenate((top[calls], host.op[calls]))).astype(np.int64)
+    ops = ops[ops >= 0]
     if not len(ops):
         return ops
-    own = (host.end - host.start).copy()
-    inner = np.flatnonzero(host.parent >= 0)
-    np.subtract.at(own, host.parent[inner], (host.end - host.start)[inner])
-    order = ops[np.lexsort((host.start[ops], host.name[ops]))]
-    opens = np.append(True, host.name[order][1:] != host.name[order][:-1])
-    firsts = order[opens]
-    rest = np.where(opens, 0, own[order])
-    later = np.add.reduceat(rest, np.flatnonzero(opens))
-    count = np.diff(np.append(np.flatnonzero(opens), len(order))) - 1
-    usual = later / np.maximum(count, 1)
-    calls = (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL)
-    dispatches = np.zeros(len(host) + 1, dtype=np.bool_)
-    dispatches[host.op[calls]] = True
-    slow = (own[firsts] >= _FIRST_LEAST_NS) & (own[firsts] >= _FIRST_FACTOR * usual) & dispatches[firsts]
-    mostly_own = own[firsts] * 2 >= (host.end - host.start)[firsts]
-    rows: I64 = firsts[slow & mostly_own]
+    ops = ops[np.lexsort((host.start[ops], host.name[ops]))]
+    length = (host.end - host.start)[ops] - recorder.covered(host.start[ops], host.end[ops])
+    opens = np.append(True, host.name[ops][1:] != host.name[ops][:-1])
+    early = opens if second_step is None else host.start[ops] < second_step
+    group = np.cumsum(opens) - 1
+    usual = _medians(group[~early], length[~early], int(group[-1]) + 1)[group]
+    slow = early & (length >= _FIRST_LEAST_NS) & (length >= _FIRST_FACTOR * usual)
+    rows: I64 = ops[slow]
     return rows
+
+
+def _medians(group: I64, values: I64, groups: int) -> I64:
+    """The (lower) median of the values of each group; 0 for a group with none."""
+    order = np.lexsort((values, group))
+    count = np.bincount(group, minlength=groups)
+    first = np.cumsum(count) - count
+    middle = order[np.minimum(first + np.maximum(count - 1, 0) // 2, max(len(order) - 1, 0))] if len(order) else first
+    return np.where(count > 0, values[middle] if len(order) else 0, 0)
 
 
 def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:

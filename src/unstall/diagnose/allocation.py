@@ -7,18 +7,24 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.timeline import I64
 
+_FAR_LESS = 2
+
 
 def growing(run: Run) -> I64:
-    """Host rows of allocator calls in the first step alone: the cache is still growing."""
+    """Host rows of allocator calls in the first step, at places that call far less in later ones: the cache grows."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     if len(run.steps) < 2:
         return rows[:0]
-    first_end = int(run.steps.start[1])
-    return rows[run.timeline.host.start[rows] < first_end]
+    early = run.timeline.host.start[rows] < run.steps.start[1]
+    _, place = np.unique(run.places.place[rows], return_inverse=True)
+    later = np.bincount(place[~early], minlength=len(rows))[place] / (len(run.steps) - 1)
+    first = np.bincount(place[early], minlength=len(rows))[place]
+    chosen: I64 = rows[early & (first > _FAR_LESS * later)]
+    return chosen
 
 
 def churning(run: Run) -> I64:
-    """Host rows of allocator calls in later steps; with one step alone, all of them."""
+    """Host rows of all other allocator calls."""
     rows = run.activity.allocator_rows[run.inside[run.activity.allocator_rows]]
     later: I64 = np.setdiff1d(rows, growing(run))
     return later

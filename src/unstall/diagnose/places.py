@@ -60,6 +60,7 @@ class Places:
     caller: I32  # by host row: row of lines of the next frame outward that is the user's too, or -1
     top_op: I32  # by host row: the outermost operator below the user's frame, or -1
     frame: I32  # by host row: the user's frame as a row of Timeline.stacks, or -1
+    is_user_frame: Bool  # by row of Timeline.stacks: whether that frame is the user's
 
     def where(self, place: int, row: int, op: str | None) -> Where:
         """The place as it is printed; `row` is a host row that lends its caller."""
@@ -100,7 +101,8 @@ def find_places(timeline: Timeline, user: Sequence[str] = ()) -> Places:
     host = timeline.host
     mine = _user_lines(timeline, user)
     stacks = timeline.stacks
-    user_node = nearest(stacks.parent, mine[stacks.line]) if len(stacks) else stacks.parent
+    is_user_frame = mine[stacks.line] if len(stacks) else np.zeros(0, dtype=np.bool_)
+    user_node = nearest(stacks.parent, is_user_frame)
     forward = host.forward >= 0
     source = np.where(forward, host.forward, np.arange(len(host)))
     stack = host.stack[source]
@@ -116,7 +118,7 @@ def find_places(timeline: Timeline, user: Sequence[str] = ()) -> Places:
     top_op = _outermost_operators(timeline, mine)
     fallback = _fallback(timeline, source, top_op)
     place = np.where(line >= 0, line, np.where(fallback >= 0, fallback + len(timeline.lines), -1))
-    return Places(timeline, place.astype(np.int64), caller, top_op, frame)
+    return Places(timeline, place.astype(np.int64), caller, top_op, frame, is_user_frame)
 
 
 def _at(values: I32, index: I32 | I64) -> I32:

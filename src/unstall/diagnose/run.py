@@ -228,9 +228,10 @@ def analyse(timeline: Timeline, *, step: str | None = None, user: Sequence[str] 
     window = steps.window
     device = timeline.device
     every = np.ones(len(device), dtype=np.bool_)
+    second_step = int(steps.start[1]) if len(steps) > 1 else None
 
     def of(ops: Bool) -> tuple[Accounts, Gaps, Spans, Activity]:
-        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]))
+        activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step)
         parts, busy = busy_parts(timeline, ops, window)
         gaps = explain_gaps(timeline, ops, busy, activity, window)
         return account(parts, gaps, window), gaps, busy, activity

@@ -107,12 +107,19 @@ def _window_end(timeline: Timeline, start: int, end: int) -> int:
 
 
 def _by_optimizer(timeline: Timeline) -> Steps | None:
-    """From the end of one optimizer step to the end of the next; None with fewer than two."""
+    """From the end of one optimizer step to the end of the next; None with fewer than two.
+
+    What comes before the first counts as a step too if it launched as much as the others.
+    """
     rows = _annotated(timeline, lambda text: bool(_OPTIMIZER_STEP.match(text)))
     if len(rows) < 2:
         return None
     ends = timeline.host.end[rows]
     name = timeline.strings[timeline.host.name[rows[0]]]
+    launched = _launch_times(timeline)
+    work = np.diff(np.searchsorted(launched, ends), prepend=0)
+    if work[0] >= _ALIKE * np.median(work[1:]):
+        ends = np.append(_whole(timeline).start, ends)
     return _steps(timeline, "optimizer", name, ends[:-1], ends[1:])
 
 
@@ -138,7 +145,7 @@ def _by_period(timeline: Timeline) -> Steps | None:
         if period < 1 or len(tokens) < _LEAST_PERIODS * period:
             continue
         if (tokens[period:] == tokens[:-period]).mean() >= _ALIKE:
-            return _every(timeline, calls, places, period, timeline.strings[distinct[which]])
+            return _every(timeline, calls, tokens, places, period, timeline.strings[distinct[which]])
     return None
 
 
@@ -151,12 +158,17 @@ def _launch_sequence(timeline: Timeline) -> tuple[I64, I32]:
     return calls[order].astype(np.int64), device.name[known[first]][order]
 
 
-def _every(timeline: Timeline, calls: I64, places: I64, period: int, name: str) -> Steps:
-    """Steps that begin where the period's mark is launched; the last one ends with its last call."""
+def _every(timeline: Timeline, calls: I64, tokens: I32, places: I64, period: int, name: str) -> Steps:
+    """Steps that begin where the repetition does; the mark says where each is, the period how long the last."""
+    same = np.append(0, np.cumsum(tokens[period:] == tokens[:-period]))
+    width = min(period, len(same) - 1)
+    repeats = np.flatnonzero(same[width:] - same[:-width] >= _ALIKE * width)
     marks = places[np.append(True, np.diff(places) >= period // 2 + 1)]
-    whole = marks[marks + period <= len(calls)]
-    start = timeline.host.start[calls[whole]]
-    last = timeline.host.end[calls[whole[-1] + period - 1]]
+    lead = (int(marks[0]) - int(repeats[0])) % period if len(repeats) else 0
+    starts = marks - lead
+    starts = starts[(starts >= 0) & (starts + period <= len(calls))]
+    start = timeline.host.start[calls[starts]]
+    last = timeline.host.end[calls[starts[-1] + period - 1]]
     return _steps(timeline, "period", name, start, np.append(start[1:], last))
 
 

@@ -48,6 +48,7 @@ def judge(run: Run) -> Verdict:
         text = "No device work falls into these steps, so there is nothing to bound."
         return Verdict(bound_by="none", basis="recorded", text=text)
     shares = parts(accounts)
+    shares["startup"] -= _recorder_share(run)
     bound_by = max(shares, key=lambda name: shares[name])
     sentences = [_SAYS[bound_by].format(share=percent(shares[bound_by], accounts.wall_ns))]
     busy = accounts.busy_ns
@@ -67,14 +68,21 @@ def judge(run: Run) -> Verdict:
     if waited and bound_by != "sync":
         exposed = accounts.idle_ns.sync
         sentences.append(
-            f"The host waits for the device {percent(waited, accounts.wall_ns)} of the time, "
-            f"which leaves the device idle for {percent(exposed, accounts.wall_ns)}."
+            f"Waits for the device take {percent(waited, accounts.wall_ns)} of the host's time "
+            f"and leave the device idle for {percent(exposed, accounts.wall_ns)}."
         )
     if bound_by in _LAUNCH_LIKE:
         sentences.append("Recording slows the host, so the unrecorded program is less so.")
     if not run.timeline.meta.sound:
         sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
     return Verdict(bound_by=bound_by, basis="recorded", text=" ".join(sentences))
+
+
+def _recorder_share(run: Run) -> int:
+    """ns of start-up that are the recorder's: they bound the recorded run, but not the program."""
+    gaps = run.gaps
+    chosen = run.gaps_by("startup")
+    return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
 def parts(accounts: Accounts) -> dict[str, int]:

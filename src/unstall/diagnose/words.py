@@ -4,8 +4,9 @@ from __future__ import annotations
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 wait", "2,388 waits"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """ "1 wait", "2,388 launches"."""
+    plural = "es" if noun.endswith(("ch", "sh", "s")) else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def duration(ns: float) -> str:

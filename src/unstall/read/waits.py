@@ -43,7 +43,7 @@ def find_waits(
         record[known] = _by_correlation(host, records, events.sync_record[said[known]])
     missing = is_event & (record < 0)
     if len(records) and missing.any():
-        event_id = np.where(known, events.sync_event[np.maximum(said, 0)], -1) if len(said) else said
+        event_id = np.where(known, events.sync_event[np.maximum(said, 0)], -1) if len(events.sync_row) else said
         record[missing] = _guess_records(host, calls, records, event_id, missing)
         inferred |= missing & (record >= 0)
     by_time = np.full(len(host), -1, dtype=np.int32)

@@ -5,44 +5,43 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.allocation import growing
-from unstall.diagnose.run import Group, Run
+from unstall.diagnose.run import Run
 from unstall.diagnose.words import duration
 from unstall.result import Finding
 
-_WORTH = 0.002  # of the window
+_WORTH = 0.005  # of the window
 
 
 def first_use(run: Run) -> list[Finding]:
-    """One finding for the whole run, at its costliest place."""
-    gaps = run.gaps
-    idle = run.gaps_by("startup")
-    idle = np.union1d(idle, np.flatnonzero(np.isin(gaps.culprit, growing(run))))
-    idle = idle[gaps.culprit[idle] >= 0]
-    exposed = int(gaps.length[idle].sum())
-    if not len(idle) or exposed < _WORTH * run.wall:
-        return []
-    rows, which = np.unique(gaps.culprit[idle].astype(np.int64), return_inverse=True)
-    cost = np.zeros(len(rows), dtype=np.int64)
-    np.add.at(cost, which, gaps.length[idle])
-    costliest = rows[cost.argmax()]
-    names = run.timeline.host.name[rows]
-    listed = sorted(
-        ((int(cost[names == name].sum()), run.timeline.text(int(name))) for name in np.unique(names)), reverse=True
-    )
-    shown = ", ".join(f"{text} ({duration(length)})" for length, text in listed[:4])
-    group = Group(int(run.places.place[costliest]), run.places.op_name(int(costliest)), rows)
-    return [
-        run.finding(
-            "first-use",
-            group,
-            title="First-use cost: paid once, not in the steady state",
-            saw=f"the device waited while these ran for the first time, or the recorder set up: {shown}",
-            fix="warm up before you measure or serve: run each shape a few times first; record later steps "
-            "(profiler schedule with wait and warmup)",
-            safe_if="always",
-            count=len(rows),
-            wait_ns=0,
-            exposed_ns=exposed,
-            confidence="medium",
+    """One finding a line. `exposed` is the idle time while something ran for the first time, less the recorder's."""
+    host, gaps = run.timeline.host, run.gaps
+    idle = np.union1d(run.gaps_by("startup"), np.flatnonzero(np.isin(gaps.culprit, growing(run))))
+    own = gaps.length[idle] - run.activity.recorder.covered(gaps.start[idle], gaps.end[idle])
+    ours = (gaps.culprit[idle] >= 0) & (2 * own >= gaps.length[idle])
+    idle, own = idle[ours], own[ours]
+    cost = np.zeros(len(host), dtype=np.int64)
+    np.add.at(cost, gaps.culprit[idle], own)
+    findings = []
+    for group in run.lines(np.unique(gaps.culprit[idle]).astype(np.int64)):
+        exposed = int(cost[group.rows].sum())
+        if exposed < _WORTH * run.wall:
+            continue
+        names = host.name[group.rows]
+        by_name = [(int(cost[group.rows[names == name]].sum()), run.timeline.text(int(name))) for name in set(names)]
+        shown = ", ".join(f"{text} ({duration(length)})" for length, text in sorted(by_name, reverse=True)[:4])
+        findings.append(
+            run.finding(
+                "first-use",
+                group,
+                title="First-use cost: paid once, not in the steady state",
+                saw=f"the device waited while these ran for the first time: {shown}",
+                fix="warm up before you measure or serve: run each shape a few times first; record later steps "
+                "(profiler schedule with wait and warmup)",
+                safe_if="always",
+                count=len(group.rows),
+                wait_ns=0,
+                exposed_ns=exposed,
+                confidence="medium",
+            )
         )
-    ]
+    return findings

@@ -24,7 +24,13 @@ def host_wait(run: Run) -> list[Finding]:
     rows = waits.row.astype(np.int64)
     rows = rows[run.inside[rows] & ~waits_for_upload(run, rows)]
     ways = _ways(run, rows)
-    return [_finding(run, way, group) for i, way in enumerate(WAYS) for group in run.groups(rows[ways == i])]
+    findings = []
+    for number, way in enumerate(WAYS):
+        mine = rows[ways == number]
+        # What is told by its stack may wait in several operators: printing a tensor does.
+        grouped = run.groups(mine) if way.frame is None else run.lines(mine)
+        findings += [_finding(run, way, group) for group in grouped]
+    return findings
 
 
 def _finding(run: Run, way: Way, group: Group) -> Finding:

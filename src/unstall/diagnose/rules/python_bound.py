@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.words import counted
+from unstall.diagnose.words import counted, duration
 from unstall.result import Finding
 
-_WORTH = 0.005  # of the window
+_WORTH = 0.01  # of the window
 
 
 def python_bound(run: Run) -> list[Finding]:
-    """One finding a line: the line that launched next, after the host was done."""
+    """One finding a line: the frame that ran meanwhile; without stacks, the place that launched next."""
     gaps = run.gaps
     idle = run.gaps_by("python")
     idle = idle[gaps.culprit[idle] >= 0]
@@ -28,8 +28,8 @@ def python_bound(run: Run) -> list[Finding]:
                 "python-bound",
                 group,
                 title="The device waits while the host computes in Python",
-                saw=f"{counted(len(group.rows), 'pause')} of 100 µs or more with no operator running, before this line "
-                "launched again",
+                saw=f"{counted(len(group.rows), 'pause')} of 100 µs or more in which this ran and no operator did, "
+                f"{duration(exposed / len(group.rows))} each (mean)",
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",
                 safe_if="the next launches do not need its result",

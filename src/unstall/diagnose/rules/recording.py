@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.spans import Spans
 from unstall.diagnose.words import duration
 from unstall.result import Finding
 from unstall.timeline import HostKind
@@ -15,9 +14,12 @@ _WORTH = 0.002  # of the window
 
 def recording(run: Run) -> list[Finding]:
     """At most one finding: the recorder's own events, where they took more than a trifle."""
-    host = run.timeline.host
-    rows = np.flatnonzero((host.kind == HostKind.OVERHEAD) & run.inside)
-    spent = Spans.union(host.start[rows], host.end[rows]).clip(*run.window).total
+    host, gaps = run.timeline.host, run.gaps
+    overheads = np.flatnonzero((host.kind == HostKind.OVERHEAD) & run.inside)
+    during = run.activity.recorder.covered(host.start[overheads], host.end[overheads])
+    rows = overheads[during == (host.end - host.start)[overheads]]
+    spent = run.activity.recorder.clip(*run.window).total
+    exposed = int(run.activity.recorder.covered(gaps.start, gaps.end).sum())
     if spent < _WORTH * run.wall:
         return []
     names = sorted({run.timeline.text(int(i)) for i in host.name[rows]})
@@ -32,7 +34,7 @@ def recording(run: Run) -> list[Finding]:
             safe_if="always",
             count=len(rows),
             wait_ns=spent,
-            exposed_ns=0,
+            exposed_ns=exposed,
             harmless=True,
         )
     ]
