@@ -1,4 +1,4 @@
-"""Figures as people write them: durations, shares and bytes, in as few digits as tell them apart."""
+"""Figures as people write them: durations, shares, counts and bytes, in as few digits as tell them apart."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def share(part: int, whole: int) -> str:
     if 99.9 < percent < 100:
         return ">99.9 %"
     return f"{percent:.1f} %"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: "1 wait", "2,388 launches"."""
+    plural = "es" if noun.endswith(("ch", "sh", "s")) else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
 def size(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.words import percent
+from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
 
 _SAYS = {
@@ -21,6 +21,7 @@ _SAYS = {
     "latency": "Latency-bound: {share} of the time is short gaps between operations that were already queued.",
 }
 _SATURATED = 0.95
+_NOTABLE = 0.05
 _WANT = {
     "sync": "work after a wait had drained its queue",
     "launch": "launches, which the host dispatches too slowly",
@@ -48,28 +49,35 @@ def judge(run: Run) -> Verdict:
         text = "No device work falls into these steps, so there is nothing to bound."
         return Verdict(bound_by="none", basis="recorded", text=text)
     shares = parts(accounts)
-    shares["startup"] -= _recorder_share(run)
+    recorder = _recorder_share(run)
+    shares["startup"] -= recorder
     bound_by = max(shares, key=lambda name: shares[name])
-    sentences = [_SAYS[bound_by].format(share=percent(shares[bound_by], accounts.wall_ns))]
+    sentences = [_SAYS[bound_by].format(share=share(shares[bound_by], accounts.wall_ns))]
     busy = accounts.busy_ns
     total = busy.compute + busy.copy + busy.both + busy.comm
     if bound_by != "device":
-        sentences.append(f"It is busy {percent(total, accounts.wall_ns)}.")
+        sentences.append(f"It is busy {share(total, accounts.wall_ns)}.")
     elif total >= _SATURATED * accounts.wall_ns:
-        sentences.append("It hardly ever waits: only faster or fewer kernels help.")
+        beside = busy.copy + busy.comm
+        rest = "only faster or fewer kernels help"
+        if beside >= _NOTABLE * accounts.wall_ns:
+            rest = f"{share(beside, accounts.wall_ns)} go to copies or collectives with nothing beside them"
+        sentences.append(f"It is hardly ever idle: {rest}.")
     else:
-        rest = max(IDLE_CAUSES, key=lambda cause: int(getattr(accounts.idle_ns, cause)))
-        idle = int(getattr(accounts.idle_ns, rest))
+        idle_by = {cause: int(getattr(accounts.idle_ns, cause)) for cause in IDLE_CAUSES}
+        idle_by["startup"] -= recorder
+        rest = max(idle_by, key=lambda cause: idle_by[cause])
+        idle = idle_by[rest]
         sentences.append(
-            f"It idles {percent(accounts.wall_ns - total, accounts.wall_ns)}, most of it for want of "
-            f"{_WANT[rest]} ({percent(idle, accounts.wall_ns)})."
+            f"It idles {share(accounts.wall_ns - total, accounts.wall_ns)}, most of it for want of "
+            f"{_WANT[rest]} ({share(idle, accounts.wall_ns)})."
         )
     waited = int(run.waited[run.inside].sum())
     if waited and bound_by != "sync":
         exposed = accounts.idle_ns.sync
         sentences.append(
-            f"Waits for the device take {percent(waited, accounts.wall_ns)} of the host's time "
-            f"and leave the device idle for {percent(exposed, accounts.wall_ns)}."
+            f"Waits for the device take {share(waited, accounts.wall_ns)} of the host's time "
+            f"and leave the device idle for {share(exposed, accounts.wall_ns)}."
         )
     if bound_by in _LAUNCH_LIKE:
         sentences.append("Recording slows the host, so the unrecorded program is less so.")

@@ -27,7 +27,7 @@ def _device_memory(run: Run, group: Group) -> Finding:
         "allocator-churn",
         group,
         title="Device memory is taken from, or given back to, the driver in every step",
-        saw=_calls(run, group) + ": cudaFree waits for the whole device, cudaMalloc often does",
+        saw=_calls(run, group) + ": cudaFree waits for the whole device, and cudaMalloc may",
         fix="do not call torch.cuda.empty_cache() in a loop; let the caching allocator keep its blocks; if sizes vary, "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes",
         safe_if="the device has room for what the cache keeps",

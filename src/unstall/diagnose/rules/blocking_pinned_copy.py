@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Run
-from unstall.diagnose.words import counted
+from unstall.figures import counted
 from unstall.result import Finding
 from unstall.timeline import HostKind, HostMemory
 

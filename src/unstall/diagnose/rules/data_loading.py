@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.diagnose.activity import named
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.words import counted, duration
+from unstall.figures import counted, duration
 from unstall.result import Finding
 
 _SINGLE = re.compile(r".*_SingleProcessDataLoaderIter")
@@ -33,7 +33,7 @@ def data_loading(run: Run) -> list[Finding]:
                 group,
                 title="The device waits for data loading",
                 saw=f"{counted(len(group.rows), 'batch request')}, with the device idle for "
-                f"{duration(exposed / len(group.rows))} each; {how}",
+                f"{duration(round(exposed / len(group.rows)))} each; {how}",
                 fix="DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4); "
                 "move heavy transforms to the device or do them beforehand",
                 safe_if="the dataset can be read from several processes",

@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
-from unstall.diagnose.words import counted, duration, percent
+from unstall.figures import counted, duration, share
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
@@ -37,7 +37,7 @@ def exposed_comm(run: Run) -> list[Finding]:
                 group,
                 title="Collectives run with no computation beside them",
                 saw=f"{counted(len(group.rows), 'collective')}, {duration(total)} in all, "
-                f"{percent(exposed, total)} of it with nothing else on the device "
+                f"{share(exposed, total)} of it with nothing else on the device "
                 "(a rank that comes early waits inside them)",
                 fix="start them earlier and wait later (DDP buckets, gradient_as_bucket_view, FSDP prefetch, "
                 "async_op=True); send less (bf16, larger accumulation); look for a slow rank",

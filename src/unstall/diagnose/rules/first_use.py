@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.allocation import growing
 from unstall.diagnose.run import Run
-from unstall.diagnose.words import duration
+from unstall.figures import duration
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window

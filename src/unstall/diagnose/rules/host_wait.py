@@ -9,7 +9,7 @@ import numpy as np
 from unstall.diagnose.copies import waits_for_upload
 from unstall.diagnose.run import Group, Run
 from unstall.diagnose.ways_to_wait import WAYS, Way
-from unstall.diagnose.words import counted, duration
+from unstall.figures import counted, duration
 from unstall.result import Finding
 from unstall.timeline import I32, I64
 
@@ -39,11 +39,13 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     count = run.instances(group.rows)
     busy = run.busy_during(group.rows)
     harmless = exposed < _NEGLIGIBLE * run.wall
-    saw = f"{counted(count, 'wait')} of {duration(waited / count)} (mean), the device at work for {busy:.0%} of it"
+    saw = (
+        f"{counted(count, 'wait')} of {duration(round(waited / count))} (mean), the device at work for {busy:.0%} of it"
+    )
     if harmless:
         saw += ": this costs next to nothing"
     else:
-        saw += f"; the device then ran dry for {duration(exposed / count)} each time"
+        saw += f"; the device then ran dry for {duration(round(exposed / count))} each time"
     return run.finding(
         way.rule,
         group,

@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.ancestry import depths, nearest, sums_below
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.words import counted, duration, percent
+from unstall.figures import counted, duration, share
 from unstall.result import Finding
 from unstall.timeline import I64
 
@@ -64,7 +64,7 @@ def _finding(run: Run, group: Group, lost: I64) -> Finding:
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda p: -p[0]
     )
     lines = ", ".join(
-        f"{where.file}:{where.line} {where.function} ({percent(cost, exposed)})"
+        f"{where.file}:{where.line} {where.function} ({share(cost, exposed)})"
         for cost, where in parts[:3]
         if where.file
     )
@@ -73,7 +73,7 @@ def _finding(run: Run, group: Group, lost: I64) -> Finding:
         group,
         title="Launch-bound: the device waits for the host to dispatch",
         saw=f"{counted(len(group.rows), 'launch')}, ops of "
-        f"{duration(float(np.median(taken)))} (median), {depth[mine].mean():.1f} queued on average when the next is "
+        f"{duration(int(np.median(taken)))} (median), {depth[mine].mean():.1f} queued on average when the next is "
         "launched" + (f"; most of it at {lines}" if len(parts) > 1 and lines else ""),
         fix="capture it in a CUDA graph, or torch.compile(mode='reduce-overhead'); fuse small operators; "
         "use a larger batch",

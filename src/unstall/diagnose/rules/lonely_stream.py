@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
-from unstall.diagnose.words import duration, percent
+from unstall.figures import duration, share
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
@@ -38,7 +38,7 @@ def lonely_stream(run: Run) -> list[Finding]:
                         group,
                         title="Work on another stream that overlaps with nothing",
                         saw=f"{int(mine.sum()):,} ops on stream {int(timeline.streams.stream[stream])}, "
-                        f"{duration(length)}, of which {percent(overlap, work.total)} overlapped",
+                        f"{duration(length)}, of which {share(overlap, work.total)} overlapped",
                         fix="launch it before the work it should overlap with, and wait for it later; with nothing to "
                         "overlap, stay on one stream",
                         safe_if="the two do not depend on each other",

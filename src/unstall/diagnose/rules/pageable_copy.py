@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Run
-from unstall.diagnose.words import counted
+from unstall.figures import counted
 from unstall.result import Finding
 from unstall.timeline import HostMemory
 

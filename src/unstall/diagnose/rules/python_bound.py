@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.words import counted, duration
+from unstall.figures import counted, duration
 from unstall.result import Finding
 
 _WORTH = 0.01  # of the window
+_MOST_PLACES = 3  # recording with stacks makes many small ones
 
 
 def python_bound(run: Run) -> list[Finding]:
@@ -29,7 +30,7 @@ def python_bound(run: Run) -> list[Finding]:
                 group,
                 title="The device waits while the host computes in Python",
                 saw=f"{counted(len(group.rows), 'pause')} of 100 µs or more in which this ran and no operator did, "
-                f"{duration(exposed / len(group.rows))} each (mean)",
+                f"{duration(round(exposed / len(group.rows)))} each (mean)",
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",
                 safe_if="the next launches do not need its result",
@@ -39,4 +40,4 @@ def python_bound(run: Run) -> list[Finding]:
                 confidence="medium",
             )
         )
-    return findings
+    return sorted(findings, key=lambda finding: -finding.exposed_ns)[:_MOST_PLACES]

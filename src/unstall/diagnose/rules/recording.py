@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.words import duration
+from unstall.figures import duration
 from unstall.result import Finding
 from unstall.timeline import HostKind
 
@@ -20,7 +20,7 @@ def recording(run: Run) -> list[Finding]:
     rows = overheads[during == (host.end - host.start)[overheads]]
     spent = run.activity.recorder.clip(*run.window).total
     exposed = int(run.activity.recorder.covered(gaps.start, gaps.end).sum())
-    if spent < _WORTH * run.wall:
+    if not len(rows) or spent < _WORTH * run.wall:
         return []
     names = sorted({run.timeline.text(int(i)) for i in host.name[rows]})
     return [

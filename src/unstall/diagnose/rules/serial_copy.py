@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
-from unstall.diagnose.words import percent
+from unstall.figures import share
 from unstall.result import Finding
 from unstall.timeline import CopyDirection, DeviceKind
 
@@ -40,7 +40,7 @@ def serial_copy(run: Run) -> list[Finding]:
                 group,
                 title="Copies run in line with the computation, though they could overlap with it",
                 saw=f"{len(mine):,} copies ({size / 1e6:,.1f} MB) on the computing stream; "
-                f"{percent(exposed, run.wall)} of the time the device copied and computed nothing",
+                f"{share(exposed, run.wall)} of the time the device copied and computed nothing",
                 fix="copy the next batch or layer on a second stream while this one computes: pinned source, "
                 "non_blocking=True, wait_stream before use, record_stream after",
                 safe_if="the data of the next copy does not depend on the computation it would overlap with",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.words import duration
+from unstall.figures import duration
 from unstall.result import Finding
 from unstall.timeline import HostKind
 
@@ -45,7 +45,7 @@ def tiny_kernels(run: Run) -> list[Finding]:
                 "tiny-kernels",
                 group,
                 title="Many tiny kernels in a row",
-                saw=f"{len(group.rows):,} kernels of {duration(median)} (median), in rows of {_ROW} or more",
+                saw=f"{len(group.rows):,} kernels of {duration(int(median))} (median), in rows of {_ROW} or more",
                 fix="fuse them: torch.compile; foreach=True or fused=True for optimizers; torch._foreach_* for lists "
                 "of tensors; one large operator instead of a loop",
                 safe_if="the fused version is numerically good enough (rounding may differ)",
