@@ -65,7 +65,7 @@ export class Timeline {
       span: (by) => this.showSpan(this.span + by),
       clearSpans: () => this.showSpans("", []),
     });
-    const strip = h("canvas", { class: "overview", "aria-hidden": true });
+    const strip = h("canvas", { class: "overview", "aria-hidden": "true" });
     this.overview = new Overview(strip, picture, this.view);
     this.element = h(
       "div",

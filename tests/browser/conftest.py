@@ -1,0 +1,54 @@
+"""A headless Chromium, and reports opened in it from files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser.opened import Opened
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[object]:
+    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    if program is None:
+        pytest.skip("there is no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program, args=list(_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: object, tmp_path: Path) -> Iterator[Open]:
+    """Opens a page's text from a file; afterwards it must have logged no error and fetched nothing."""
+    pages: list[Opened] = []
+
+    def opens(html: str, *, width: int = 1280, height: int = 800, theme: str = "light") -> Opened:
+        file = tmp_path / f"report{len(pages)}.html"
+        file.write_text(html, encoding="utf-8")
+        pages.append(Opened.at(chromium, file, width, height, theme))
+        return pages[-1]
+
+    yield opens
+    for page in pages:
+        page.close()
+        assert page.errors == []
+        assert page.fetched == []
