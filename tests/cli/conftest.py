@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cli.command import EXAMPLES, Cli, Outcome
 from report.sample import TYPICAL
 
 from unstall.cli import main
 from unstall.report import json
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
 
 @pytest.fixture
-def unstall(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+def unstall(capsys: pytest.CaptureFixture[str]) -> Cli:
     """Run `unstall ARGS…`."""
 
     def run(*args: str | Path) -> Outcome:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.conftest import Outcome
-
-Cli = Callable[..., Outcome]
+from cli.command import Cli
 
 
 def _bash_completes(script: str, words: str) -> list[str]:

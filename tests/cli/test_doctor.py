@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
 
-from cli.conftest import Outcome
-
-Cli = Callable[..., Outcome]
+from cli.command import Cli
 
 
 def test_it_names_what_is_here_and_what_the_rest_would_enable(unstall: Cli) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json as standard
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.conftest import EXAMPLES, Outcome
-
-Cli = Callable[..., Outcome]
+from cli.command import EXAMPLES, Cli
 
 
 def test_a_run_is_explained(unstall: Cli, trace: Path) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json as standard
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli.conftest import Outcome
+from cli.command import Cli, Outcome
 from report.sample import TYPICAL
 
 from unstall.report import github, json, markdown, terminal
-
-Cli = Callable[..., Outcome]
 
 
 def test_it_prints_the_terminal_report(unstall: Cli, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

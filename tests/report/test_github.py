@@ -44,7 +44,7 @@ def test_a_warning_stands_at_its_line() -> None:
     _, properties, message = _parsed(github.render(TYPICAL))[2]
     assert properties["file"].endswith("/train.py")
     assert properties["line"] == "41"
-    assert "the device is idle for 4.13 ms" in message
+    assert "it costs the device 4.13 ms per step" in message
 
 
 @given(results())

@@ -17,7 +17,7 @@ from unstall.report.wording import plain
 from unstall.result import Result
 
 _GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-_OUR_HTML = re.compile(r"<!-- -->|<details>|</details>|<summary>[^<>]*</summary>|\s")
+_OUR_HTML = re.compile(r"<!-- -->|<details>|</details>|<summary>[^<>]*</summary>|</?sub>|\s")
 
 
 def test_a_typical_run(golden: Callable[[str, str], None]) -> None:

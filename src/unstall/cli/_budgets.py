@@ -19,7 +19,7 @@ def add_budget_options(parser: argparse.ArgumentParser) -> None:
         "--max-exposed",
         metavar="TIME",
         type=parse_duration,
-        help="device idle because of any one finding, per step: 500us, 1ms",
+        help="what the device may lose because of any one finding, per step: 500us, 1ms",
     )
 
 
@@ -40,7 +40,7 @@ def exceeded(result: Result, args: argparse.Namespace) -> list[str]:
         )
     if args.max_exposed is not None:
         over += [
-            f"over budget: {plain(finding.title)} ({origin(finding.where)}) leaves the device idle for "
+            f"over budget: {plain(finding.title)} ({origin(finding.where)}) costs the device "
             f"{duration(finding.exposed_ns)} per step, --max-exposed is {duration(args.max_exposed)}"
             for finding in result.findings
             if finding.exposed_ns > args.max_exposed

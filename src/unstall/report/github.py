@@ -22,7 +22,7 @@ def render(result: Result, *, top: int | None = None) -> str:
 def _annotation(finding: Finding) -> str:
     where = finding.where
     message = (
-        f"{origin(where)}: per step the device is idle for {duration(finding.exposed_ns)} because of it, "
+        f"{origin(where)}: it costs the device {duration(finding.exposed_ns)} per step, "
         f"and the host waits {duration(finding.wait_ns)} ({often(finding)}). Saw: {finding.saw}. Do: {finding.fix}"
     )
     properties = {"title": f"unstall: {finding.title}"}

@@ -9,6 +9,7 @@ import msgspec
 
 from unstall.figures import duration, share
 from unstall.report.wording import (
+    EXPOSED,
     costly,
     harmless,
     often,
@@ -93,7 +94,7 @@ def _findings(findings: list[Finding], top: int) -> str:
         return "No finding that costs anything."
     blocks = ["#### Findings"]
     for number, finding in enumerate(findings[:top], 1):
-        figures = f"device idle **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
+        figures = f"exposed **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
         if finding.gain_ns is not None:
             figures = f"gain **{duration(finding.gain_ns)}**, {figures}"
         lines = [f"{number}. **{escape(finding.title)}** {often(finding)}; per step: {figures}", _origin(finding.where)]
@@ -103,6 +104,7 @@ def _findings(findings: list[Finding], top: int) -> str:
         blocks.append("  \n   ".join(lines))
     if len(findings) > top:
         blocks.append(f"… and {len(findings) - top:,} more.")
+    blocks.append(f"<sub>{EXPOSED}</sub>")
     return "\n\n".join(blocks)
 
 
@@ -111,7 +113,7 @@ def _harmless(findings: list[Finding], top: int) -> str:
         return ""
     rows = [
         f"- {escape(finding.title)} {often(finding)}: host waits {duration(finding.wait_ns)}, "
-        f"device idle {duration(finding.exposed_ns)}; {_origin(finding.where)}"
+        f"exposed {duration(finding.exposed_ns)}; {_origin(finding.where)}"
         for finding in findings[:top]
     ]
     if len(findings) > top:

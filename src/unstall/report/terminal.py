@@ -18,6 +18,7 @@ from rich.text import Text
 
 from unstall.figures import duration, share
 from unstall.report.wording import (
+    EXPOSED,
     Part,
     costly,
     harmless,
@@ -169,7 +170,7 @@ def _accounts(result: Result) -> RenderableType | None:
     for row, left in enumerate(cells[:half]):
         right = cells[half + row] if half + row < len(cells) else ()
         legend.add_row(*left, "", *right)
-    return Group(_Bar(accounts), legend)
+    return Group(_Bar(accounts), Text(), legend)
 
 
 def _legend(result: Result, part: Part) -> tuple[Text, ...]:
@@ -188,13 +189,13 @@ def _findings(result: Result, top: int) -> RenderableType:
         return Text("No finding that costs anything.")
     with_gain = any(finding.gain_ns is not None for finding in findings)
     gain_column = ["gain"] if with_gain else []
-    blocks: list[RenderableType] = [_table("Findings, per step", *gain_column, "device idle", "host waits")]
+    blocks: list[RenderableType] = [_table("Findings, per step", *gain_column, "exposed", "host waits")]
     for number, finding in enumerate(findings[:top], 1):
         gain = [_gain(finding)] if with_gain else []
-        row = _table(None, *gain_column, "device idle", "host waits")
+        row = _table(None, *gain_column, "exposed", "host waits")
         row.add_row(_title(number, finding), *gain, duration(finding.exposed_ns), duration(finding.wait_ns))
         blocks += [*([Text()] if number > 1 else []), row, Padding(_details(finding), (0, 0, 0, 3))]
-    return Group(*blocks, *_more(findings, top))
+    return Group(*blocks, *_more(findings, top), Text(EXPOSED, style="dim"))
 
 
 def _title(number: int, finding: Finding) -> RenderableType:
@@ -229,7 +230,7 @@ def _details(finding: Finding) -> RenderableType:
 def _harmless(findings: list[Finding], top: int) -> RenderableType | None:
     if not findings:
         return None
-    table = _table("Costing nothing", "device idle", "host waits")
+    table = _table("Costing nothing", "exposed", "host waits")
     for finding in findings[:top]:
         line = Text(f"{plain(finding.title)}  {often(finding)}", overflow="fold")
         line.append(f" · {_brief(finding.where)}", "dim")

@@ -12,6 +12,7 @@ from unstall.figures import duration
 from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Where
 
 BUSY_PARTS = ("compute", "both", "copy", "comm")
+EXPOSED = "exposed: what the device lost because of it"
 _BUSY_LABELS = {"both": "compute + copy"}
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
