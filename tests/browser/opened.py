@@ -16,8 +16,8 @@ class Opened:
         self.errors: list[str] = []
         self.fetched: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
-        page.on("dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("console", self._note_console)
+        page.on("dialog", self._note_dialog)
         page.on("request", lambda request: self.fetched.append(request.url))
         page.on("requestfailed", self._forget_refused)
 
@@ -32,6 +32,14 @@ class Opened:
         opened.fetched.remove(file.as_uri())
         opened.settle()
         return opened
+
+    def _note_console(self, message: Any) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def _note_dialog(self, dialog: Any) -> None:
+        self.errors.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _forget_refused(self, request: Any) -> None:
         """A request that the page's policy refuses never leaves the browser."""

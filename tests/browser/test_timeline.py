@@ -121,7 +121,9 @@ def test_dragging_with_shift_zooms_to_the_stretch(step: Opened) -> None:
     step.page.mouse.up()
     step.page.keyboard.up("Shift")
 
-    assert step.view == (pytest.approx(400_000, rel=0.01), pytest.approx(600_000, rel=0.01))
+    start, end = step.view
+    assert start == pytest.approx(400_000, rel=0.01)
+    assert end == pytest.approx(600_000, rel=0.01)
 
 
 def test_two_fingers_zoom(step: Opened) -> None:

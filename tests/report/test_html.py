@@ -19,7 +19,7 @@ from report.sample import HOSTILE, TYPICAL, results
 from report.timelines import Recording, drawn, training_step
 
 from unstall.report.html import render
-from unstall.report.payload import pack_column, encode_picture, encode_result
+from unstall.report.payload import encode_picture, encode_result, pack_column
 from unstall.result import Result
 
 EMPTY = resources.files("unstall.report").joinpath("page.html").read_text("utf-8")
