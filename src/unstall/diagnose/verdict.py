@@ -54,7 +54,7 @@ def judge(run: Run) -> Verdict:
     bound_by = max(shares, key=lambda name: shares[name])
     sentences = [_SAYS[bound_by].format(share=share(shares[bound_by], accounts.wall_ns))]
     busy = accounts.busy_ns
-    total = busy.compute + busy.copy + busy.both + busy.comm
+    total = _busy(accounts)
     if bound_by != "device":
         sentences.append(f"It is busy {share(total, accounts.wall_ns)}.")
     elif total >= _SATURATED * accounts.wall_ns:
@@ -73,6 +73,9 @@ def judge(run: Run) -> Verdict:
             f"{_WANT[rest]} ({share(idle, accounts.wall_ns)})."
         )
     waited = int(run.waited[run.inside].sum())
+    if len(run.by_device) > 1:
+        one_by_one = ", ".join(share(_busy(accounts), accounts.wall_ns) for accounts, _ in run.by_device)
+        sentences.append(f"Taken one by one, its devices are busy {one_by_one}.")
     if waited and bound_by != "sync":
         exposed = accounts.idle_ns.sync
         sentences.append(
@@ -91,6 +94,11 @@ def _recorder_share(run: Run) -> int:
     gaps = run.gaps
     chosen = run.gaps_by("startup")
     return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
+
+
+def _busy(accounts: Accounts) -> int:
+    busy = accounts.busy_ns
+    return busy.compute + busy.copy + busy.both + busy.comm
 
 
 def parts(accounts: Accounts) -> dict[str, int]:

@@ -8,11 +8,12 @@ from unstall.ancestry import depths, nearest, sums_below
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration, share
 from unstall.result import Finding
-from unstall.timeline import I64
+from unstall.timeline import I64, HostKind
 
 _WORTH = 0.01  # of the window
 _LATE = 0.1  # of a place's launches: with fewer, the host is ahead and only restarts late
 _HOLDS = 0.8  # of the idle time, for a function to stand for the whole stretch
+_MOSTLY = 0.5
 _MOST_PLACES = 5  # where no stack says what belongs together
 
 
@@ -68,6 +69,7 @@ def _finding(run: Run, group: Group, lost: I64) -> Finding:
         for cost, where in parts[:3]
         if where.file
     )
+    graphs = (run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH).mean() > _MOSTLY
     return run.finding(
         "launch-bound",
         group,
@@ -75,11 +77,15 @@ def _finding(run: Run, group: Group, lost: I64) -> Finding:
         saw=f"{counted(len(group.rows), 'launch')}, ops of "
         f"{duration(int(np.median(taken)))} (median), {depth[mine].mean():.1f} queued on average when the next is "
         "launched" + (f"; most of it at {lines}" if len(parts) > 1 and lines else ""),
-        fix="capture it in a CUDA graph, or torch.compile(mode='reduce-overhead'); fuse small operators; "
+        fix="launch the next replay before this one has ended (no wait in between); put more into one graph"
+        if graphs
+        else "capture it in a CUDA graph, or torch.compile(mode='reduce-overhead'); fuse small operators; "
         "use a larger batch",
-        safe_if="shapes are fixed and nothing within is read on the host (CUDA graph)",
+        safe_if="a replay's inputs are not overwritten before it has read them"
+        if graphs
+        else "shapes are fixed and nothing within is read on the host (CUDA graph)",
         exposed_ns=exposed,
         wait_ns=0,
         count=len(group.rows),
-        edit="graph",
+        edit=None if graphs else "graph",
     )

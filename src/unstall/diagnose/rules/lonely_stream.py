@@ -14,7 +14,7 @@ _OVERLAP = 0.02  # of the stream's own time
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """One finding a line and stream; collectives have a rule of their own."""
+    """One finding a line and stream. `exposed` is the time it ran alone; collectives have a rule of their own."""
     timeline, device = run.timeline, run.timeline.device
     findings = []
     chosen = run.ops_inside & ~run.comm
@@ -43,7 +43,7 @@ def lonely_stream(run: Run) -> list[Finding]:
                         "overlap, stay on one stream",
                         safe_if="the two do not depend on each other",
                         count=int(mine.sum()),
-                        exposed_ns=0,
+                        exposed_ns=round(length * (1 - overlap / work.total)),
                         wait_ns=0,
                         confidence="medium",
                     )

@@ -8,7 +8,7 @@ from unstall.diagnose.run import Run
 from unstall.figures import counted, duration
 from unstall.result import Finding
 
-_WORTH = 0.01  # of the window
+_WORTH = 0.02  # of the window
 _MOST_PLACES = 3  # recording with stacks makes many small ones
 
 
