@@ -6,7 +6,7 @@ Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-a
 from __future__ import annotations
 
 from unstall.figures import duration
-from unstall.report.wording import costly, often, origin, plain, steps_line
+from unstall.report.wording import costly, origin, plain, steps_line
 from unstall.result import Finding, Result
 
 _TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
@@ -23,7 +23,7 @@ def _annotation(finding: Finding) -> str:
     where = finding.where
     message = (
         f"{origin(where)}: it costs the device {duration(finding.exposed_ns)} per step, "
-        f"and the host waits {duration(finding.wait_ns)} ({often(finding)}). Saw: {finding.saw}. Do: {finding.fix}"
+        f"and the host waits {duration(finding.wait_ns)}. Saw: {finding.saw}. Do: {finding.fix}"
     )
     properties = {"title": f"unstall: {finding.title}"}
     if where.file:

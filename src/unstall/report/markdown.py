@@ -97,7 +97,7 @@ def _findings(findings: list[Finding], top: int) -> str:
         figures = f"exposed **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
         if finding.gain_ns is not None:
             figures = f"gain **{duration(finding.gain_ns)}**, {figures}"
-        lines = [f"{number}. **{escape(finding.title)}** {often(finding)}; per step: {figures}", _origin(finding.where)]
+        lines = [f"{number}. **{escape(finding.title)}**{often(finding)}; per step: {figures}", _origin(finding.where)]
         for label, text in (("Saw", finding.saw), ("Do", finding.fix), ("Safe if", finding.safe_if)):
             if said(text):
                 lines.append(f"*{label}:* {escape(text)}")
@@ -112,7 +112,7 @@ def _harmless(findings: list[Finding], top: int) -> str:
     if not findings:
         return ""
     rows = [
-        f"- {escape(finding.title)} {often(finding)}: host waits {duration(finding.wait_ns)}, "
+        f"- {escape(finding.title)}{often(finding)}: host waits {duration(finding.wait_ns)}, "
         f"exposed {duration(finding.exposed_ns)}; {_origin(finding.where)}"
         for finding in findings[:top]
     ]

@@ -195,14 +195,14 @@ def _findings(result: Result, top: int) -> RenderableType:
         row = _table(None, *gain_column, "exposed", "host waits")
         row.add_row(_title(number, finding), *gain, duration(finding.exposed_ns), duration(finding.wait_ns))
         blocks += [*([Text()] if number > 1 else []), row, Padding(_details(finding), (0, 0, 0, 3))]
-    return Group(*blocks, *_more(findings, top), Text(EXPOSED, style="dim"))
+    return Group(*blocks, *_more(findings, top), Text(), Text(EXPOSED, style="dim"))
 
 
 def _title(number: int, finding: Finding) -> RenderableType:
     numbered = Table.grid(padding=(0, 1))
     numbered.add_column(no_wrap=True)
     numbered.add_column(overflow="fold")
-    numbered.add_row(f"{number}.", Text.assemble((plain(finding.title), "bold"), (f"  {often(finding)}", "dim")))
+    numbered.add_row(f"{number}.", Text.assemble((plain(finding.title), "bold"), (often(finding), "dim")))
     return numbered
 
 
@@ -232,7 +232,7 @@ def _harmless(findings: list[Finding], top: int) -> RenderableType | None:
         return None
     table = _table("Costing nothing", "exposed", "host waits")
     for finding in findings[:top]:
-        line = Text(f"{plain(finding.title)}  {often(finding)}", overflow="fold")
+        line = Text(f"{plain(finding.title)}{often(finding)}", overflow="fold")
         line.append(f" · {_brief(finding.where)}", "dim")
         table.add_row(line, duration(finding.exposed_ns), duration(finding.wait_ns))
     return Group(table, *_more(findings, top))

@@ -106,8 +106,8 @@ def harmless(result: Result) -> list[Finding]:
 
 
 def often(finding: Finding) -> str:
-    """How often it was seen: "3x"."""
-    return f"{finding.count:,}x"
+    """How often it was seen, to stand after its title: "  3x"; nothing for once."""
+    return f"  {finding.count:,}x" if finding.count > 1 else ""
 
 
 def said(text: str) -> bool:
