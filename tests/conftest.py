@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes is not what a test is about
+settings.load_profile("untimed")
 
 _GOLDENS = Path(__file__).parent / "goldens"
 

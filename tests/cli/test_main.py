@@ -61,7 +61,7 @@ def test_an_error_cannot_move_the_cursor(unstall: Cli) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_error_to_see(saved: Path) -> None:
-    command = [sys.executable, "-m", "unstall", "report", saved, "--format", "json"]
+    command = [sys.executable, "-m", "unstall", "report", str(saved), "--format", "json"]
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
@@ -83,7 +83,7 @@ def test_ctrl_c_is_quiet(unstall: Cli, saved: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_terminal_without_unicode_still_gets_a_report(saved: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "unstall", "report", saved]
+    command = [sys.executable, "-m", "unstall", "report", str(saved)]
     done = subprocess.run(command, capture_output=True, env=environment)
     assert done.returncode == 0
     assert b"Findings, per step" in done.stdout

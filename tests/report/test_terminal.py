@@ -14,9 +14,9 @@ from report.sample import HOSTILE, NO_DEVICE, TYPICAL, accounts, results
 from rich.console import Console
 from rich.text import Text
 
-from unstall.report import terminal
+from unstall.report import markdown, terminal
 from unstall.report.wording import parts
-from unstall.result import Accounts, Busy, Idle, Result, Where
+from unstall.result import Accounts, Busy, DeviceAccounts, Idle, Result, Where
 
 Golden = Callable[[str, str], None]
 
@@ -37,6 +37,14 @@ def test_a_gain_has_a_column_once_any_finding_has_one(golden: Golden) -> None:
     first, *others = TYPICAL.findings
     result = msgspec.structs.replace(TYPICAL, findings=(msgspec.structs.replace(first, gain_ns=9_800_000), *others))
     golden("terminal/gain.txt", terminal.render(result, top=2))
+
+
+def test_several_devices_are_told_apart(golden: Golden) -> None:
+    second = DeviceAccounts(device=1, wall_ns=100, busy_ns=Busy(compute=25, comm=50), idle_ns=Idle(sync=5, comm=20))
+    third = DeviceAccounts(device=2, name="NVIDIA H200", wall_ns=100, busy_ns=Busy(compute=100), idle_ns=Idle())
+    result = msgspec.structs.replace(TYPICAL, by_device=(*TYPICAL.by_device, second, third))
+    golden("terminal/devices.txt", terminal.render(result, top=1))
+    golden("markdown/devices.md", markdown.render(result, top=1))
 
 
 def test_top_limits_findings_and_lines_and_says_how_to_see_all() -> None:

@@ -11,6 +11,7 @@ from unstall.figures import duration, share
 from unstall.report.wording import (
     EXPOSED,
     costly,
+    device_rows,
     harmless,
     often,
     parts,
@@ -36,6 +37,7 @@ def render(result: Result, *, top: int | None = None) -> str:
         f"### unstall\n\n**{escape(result.verdict.text)}**",
         f"{code(result.source.path)} · {escape(source_line(result))}  \n{escape(steps_line(result))}",
         _accounts(result),
+        _devices(result),
         _findings(costly(result), top),
         _harmless(harmless(result), top),
         _lines(result.lines, top),
@@ -87,6 +89,11 @@ def _accounts(result: Result) -> str:
         for part in parts(result.accounts)
     ]
     return _table(("device", "per step", "share"), rows, "<>>") if rows else ""
+
+
+def _devices(result: Result) -> str:
+    rows = [(escape(name), busy, idle) for name, busy, idle in device_rows(result)]
+    return _table(("device", "busy", "idle"), rows, "<><") if rows else ""
 
 
 def _findings(findings: list[Finding], top: int) -> str:

@@ -21,6 +21,7 @@ from unstall.report.wording import (
     EXPOSED,
     Part,
     costly,
+    device_rows,
     harmless,
     often,
     parts,
@@ -111,6 +112,7 @@ def _report(result: Result, top: int | None) -> Group:
         _heading(result),
         Text(plain(result.verdict.text), style="bold"),
         _accounts(result),
+        _devices(result),
         _findings(result, top),
         _harmless(harmless(result), top),
         _lines(result.lines, top),
@@ -129,6 +131,19 @@ def _heading(result: Result) -> RenderableType:
         Text(source_line(result), style="dim"),
         Text(steps_line(result), style="dim"),
     )
+
+
+def _devices(result: Result) -> RenderableType | None:
+    rows = device_rows(result)
+    if not rows:
+        return None
+    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(Text("Each device", style="bold"), overflow="fold")
+    table.add_column("busy", justify="right", no_wrap=True)
+    table.add_column("idle", no_wrap=True)
+    for name, busy, idle in rows:
+        table.add_row(Text(name), busy, idle)
+    return table
 
 
 class _Bar:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from unstall.figures import duration
+from unstall.figures import duration, share
 from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Where
 
 BUSY_PARTS = ("compute", "both", "copy", "comm")
@@ -88,6 +88,18 @@ def parts(accounts: Accounts) -> list[Part]:
     idle = [Part(key, f"idle: {key}", "idle", getattr(accounts.idle_ns, key)) for key in IDLE_CAUSES]
     idle.sort(key=lambda part: -part.ns)
     return [part for part in busy + idle if part.ns > 0]
+
+
+def device_rows(result: Result) -> list[tuple[str, str, str]]:
+    """(name, busy, idle with its largest cause) of each device, where there are several."""
+    rows = []
+    for device in result.by_device if len(result.by_device) > 1 else ():
+        idle = idle_ns(device)
+        cause = max(IDLE_CAUSES, key=lambda key: getattr(device.idle_ns, key))
+        mostly = f", mostly {cause}" if idle else ""
+        name = short(f"{device.device} {device.name or ''}".strip())
+        rows.append((name, share(device.wall_ns - idle, device.wall_ns), share(idle, device.wall_ns) + mostly))
+    return rows
 
 
 def idle_ns(accounts: Accounts) -> int:
