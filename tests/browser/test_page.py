@@ -28,6 +28,21 @@ def test_it_opens_with_the_verdict(page: Opened) -> None:
     assert page.page.title() == "resnet50.json.gz · unstall"
 
 
+def test_of_a_long_verdict_the_first_sentence_is_the_title(opened: Open) -> None:
+    verdict = msgspec.structs.replace(TYPICAL.verdict, text="Launch-bound: 91.2 % idle. Busy 8.0 %. Rest.")
+    page = opened(render(msgspec.structs.replace(TYPICAL, verdict=verdict)))
+
+    assert page.text("h1") == "Launch-bound: 91.2 % idle."
+    assert page.text("h1 + p") == "Busy 8.0 %. Rest."
+
+
+def test_many_findings_are_folded_after_the_first_dozen(opened: Open) -> None:
+    page = opened(render(msgspec.structs.replace(TYPICAL, findings=TYPICAL.findings[:1] * 20)))
+
+    assert page.page.locator(".finding:visible").count() == 12
+    assert page.text(".folded > summary") == "8 smaller findings"
+
+
 def test_the_bar_is_as_wide_as_its_parts_and_each_as_its_share(page: Opened) -> None:
     bar = page.page.locator(".bar").first
     segments = bar.locator(".segment")

@@ -6,6 +6,7 @@ import { type Finding, placeText, type Result, type Where } from "../result";
 import type { Tooltip } from "../tooltip";
 
 const OPEN_AT_FIRST = 3;
+const SHOWN_AT_FIRST = 12;
 
 /** Null where there is no timeline to show it on. */
 export type ShowOnTimeline = ((title: string, spans: [number, number][]) => void) | null;
@@ -16,18 +17,15 @@ export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline)
   const step = result.steps.mean_ns;
   const list = (chosen: Finding[], open: number) =>
     h("ol", { class: "findings" }, ...chosen.map((finding, i) => h("li", {}, article(finding, step, i < open, tooltip, show))));
+  const folded = (chosen: Finding[], name: string, title: (count: number) => string) =>
+    chosen.length > 0 && h("details", { class: `folded ${name}` }, h("summary", {}, title(chosen.length)), list(chosen, 0));
   return h(
     "section",
     { "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, "Findings"),
-    costly.length > 0 ? list(costly, OPEN_AT_FIRST) : h("p", { class: "none" }, "Nothing found that is worth changing."),
-    harmless.length > 0 &&
-      h(
-        "details",
-        { class: "harmless" },
-        h("summary", {}, `${plural(harmless.length, "thing")} that people look for, and that cost nothing here`),
-        list(harmless, 0),
-      ),
+    costly.length > 0 ? list(costly.slice(0, SHOWN_AT_FIRST), OPEN_AT_FIRST) : h("p", { class: "none" }, "Nothing found that is worth changing."),
+    folded(costly.slice(SHOWN_AT_FIRST), "more", (count) => plural(count, "smaller finding")),
+    folded(harmless, "harmless", (count) => `${plural(count, "thing")} that people look for, and that ${count === 1 ? "costs" : "cost"} nothing here`),
   );
 }
 

@@ -29,9 +29,16 @@ export function header(result: Result, tooltip: Tooltip, actions: { theme(): voi
       h("button", { click: actions.theme, id: "theme", title: "Light or dark" }, "Theme"),
       h("button", { click: actions.help, title: "Keys (?)", "aria-label": "Keys" }, "?"),
     ),
-    h("h1", { class: "verdict" }, result.verdict.text),
+    ...verdict(result.verdict.text),
     facts(result, tooltip),
   );
+}
+
+/** The first sentence large, what qualifies it below. */
+function verdict(text: string): HTMLElement[] {
+  const [first, ...rest] = text.split(/(?<=[.!?])\s+/);
+  const title = h("h1", { class: "verdict" }, first);
+  return rest.length ? [title, h("p", { class: "verdict-more" }, rest.join(" "))] : [title];
 }
 
 function facts(result: Result, tooltip: Tooltip): HTMLElement {

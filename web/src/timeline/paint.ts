@@ -102,9 +102,9 @@ function strengthOf(covered: number): number {
   return Math.min(Math.floor(covered * STRENGTHS.length), STRENGTHS.length - 1);
 }
 
-/** A kernel's name without what most kernels' names begin with. */
+/** Without what the track says already, and what most kernels' names begin with. */
 function shortName(name: string): string {
-  return name.replace(/^void /, "").replace(/at::native::|\(anonymous namespace\)::|cutlass::/g, "");
+  return name.replace(/^(?:void|idle:) /, "").replace(/at::native::|\(anonymous namespace\)::|cutlass::/g, "");
 }
 
 function fitted(text: string, room: number, letter: number): string {

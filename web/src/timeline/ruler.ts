@@ -19,5 +19,6 @@ export function ticksOf(from: number, to: number, width: number, room: number): 
 export function tickText(time: number, step: number): string {
   const [unit, name] = step >= 1e8 ? [1e9, "s"] : step >= 1e5 ? [1e6, "ms"] : step >= 1e2 ? [1e3, "µs"] : [1, "ns"];
   const places = Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9));
-  return `${(time / unit).toFixed(places)} ${name}`;
+  const digits = { minimumFractionDigits: places, maximumFractionDigits: places };
+  return `${(time / unit).toLocaleString("en-US", digits)} ${name}`;
 }

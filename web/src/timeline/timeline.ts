@@ -55,7 +55,7 @@ export class Timeline {
     private readonly picture: Picture,
     private readonly tooltip: Tooltip,
   ) {
-    this.view = new View(picture.extent, picture.window, () => this.redraw());
+    this.view = new View(picture.extent, picture.window, () => this.moved());
     this.layout = layoutOf(picture, this.closed);
     this.toolbar = new Toolbar({
       search: (text) => this.searchSoon(text),
@@ -200,6 +200,12 @@ export class Timeline {
 
   zoomToSelected(): void {
     if (this.selected >= 0) this.view.frame(this.picture.rows.start[this.selected]!, this.picture.rows.end[this.selected]!);
+  }
+
+  /** What was pointed at is elsewhere now. */
+  private moved(): void {
+    this.hover(-1, -1);
+    this.redraw();
   }
 
   private select(event: number): void {
