@@ -31,7 +31,7 @@ def encode_result(result: Result) -> str:
 
 def encode_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> str:
     events, lanes, tracks, frames = picture.events, picture.lanes, picture.tracks, picture.frames
-    columns = {
+    columns: dict[str, NDArray[np.integer[Any]]] = {
         "track.kind": tracks.kind,
         "track.label": tracks.label,
         "track.device": tracks.device,
