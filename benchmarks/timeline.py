@@ -1,4 +1,6 @@
-"""How long the HTML report's timeline takes to open and to draw: PYTHONPATH=tests python benchmarks/timeline.py [EVENTS …]
+"""How long the HTML report's timeline takes to open and to draw.
+
+Usage: PYTHONPATH=tests python benchmarks/timeline.py [EVENTS …]
 
 Opens a page of that many events in a headless Chromium and zooms from the whole run into single events and back,
 one step a frame. Frame times are of the drawing itself (the animation frame's callback), which is the part that

@@ -12,6 +12,7 @@ import { type Ticks, tickText, ticksOf } from "./ruler";
 import type { Scale } from "./scan";
 
 export const RULER_HEIGHT = 22;
+const LEAST_STEP = 24; // pixels
 const FONT = "11px ui-sans-serif, system-ui, sans-serif";
 
 export interface Scene {
@@ -63,12 +64,24 @@ function drawGrid(context: CanvasRenderingContext2D, { colours, scale, height, p
   for (const time of ticks.times) {
     context.fillRect(Math.round(xOf(scale, time + picture.window[0])), RULER_HEIGHT, 1, height);
   }
+  context.fillStyle = colours.muted;
+  for (const time of stepStarts(picture, scale)) context.fillRect(Math.round(xOf(scale, time)), RULER_HEIGHT, 1, height);
   const [from, to] = picture.window;
   context.fillStyle = colours.faint;
   const left = xOf(scale, from);
   const right = xOf(scale, to);
   if (left > 0) context.fillRect(0, RULER_HEIGHT, Math.min(left, scale.width), height);
   if (right < scale.width) context.fillRect(Math.max(right, 0), RULER_HEIGHT, scale.width, height);
+}
+
+/** Where steps begin, when there is room between them. */
+function stepStarts({ tracks, lanes, rows }: Picture, scale: Scale): Float64Array {
+  const track = tracks.find(({ kind }) => kind === TrackKind.STEPS);
+  if (!track) return new Float64Array();
+  const { first, last } = lanes[track.firstLane]!;
+  const from = lowerBound(rows.start, scale.from, first, last);
+  const to = lowerBound(rows.start, scale.to, from, last);
+  return to - from > scale.width / LEAST_STEP ? new Float64Array() : rows.start.subarray(from, to);
 }
 
 function drawLanes(context: CanvasRenderingContext2D, scene: Scene): number {

@@ -10,8 +10,7 @@ export interface Found {
   /** The same, as rows that can be drawn. */
   rows: Rows;
   name: Int32Array;
-  /** Positions in `events` by time. */
-  byTime: Uint32Array;
+  byTime: Uint32Array | null;
 }
 
 export function find(picture: Picture, text: string): Found {
@@ -29,8 +28,14 @@ export function find(picture: Picture, text: string): Found {
     events: found,
     rows: rowsOf(start, found.map((event) => rows.end[event]!), Uint8Array.from(events, (event) => rows.kind[event]!)),
     name: Int32Array.from(events, (event) => name[event]!),
-    byTime: Uint32Array.from(events.keys()).sort((a, b) => start[a]! - start[b]!),
+    byTime: null,
   };
+}
+
+/** Positions in `events` by time; sorted when first asked for, since most searches are typed on. */
+export function inOrderOfTime(found: Found): Uint32Array {
+  const { start } = found.rows;
+  return (found.byTime ??= Uint32Array.from(start.keys()).sort((a, b) => start[a]! - start[b]!));
 }
 
 /** The slice of the found events that lies in a lane's range. */

@@ -10,7 +10,6 @@ export function showLabels(column: HTMLElement, layout: Layout, toggle: (track: 
     const label = canClose
       ? h("button", { class: "label", "aria-expanded": String(isOpen), title: track.label, click: () => toggle(track.index) }, track.label)
       : h("div", { class: "label", title: track.label }, track.label);
-    label.dataset["kind"] = String(track.kind);
     label.style.top = `${top}px`;
     label.style.height = `${height}px`;
     column.append(label);

@@ -92,8 +92,8 @@ export class Painter {
       }
       const left = Math.max(label.left, 0) + PADDING;
       const room = Math.min(label.left + label.width, width) - left - PADDING;
-      const text = fitted(shortName(names.strings[names.name[label.row]!] ?? ""), room, letter);
-      if (text) context.fillText(text, left, label.top + (label.height - 1) / 2 + 0.5, room);
+      const text = fitted(context, shortName(names.strings[names.name[label.row]!] ?? ""), room, letter);
+      if (text) context.fillText(text, left, label.top + (label.height - 1) / 2 + 0.5);
     }
   }
 }
@@ -102,13 +102,20 @@ function strengthOf(covered: number): number {
   return Math.min(Math.floor(covered * STRENGTHS.length), STRENGTHS.length - 1);
 }
 
-/** Without what the track says already, and what most kernels' names begin with. */
+const FRAME = /^(?:.*\/)?([^/(]+)\((\d+)\): (.+)$/; // "torch/nn/modules/module.py(1783): _call_impl"
+
+/** The telling part first: a frame's function, and no prefix that the track or most kernels have in common. */
 function shortName(name: string): string {
-  return name.replace(/^(?:void|idle:) /, "").replace(/at::native::|\(anonymous namespace\)::|cutlass::/g, "");
+  return name.replace(FRAME, "$3  $1:$2").replace(/^(?:void |idle: |aten::)/, "").replace(/at::native::|\(anonymous namespace\)::|cutlass::/g, "");
 }
 
-function fitted(text: string, room: number, letter: number): string {
-  const letters = Math.floor(room / letter);
-  if (letters < 2) return "";
-  return text.length <= letters ? text : `${text.slice(0, letters - 1)}…`;
+/** As much of a text as there is room for, from a guess by the width of one letter. */
+function fitted(context: CanvasRenderingContext2D, text: string, room: number, letter: number): string {
+  let letters = Math.floor((1.25 * room) / letter);
+  if (text.length <= letters && context.measureText(text).width <= room) return text;
+  for (letters = Math.min(letters, text.length); letters > 2; letters--) {
+    const cut = `${text.slice(0, letters - 1)}…`;
+    if (context.measureText(cut).width <= room) return cut;
+  }
+  return "";
 }

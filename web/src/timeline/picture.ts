@@ -47,7 +47,7 @@ export interface Picture {
 }
 
 export function pictureOf(block: Block): Picture {
-  const int = (name: string) => Int32Array.from(block.numbers(name));
+  const int = (name: string) => new Int32Array(block.numbers(name));
   const start = block.numbers("event.start");
   const end = block.numbers("event.duration");
   for (let i = 0; i < end.length; i++) end[i]! += start[i]!;
@@ -58,7 +58,7 @@ export function pictureOf(block: Block): Picture {
     strings: block.strings,
     tracks: tracksOf(block, lanes),
     lanes,
-    rows: rowsOf(start, end, Uint8Array.from(block.numbers("event.kind"))),
+    rows: rowsOf(start, end, new Uint8Array(block.numbers("event.kind"))),
     name: int("event.name"),
     place: int("event.place"),
     detail: int("event.detail"),

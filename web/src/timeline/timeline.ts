@@ -6,9 +6,9 @@ import { type Colours, readColours } from "../palette";
 import type { Tooltip } from "../tooltip";
 import { callOf, laneOf, opsOf, type Picture } from "./picture";
 import { showDetails } from "./details";
-import { placeOf, tooltipOf } from "./describe";
+import { tooltipOf } from "./describe";
 import { drawScene, RULER_HEIGHT } from "./draw";
-import { type Found, find } from "./find";
+import { type Found, find, inOrderOfTime } from "./find";
 import { eventAt } from "./hit";
 import { showLabels } from "./labels";
 import { type Layout, layoutOf } from "./layout";
@@ -127,7 +127,7 @@ export class Timeline {
     if (!this.found || !count) return;
     this.match = this.match < 0 ? this.nearestMatch(by) : (this.match + by + count) % count;
     this.toolbar.showMatches(this.found.text, `${(this.match + 1).toLocaleString("en-US")} of ${count.toLocaleString("en-US")}`);
-    this.go(this.found.events[this.found.byTime[this.match]!]!);
+    this.go(this.found.events[inOrderOfTime(this.found)[this.match]!]!);
   }
 
   /** The steps; when they are in sight already, the whole recording. */
@@ -260,7 +260,8 @@ export class Timeline {
   }
 
   private nearestMatch(by: number): number {
-    const { byTime, rows } = this.found!;
+    const { rows } = this.found!;
+    const byTime = inOrderOfTime(this.found!);
     const middle = (this.view.from + this.view.to) / 2;
     const after = byTime.findIndex((position) => rows.start[position]! >= middle);
     if (after < 0) return by > 0 ? 0 : byTime.length - 1;
@@ -326,7 +327,6 @@ export class Timeline {
     if (event === this.hovered) return;
     this.hovered = event;
     this.canvas.style.cursor = event >= 0 ? "pointer" : "";
-    this.element.dataset["hovered"] = event < 0 ? "" : `${placeOf(this.picture, event)}`;
     this.redraw();
   }
 
