@@ -48,7 +48,7 @@ def run(loader: DataLoader[torch.Tensor], *causes: Cause) -> Run:
 @program()
 def loader_in_process() -> Run:
     """`num_workers=0`: eight samples of 1 ms each are read by the training process itself, between steps."""
-    return run(DataLoader(Slow(1e-3), batch_size=8), Cause("pageable-copy", compute, "aten::to"))
+    return run(DataLoader(Slow(1e-3), batch_size=8), Cause("pageable-copy", compute, "aten::to", costs=None))
 
 
 @program(steps=6)
