@@ -197,7 +197,8 @@ class Run:
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
         cost = self.exposed[chosen] + self.host_length[chosen]
-        chosen = np.sort(chosen[np.argsort(-cost, kind="stable")[:_MOST_SPANS]])
+        chosen = chosen[np.argsort(-cost, kind="stable")[:_MOST_SPANS]]
+        chosen = chosen[np.argsort(host.start[chosen], kind="stable")]
         return tuple((int(host.start[i]), int(host.end[i])) for i in chosen)
 
 
