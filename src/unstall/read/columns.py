@@ -1,0 +1,242 @@
+"""Rows of events → the columns of `Events`, which grow in place."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.read.decode import Rows
+from unstall.read.events import Events
+from unstall.read.schema import NO_JSON, ArrowEnd
+from unstall.timeline import I32, I64, Meta
+
+_UNKNOWN_U32 = 2**32 - 1  # what CUPTI writes for a stream or an event that it does not know
+_MOST_I32 = 2**31 - 1
+_HOST = 0  # c10::DeviceType of host memory
+
+
+class Strings(dict[Any, int]):
+    """Text → its index in `texts`. A number has the index of its digits, JSON (as bytes) that of its shortest form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.size = 0  # characters
+
+    def __missing__(self, key: str | int | bytes) -> int:
+        if isinstance(key, str):
+            index = len(self.texts)
+            self.texts.append(key)
+        else:
+            index = self[_shortest_json(key) if isinstance(key, bytes) else str(key)]
+        self.size += 0 if isinstance(key, int) else len(key)
+        self[key] = index
+        return index
+
+
+def _shortest_json(text: bytes) -> str:
+    try:
+        return msgspec.json.format(text, indent=-1).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return text.decode("utf-8", "replace")
+
+
+class _Column:
+    """One figure a row."""
+
+    def __init__(self, dtype: type[np.int32] | type[np.int64] = np.int64) -> None:
+        self._dtype = dtype
+        self._values = array("i" if dtype is np.int32 else "q")
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def extend(self, values: Iterable[int], count: int) -> None:
+        self._values.frombytes(np.fromiter(values, self._dtype, count).tobytes())
+
+    def append(self, values: NDArray[Any]) -> None:
+        self._values.frombytes(values.tobytes())
+
+    def array(self) -> NDArray[Any]:
+        """The column itself, not a copy."""
+        return np.frombuffer(self._values, self._dtype)
+
+
+class _Sparse:
+    """Columns of figures that only some rows have, each with what takes its figure from an event's `args`."""
+
+    def __init__(self, **figures: Callable[[Any], int]) -> None:
+        self._figures = figures
+        self._row = _Column()
+        self._columns = {name: _Column() for name in figures}
+
+    def extend(self, some: Sequence[tuple[int, Any]]) -> None:
+        """(row, args) of those that have them."""
+        if not some:
+            return
+        self._row.extend((row for row, _ in some), len(some))
+        args = [args for _, args in some]
+        for name, figure in self._figures.items():
+            self._columns[name].extend(map(figure, args), len(args))
+
+    def rows(self) -> I64:
+        return self._row.array()
+
+    def column(self, name: str) -> I64:
+        """Of its own rows only; -1 for what is not known."""
+        values = self._columns.pop(name).array()
+        values[(values < 0) | (values == _UNKNOWN_U32)] = -1
+        return values
+
+    def dense(self, name: str, length: int) -> I64:
+        """Of all rows. Where none has the figure it takes no memory."""
+        if not len(self._row):
+            return np.broadcast_to(np.int64(-1), length)
+        column = np.full(length, -1, np.int64)
+        column[self.rows()] = self.column(name)
+        return column
+
+
+class Table:
+    """All rows so far."""
+
+    def __init__(self) -> None:
+        self.strings = text = Strings()
+        self.labels: dict[tuple[str, str], str] = {}
+        self._category, self._name, self._process, self._thread = (_Column(np.int32) for _ in range(4))
+        self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
+        self._device = _Sparse(device=attrgetter("device"), stream=attrgetter("stream"), bytes=attrgetter("bytes"))
+        self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
+        self._python = _Sparse(
+            id=attrgetter("python_id"), parent=lambda a: -1 if a.python_parent is None else a.python_parent
+        )
+        self._stack = _Sparse(text=lambda a: text[a.stack])
+        self._shapes = _Sparse(text=lambda a: text[bytes(a.shapes if a.shapes is not NO_JSON else a.old_shapes)])
+        self._sync = _Sparse(
+            kind=lambda a: text[a.sync_kind] if a.sync_kind else -1,
+            record=attrgetter("sync_record"),
+            event=attrgetter("sync_event"),
+            on_stream=attrgetter("sync_on_stream"),
+        )
+        self._arrow_id, self._arrow_time = _Column(), _Column()
+        self._arrow_is_end, self._arrow_thread = _Column(np.int32), _Column(np.int32)
+        self._memory_time, self._memory_device, self._memory_size, self._allocated, self._reserved = (
+            _Column() for _ in range(5)
+        )
+
+    def add(self, rows: Rows) -> None:
+        self._add_complete(rows)
+        if rows.arrows:
+            self._add_arrows(rows)
+        if rows.memory:
+            self._add_memory(rows)
+        for label in rows.labels:
+            process = self.strings.texts[self.strings[label.process]]
+            thread = self.strings.texts[self.strings[label.thread]]
+            if label.name == "thread_name":
+                self.labels[process, thread] = label.args.name
+            elif label.name == "process_name":
+                self.labels[process, ""] = label.args.name
+
+    def _add_complete(self, rows: Rows) -> None:
+        text, events, first = self.strings, rows.complete, len(self._start)
+        args = [e.args for e in events]
+        count = len(events)
+        self._category.extend([text[e.category] for e in events], count)
+        self._name.extend([text[e.name] for e in events], count)
+        self._process.extend([text[e.process] for e in events], count)
+        self._thread.extend([text[e.thread] for e in events], count)
+        self._start.append(rows.start)
+        self._duration.append(rows.duration)
+        self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
+        self._correlation.extend([a.correlation for a in args], count)
+        self._device.extend(
+            [(i, a) for i, a in enumerate(args, first) if a.device >= 0 or a.stream >= 0 or a.bytes >= 0]
+        )
+        self._autograd.extend([(i, a) for i, a in enumerate(args, first) if a.sequence >= 0 or a.forward_thread >= 0])
+        self._python.extend([(i, a) for i, a in enumerate(args, first) if a.python_id >= 0])
+        self._stack.extend([(i, a) for i, a in enumerate(args, first) if a.stack])
+        self._shapes.extend(
+            [(i, a) for i, a in enumerate(args, first) if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON]
+        )
+        self._sync.extend([(i, e.args) for i, e in enumerate(events, first) if e.category == "cuda_sync"])
+
+    def _add_arrows(self, rows: Rows) -> None:
+        count = len(rows.arrows)
+        self._arrow_id.extend((e.id for e in rows.arrows), count)
+        self._arrow_is_end.extend((type(e) is ArrowEnd for e in rows.arrows), count)
+        self._arrow_thread.extend((self.strings[e.thread] for e in rows.arrows), count)
+        self._arrow_time.append(rows.arrow_time)
+
+    def _add_memory(self, rows: Rows) -> None:
+        args = [e.args for e in rows.memory]
+        self._memory_time.append(rows.memory_time)
+        self._memory_device.extend([a.device if a.device_type != _HOST else -1 for a in args], len(args))
+        self._memory_size.extend([a.size for a in args], len(args))
+        self._allocated.extend([a.allocated for a in args], len(args))
+        self._reserved.extend([a.reserved for a in args], len(args))
+
+    def finish(self, meta: Meta) -> Events:
+        """All columns, with times from the first event on; `meta.zero_ns` is where the file's clock began."""
+        count = len(self._start)
+        start = self._start.array()
+        zero = int(start.min()) if count else 0
+        start -= zero
+        memory_time = self._memory_time.array()
+        by_time = np.argsort(memory_time, kind="stable")
+        self.strings.clear()
+        return Events(
+            strings=self.strings.texts,
+            category=self._category.array(),
+            name=self._name.array(),
+            start=start,
+            duration=self._duration.array(),
+            process=self._process.array(),
+            thread=self._thread.array(),
+            external=_known(self._external.array()),
+            correlation=_known(self._correlation.array()),
+            device=_narrow(self._device.dense("device", count)),
+            stream=self._device.dense("stream", count),
+            bytes=self._device.dense("bytes", count),
+            sequence=self._autograd.dense("sequence", count),
+            forward_thread=self._autograd.dense("thread", count),
+            python_id=self._python.dense("id", count),
+            python_parent=self._python.dense("parent", count),
+            stack=_narrow(self._stack.dense("text", count)),
+            shapes=_narrow(self._shapes.dense("text", count)),
+            sync_row=self._sync.rows(),
+            sync_kind=_narrow(self._sync.column("kind")),
+            sync_record=self._sync.column("record"),
+            sync_event=self._sync.column("event"),
+            sync_on_stream=self._sync.column("on_stream"),
+            flow_id=self._arrow_id.array(),
+            flow_is_end=self._arrow_is_end.array(),
+            flow_thread=self._arrow_thread.array(),
+            flow_time=self._arrow_time.array() - zero,
+            memory_time=memory_time[by_time] - zero,
+            memory_device=_narrow(self._memory_device.array()[by_time]),
+            memory_size=self._memory_size.array()[by_time],
+            memory_allocated=self._allocated.array()[by_time],
+            memory_reserved=self._reserved.array()[by_time],
+            meta=replace(meta, zero_ns=meta.zero_ns + zero),
+            thread_names=self.labels,
+        )
+
+
+def _known(ids: I64) -> I64:
+    return np.maximum(ids, -1, out=ids)
+
+
+def _narrow(column: I64) -> I32:
+    """As int32; -1 for what does not fit."""
+    if column.strides == (0,):
+        return np.broadcast_to(np.int32(-1), len(column))
+    column[(column < -1) | (column > _MOST_I32)] = -1
+    return column.astype(np.int32)

@@ -1,0 +1,174 @@
+"""The JSON of events → rows with times that are exact to the ns.
+
+Three decoders differ in how they take numbers: as ints, which older files hold; as floats, which are good to the ns
+below 2**42 µs; and as decimals, which are always exact, and slower. A piece goes first to the one that suited the
+piece before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
+from itertools import compress
+from types import GenericAlias
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+
+from unstall.read.mend import mend
+from unstall.read.schema import Arrow, Complete, Event, Instant, Label, event_type
+from unstall.timeline import I64
+
+_Timed = TypeVar("_Timed", Complete[Any], Arrow[Any], Instant[Any])
+_ToNs: TypeAlias = Callable[[list[Any]], I64 | None]
+
+_NOT_WORK = frozenset({"Trace", "Spans"})
+_FORWARD_BACKWARD = frozenset({"fwdbwd", "forward_backward"})
+
+_MOST_US = 3 * 10**15  # 95 years: three times as many ns still fit an int64
+_COARSE_NS = 2**42 * 1000  # from here on floats do not tell every ns
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+_ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+@dataclass(slots=True)
+class Rows:
+    """The events of one piece that are of interest; times in ns of the file's clock."""
+
+    complete: list[Complete[Any]]
+    start: I64
+    duration: I64
+    arrows: list[Arrow[Any]]
+    arrow_time: I64
+    memory: list[Instant[Any]]
+    memory_time: I64
+    labels: list[Label]
+
+
+class Decoder:
+    """Decodes pieces and single events, and counts what was wrong with them."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.negative = 0  # durations
+        self.timeless = 0  # complete events that say no time
+        self.beyond = 0  # … or one that is out of any range
+        self.mended_text = 0  # events that were not JSON
+        self.mended_values = 0  # … or held values of another type
+        self._usual = 0
+
+    def piece(self, text: bytes) -> Rows | None:
+        """Of events that commas separate; None if one of them is not in order."""
+        text = b"[" + text + b"]"
+        for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
+            decoder, to_ns = _NUMBERS[i]
+            try:
+                rows = self._rows(decoder.decode(text), to_ns)
+            except msgspec.ValidationError:
+                continue
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return None
+            if rows is None:
+                continue
+            if to_ns is not _from_decimals or (len(rows.start) and rows.start[0] >= _COARSE_NS):
+                self._usual = i
+            return rows
+        return None
+
+    def event(self, text: bytes) -> Event | None:
+        """One event, mended if need be, with decimals for times; None if it cannot be."""
+        event, new_text, new_values = mend(text)
+        if event is not None:
+            self.mended_text += new_text
+            self.mended_values += new_values
+        return event
+
+    def exact(self, events: Sequence[Event]) -> Rows:
+        """Of events with decimals for times."""
+        rows = self._rows(events, _from_decimals)
+        assert rows is not None
+        return rows
+
+    def _rows(self, events: Sequence[Event], to_ns: _ToNs) -> Rows | None:
+        """None if such numbers cannot tell the times."""
+        complete = [e for e in events if type(e) is Complete and e.category not in _NOT_WORK]
+        others = [e for e in events if type(e) is not Complete] if len(complete) < len(events) else []
+        arrows = [e for e in others if isinstance(e, Arrow) and _is_of_autograd(e)]
+        memory = [e for e in others if type(e) is Instant and e.name == "[memory]"]
+        start, duration = to_ns([e.ts for e in complete]), to_ns([e.dur for e in complete])
+        arrow_time, memory_time = to_ns([e.ts for e in arrows]), to_ns([e.ts for e in memory])
+        if start is None or duration is None or arrow_time is None or memory_time is None:
+            return None
+        if to_ns is _from_decimals:
+            duration[duration == _ABSENT] = 0
+            self.timeless += int((start == _ABSENT).sum())
+            self.beyond += int(((start == _BEYOND) | (duration == _BEYOND)).sum())
+            complete, start, duration = _placeable(complete, start, duration)
+            arrows, arrow_time, _ = _placeable(arrows, arrow_time, arrow_time)
+            memory, memory_time, _ = _placeable(memory, memory_time, memory_time)
+        negative = duration < 0
+        if negative.any():
+            self.negative += int(negative.sum())
+            duration[negative] = 0
+        self.events += len(events)
+        labels = [e for e in others if type(e) is Label]
+        return Rows(complete, start, duration, arrows, arrow_time, memory, memory_time, labels)
+
+
+def _is_of_autograd(arrow: Arrow[Any]) -> bool:
+    return arrow.category in _FORWARD_BACKWARD or arrow.name in _FORWARD_BACKWARD
+
+
+def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:
+    """Those for which both figures are known."""
+    known = (first > _ABSENT) & (first < _BEYOND) & (second > _ABSENT) & (second < _BEYOND)
+    if known.all():
+        return events, first, second
+    return list(compress(events, known.tolist())), first[known], second[known]
+
+
+def _from_ints(values: list[Any]) -> I64 | None:
+    try:
+        us = np.fromiter(values, np.int64, len(values))
+    except (TypeError, OverflowError):  # one is absent, or huge
+        return None
+    return us * 1000 if (np.abs(us) <= _MOST_US).all() else None
+
+
+def _from_floats(values: list[Any]) -> I64 | None:
+    """None unless it is certain which ns is nearest to what was written, of which a float is half a spacing off."""
+    try:
+        us = np.fromiter(values, np.float64, len(values))
+    except TypeError:
+        return None
+    whole = np.floor(us)
+    part = (us - whole) * 1000
+    nearest = np.rint(part)
+    certain = np.abs(part - nearest) + 501 * np.spacing(np.abs(us)) < 0.5
+    if not (certain & (np.abs(us) <= _MOST_US)).all():
+        return None
+    return whole.astype(np.int64) * 1000 + nearest.astype(np.int64)
+
+
+def _from_decimals(values: list[Any]) -> I64:
+    return np.fromiter(map(_exact_ns, values), np.int64, len(values))
+
+
+def _exact_ns(us: Decimal | None) -> int:
+    if us is None:
+        return _ABSENT
+    if not us.is_finite():
+        return _BEYOND
+    if not us or us.adjusted() < -4:  # less than half a ns, and perhaps of an exponent that cannot be computed with
+        return 0
+    if us.adjusted() > 15 or abs(us) > _MOST_US:
+        return _BEYOND
+    return int(_EXACT.multiply(us, 1000).to_integral_value(ROUND_HALF_EVEN, _EXACT))
+
+
+_NUMBERS: tuple[tuple[msgspec.json.Decoder[list[Event]], _ToNs], ...] = tuple(
+    (msgspec.json.Decoder(GenericAlias(list, (event_type(number),))), to_ns)
+    for number, to_ns in ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
+)

@@ -1,0 +1,110 @@
+"""One event that is not in order → what can be made of it. Slow, and only ever seen by what is broken."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from unstall.read.schema import Arrow, ArrowEnd, Complete, Event, Instant, Label, Other, event_type
+
+_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_CONTROL_CHARACTERS = bytes(max(byte, 0x20) for byte in range(256))
+_TEXT_OR_NO_NUMBER = re.compile(
+    rb'"(?P<text>(?:[^"\\]++|\\.)*+)"|[-+]?(?:NaN|nan|Infinity|inf)(?:\([a-z0-9_]*\))?', re.DOTALL
+)
+_ESCAPE = re.compile(
+    rb"(?P<valid>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb'|\\(?P<known>["\\/bfnrt]|u[0-9a-fA-F]{4})?'
+)
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_STRICT = msgspec.json.Decoder(event_type(Decimal))
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_PHASES: dict[str, type[Any]] = {
+    "X": Complete[Decimal],
+    "s": Arrow[Decimal],
+    "f": ArrowEnd[Decimal],
+    "i": Instant[Decimal],
+    "M": Label,
+}
+
+
+def mend(event: bytes) -> tuple[Event | None, bool, bool]:
+    """(the event or None, whether its text was mended, whether its values were)."""
+    for text in (event, mended(event)):
+        try:
+            return _STRICT.decode(text), text is not event, False
+        except msgspec.ValidationError:
+            return _fitted(mended(text)), text is not event, True
+        except _BROKEN:
+            continue
+    return None, False, False
+
+
+def mended(text: bytes) -> bytes:
+    """JSON of text that is nearly so: control characters become spaces, what is no UTF-8 becomes U+FFFD, an escape
+    that there is not becomes its characters, and a number that is none becomes null."""
+    text = text.decode("utf-8", "replace").encode().translate(_CONTROL_CHARACTERS)
+    return _TEXT_OR_NO_NUMBER.sub(_mended_token, text)
+
+
+def _mended_token(token: re.Match[bytes]) -> bytes:
+    if token["text"] is None:
+        return b"null"
+    return _ESCAPE.sub(_mended_escape, token[0]) if b"\\" in token[0] else token[0]
+
+
+def _mended_escape(escape: re.Match[bytes]) -> bytes:
+    if escape["half"]:
+        return "\ufffd".encode()
+    return escape[0] if escape["valid"] or escape["known"] else rb"\\"
+
+
+def _fitted(text: bytes) -> Event | None:
+    """An event whose values are not all of the types they should be: those are turned into them, or left out."""
+    try:
+        members = _MEMBERS.decode(text)
+        if "ph" not in members or not (phase := _as_text(members["ph"])):
+            return None
+        type_ = _PHASES.get(phase)
+        return Other() if type_ is None else _built(type_, members)
+    except _BROKEN:
+        return None
+
+
+def _built(type_: Any, members: dict[str, Raw]) -> Any:
+    known = (field for field in msgspec.structs.fields(type_) if field.encode_name in members)
+    return type_(**{field.name: _fit(members[field.encode_name], field) for field in known})
+
+
+def _fit(raw: Raw, field: msgspec.structs.FieldInfo) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=field.type)
+    except msgspec.ValidationError:
+        if isinstance(field.default, str):
+            return _as_text(raw)
+        if isinstance(field.default, Struct):
+            return _built(type(field.default), _MEMBERS.decode(raw)) if bytes(raw).startswith(b"{") else field.default
+        return _as_whole(raw, field.default)
+
+
+def _as_text(raw: Raw) -> str:
+    value = msgspec.json.decode(raw)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else bytes(raw).decode()
+
+
+def _as_whole(raw: Raw, default: int | None) -> int | None:
+    """The int that a number or the text of one says, or the default."""
+    value = msgspec.json.decode(raw)
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63 and value == int(value):
+        return int(value)
+    return default

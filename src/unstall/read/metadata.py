@@ -1,0 +1,96 @@
+"""What a trace says of itself, around its events → `Meta`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from unstall.read.cut import Text
+from unstall.read.mend import mended
+from unstall.timeline import Meta
+
+_Value = TypeVar("_Value")
+_MOST_DEVICES = 1024
+_TORCH = re.compile(rb'"(?:py)?torch_version"\s*:\s*"(?P<version>[\w.+-]{1,64})"')
+
+
+class _Device(Struct):
+    id: int
+    name: str = ""
+
+
+class _Distributed(Struct):
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class _Own(Struct):
+    plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=2**62)] | None = None
+
+
+def meta_of(text: Text, path: Path) -> Meta:
+    """Its notes are on the metadata alone."""
+    members, notes = _members(text)
+    distributed = _value(members, "distributedInfo", _Distributed) or _Distributed()
+    own = _value(members, "unstall", _Own) or _Own()
+    torch = _TORCH.search(text.head) or _TORCH.search(text.tail)
+    return Meta(
+        path=str(path),
+        reader="kineto",
+        devices=_devices(_value(members, "deviceProperties", list[_Device]) or []),
+        torch=torch["version"].decode() if torch else None,
+        cuda=_version(_value(members, "cuda_runtime_version", int)),
+        rank=distributed.rank,
+        world_size=distributed.world_size,
+        zero_ns=_value(members, "baseTimeNanoseconds", int) or 0,
+        has_stacks=bool(_value(members, "with_stack", int)),
+        plain_step_ns=own.plain_step_ns,
+        notes=notes,
+        sound=not notes,
+    )
+
+
+def _members(text: Text) -> tuple[dict[str, Raw], tuple[str, ...]]:
+    """The members of the outer object, as far as they can be read, and what is to be said of the others."""
+    key = b'"traceEvents":0'
+    whole = _decoded(b"{" + text.head + key + text.tail)
+    if whole is not None:
+        return whole, ()
+    before, after = _decoded(b"{" + text.head + key + b"}"), _decoded(b"{" + key + text.tail)
+    notes = []
+    if before is None:
+        notes.append("the metadata before its events could not be read")
+    if after is None:
+        notes.append(f"cut off at byte {text.length:,} of its text, after the last event: metadata may be missing")
+    return {**(before or {}), **(after or {})}, tuple(notes)
+
+
+def _decoded(text: bytes) -> dict[str, Raw] | None:
+    for attempt in (text, mended(text)):
+        try:
+            return msgspec.json.decode(attempt, type=dict[str, Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
+
+
+def _value(members: dict[str, Raw], key: str, type_: type[_Value]) -> _Value | None:
+    try:
+        return msgspec.json.decode(members[key], type=type_)
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _devices(devices: list[_Device]) -> tuple[str, ...]:
+    """Names by id."""
+    names = {device.id: device.name for device in devices if 0 <= device.id < _MOST_DEVICES}
+    return tuple(names.get(i, "") for i in range(max(names, default=-1) + 1))
+
+
+def _version(number: int | None) -> str | None:
+    """CUDA writes 12.4 as 12040."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number and 1000 <= number < 10**6 else None

@@ -1,0 +1,117 @@
+"""The events of a Chrome trace as Kineto writes them, as far as they are of use here.
+
+Keys differ by age: torch 1.8 wrote "external id", later versions "External id". The fields stand in the order of
+the files, which is the order that msgspec looks them up in.
+"""
+
+from __future__ import annotations
+
+import operator
+from decimal import Decimal
+from functools import reduce
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Meta, Raw, Struct, defstruct, field
+
+Number = TypeVar("Number", int, float, Decimal)
+Id: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+NO_JSON = Raw(b"")
+
+
+class Args(Struct, gc=False, frozen=True):
+    """What is kept of a complete event's "args"; -1, "" and NO_JSON for what is not there."""
+
+    external: Id = field(default=-1, name="External id")
+    stack: str = field(default="", name="Call stack")
+    shapes: Raw = field(default=NO_JSON, name="Input Dims")
+    sync_kind: str = field(default="", name="cuda_sync_kind")
+    sync_on_stream: Id = field(default=-1, name="wait_on_stream")
+    sync_record: Id = field(default=-1, name="wait_on_cuda_event_record_corr_id")
+    sync_event: Id = field(default=-1, name="wait_on_cuda_event_id")
+    device: Id = -1
+    stream: Id = -1
+    correlation: Id = -1
+    old_external: Id = field(default=-1, name="external id")
+    bytes: Id = -1
+    python_parent: Id | None = field(default=None, name="Python parent id")
+    python_id: Id = field(default=-1, name="Python id")
+    forward_thread: Id = field(default=-1, name="Fwd thread id")
+    sequence: Id = field(default=-1, name="Sequence number")
+    old_shapes: Raw = field(default=NO_JSON, name="Input dims")
+
+
+class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="X"):
+    """Something that began and ended."""
+
+    category: str = field(default="", name="cat")
+    name: str = ""
+    process: int | str = field(default="", name="pid")
+    thread: int | str = field(default="", name="tid")
+    ts: Number | None = None
+    dur: Number | None = None
+    args: Args = Args()
+
+
+class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="s"):
+    """The start of a flow arrow."""
+
+    id: Id = -1
+    process: int | str = field(default="", name="pid")
+    thread: int | str = field(default="", name="tid")
+    ts: Number | None = None
+    category: str = field(default="", name="cat")
+    name: str = ""
+
+
+class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field="ph", tag="f"):
+    """The end of a flow arrow."""
+
+
+class MemoryArgs(Struct, gc=False, frozen=True):
+    """A change of allocator state."""
+
+    device_type: Id = field(default=0, name="Device Type")
+    device: Id = field(default=-1, name="Device Id")
+    size: Id = field(default=0, name="Bytes")
+    allocated: Id = field(default=-1, name="Total Allocated")
+    reserved: Id = field(default=-1, name="Total Reserved")
+
+
+class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="i"):
+    """Something that happened at one time; only "[memory]" is of interest."""
+
+    name: str = ""
+    ts: Number | None = None
+    args: MemoryArgs = MemoryArgs()
+
+
+class LabelArgs(Struct, gc=False, frozen=True):
+    """A name, where the label is one."""
+
+    name: str = ""
+
+
+class Label(Struct, gc=False, frozen=True, tag_field="ph", tag="M"):
+    """Metadata of a process or a thread."""
+
+    name: str = ""
+    process: int | str = field(default="", name="pid")
+    thread: int | str = field(default="", name="tid")
+    args: LabelArgs = LabelArgs()
+
+
+class Other(Struct, gc=False, frozen=True):
+    """An event of a phase that says nothing of interest."""
+
+
+_OTHERS = [
+    defstruct(f"_Other{ord(phase)}", [], bases=(Other,), tag_field="ph", tag=phase, gc=False, frozen=True)
+    for phase in "BEICbenSTptFPNODVvRc(),"
+]
+Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
+
+
+def event_type(number: Any) -> Any:
+    """The union of all phases with such numbers for times: a type for msgspec, which tells them by "ph"."""
+    timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
+    return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])

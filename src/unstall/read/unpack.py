@@ -1,0 +1,131 @@
+"""A file's text, whatever it is packed in (its first bytes tell), in blocks that a thread unpacks ahead."""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from unstall.errors import TraceError
+
+Progress = Callable[[int, int], None]
+
+# Large enough that the two threads seldom wait for each other's turn in the interpreter, small beside the columns.
+BLOCK_BYTES = 4 << 20
+_PACKED_BYTES = 256 << 10
+_BLOCKS_AHEAD = 2
+
+# Kineto's text packs 10 to 50 times; what packs 1000 times is made to fill the memory.
+_MOST_EXPANSION = 250
+_EXPANSION_FLOOR_BYTES = 32 << 20
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z"}
+
+
+class DamagedError(Exception):
+    """The packing is broken here; all text before it is good."""
+
+
+def blocks(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
+    """The text of a file, in blocks of at most `BLOCK_BYTES`; `progress` gets (bytes of the file read, its size).
+
+    Raises TraceError for what cannot be opened or expands beyond reason, and DamagedError after the last good
+    block of a file whose packing breaks off.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = path.stat().st_size
+            with ThreadPoolExecutor(1, thread_name_prefix="unstall-unpack") as thread:
+                source = _unpack(file, path)
+                ahead = deque(thread.submit(next, source, None) for _ in range(_BLOCKS_AHEAD))
+                while block := ahead.popleft().result():
+                    ahead.append(thread.submit(next, source, None))
+                    text, position = block
+                    if progress:
+                        progress(position, max(size, position))
+                    yield text
+    except IsADirectoryError:
+        raise TraceError(f"{path}: this is a directory; give the trace file in it") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
+    """(text, bytes of the file it took so far)."""
+    start = file.read(_PACKED_BYTES)
+    if start.startswith(_GZIP):
+        packed = _gunzip(file, start)
+    elif start.startswith(_ZSTD):
+        packed = _unzstd(file, start, path)
+    else:
+        for magic, name in _ARCHIVES.items():
+            if start.startswith(magic):
+                raise TraceError(f"{path}: this is a {name} archive; unpack it first")
+        while start:
+            yield start, file.tell()
+            start = file.read(BLOCK_BYTES)
+        return
+    unpacked = 0
+    for text, position in packed:
+        unpacked += len(text)
+        if unpacked > max(_EXPANSION_FLOOR_BYTES, _MOST_EXPANSION * position):
+            raise TraceError(
+                f"{path}: byte {position:,} of the file is already byte {unpacked:,} of its text; no trace packs "
+                f"more than {_MOST_EXPANSION} times, so this is not read. If you trust the file, unpack it first"
+            )
+        yield text, position
+
+
+def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
+    """Of all members of a gzip file; what follows them is padding."""
+    while packed.startswith(_GZIP):
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            try:
+                text = member.decompress(packed, BLOCK_BYTES)
+            except zlib.error as error:
+                raise DamagedError(f"its gzip data is damaged ({error})") from error
+            at_end = not packed
+            packed = member.unconsumed_tail or member.unused_data or file.read(_PACKED_BYTES)
+            if text:
+                yield text, file.tell() - len(packed)
+            elif at_end and not member.eof:
+                raise DamagedError("its gzip data ends early")
+        if len(packed) < len(_GZIP):
+            packed += file.read(_PACKED_BYTES)
+
+
+def _unzstd(file: BinaryIO, packed: bytes, path: Path) -> Iterator[tuple[bytes, int]]:
+    reader = _zstd_reader(file, path)
+    while True:
+        try:
+            text: bytes = reader.read(BLOCK_BYTES)
+        except OSError:
+            raise
+        except Exception as error:  # each library has its own class, which cannot be named before it is imported
+            raise DamagedError(f"its zstd data is damaged ({error})") from error
+        if not text:
+            return
+        yield text, max(file.tell(), len(packed))
+
+
+def _zstd_reader(file: BinaryIO, path: Path) -> Any:
+    """A reader by Python's own zstd (from 3.14 on), else by the `zstandard` package where that is installed."""
+    file.seek(0)
+    try:
+        return importlib.import_module("compression.zstd").ZstdFile(file)
+    except ImportError:
+        pass
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        raise TraceError(
+            f"{path}: this is zstd data, which takes Python 3.14 or the package zstandard; "
+            f"install that, or unpack it first: zstd -d {path.name}"
+        ) from None
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
