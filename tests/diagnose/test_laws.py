@@ -1,0 +1,143 @@
+"""What holds for any recorded run, of any program."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from programs import Program, programs
+from traces import PROCESS, Event
+
+from unstall.diagnose.explain import explain
+from unstall.diagnose.run import analyse
+from unstall.diagnose.spans import Spans
+from unstall.result import IDLE_CAUSES, Accounts, Result
+from unstall.timeline import Timeline
+
+A_FEW = settings(max_examples=40, deadline=None, phases=set(Phase) - {Phase.explain})
+
+
+def result_of(timeline: Timeline) -> Result:
+    return explain(timeline).result
+
+
+def sum_of(accounts: Accounts) -> int:
+    parts = [*msgspec.structs.astuple(accounts.busy_ns), *msgspec.structs.astuple(accounts.idle_ns)]
+    assert min(parts) >= 0
+    return int(sum(parts))
+
+
+@A_FEW
+@given(programs())
+def test_the_parts_of_the_accounts_add_up_to_the_wall_time(program: Program) -> None:
+    result = result_of(program.timeline())
+    assert sum_of(result.accounts) == result.accounts.wall_ns == result.steps.wall_ns
+    for device in result.by_device:
+        assert sum_of(device) == device.wall_ns == result.accounts.wall_ns
+
+
+@A_FEW
+@given(programs())
+def test_idle_intervals_are_what_no_op_covers_and_each_has_one_cause(program: Program) -> None:
+    timeline = program.timeline()
+    run = analyse(timeline)
+    low, high = run.window
+    every = np.ones(len(timeline.device), np.bool_)
+    views = [(every, run.gaps)]
+    views += [(timeline.device.device == accounts.device, gaps) for accounts, gaps in run.by_device]
+    for ops, gaps in views:
+        expected = Spans.union(timeline.device.start[ops], timeline.device.end[ops]).gaps(low, high)
+        assert gaps.start.tolist() == expected.start.tolist()
+        assert gaps.end.tolist() == expected.end.tolist()
+        assert ((gaps.cause >= 0) & (gaps.cause < len(IDLE_CAUSES))).all()
+        assert ((gaps.culprit >= -1) & (gaps.culprit < len(timeline.host))).all()
+
+
+@A_FEW
+@given(programs())
+def test_lines_share_out_all_idle_time_that_has_a_culprit(program: Program) -> None:
+    run = analyse(program.timeline())
+    blamed = int(run.gaps.length[run.gaps.culprit >= 0].sum())
+    lines = result_of(run.timeline).lines
+    rounded = len(run.steps) * sum(line.idle_ns for line in lines)
+    assert abs(rounded - blamed) <= len(lines) * len(run.steps) / 2
+
+
+@A_FEW
+@given(programs(), st.integers(1, 10**13))
+def test_a_later_clock_changes_nothing(program: Program, shift_us: int) -> None:
+    plain, later = program.timeline(), program.timeline(shift_us=shift_us)
+    assert comparable(result_of(later)) == comparable(result_of(plain))
+
+
+@A_FEW
+@given(programs(), st.randoms(use_true_random=False))
+def test_the_order_of_events_in_the_file_changes_nothing(program: Program, generator: random.Random) -> None:
+    events = list(program.events)
+    generator.shuffle(events)
+    assert figures(result_of(program.timeline(events))) == figures(result_of(program.timeline()))
+
+
+@A_FEW
+@given(programs())
+def test_a_thread_that_does_nothing_changes_nothing(program: Program) -> None:
+    hosts = [event for event in program.events if event["pid"] == PROCESS]
+    assume(hosts)
+    start = min(event["ts"] for event in hosts)
+    end = max(event["ts"] + event["dur"] for event in hosts)
+    watcher: Event = {"ph": "X", "cat": "user_annotation", "name": "watcher", "pid": PROCESS, "tid": 999}
+    watcher |= {"ts": start, "dur": end - start, "args": {}}
+    watched = program.timeline([*program.events, watcher])
+    assert comparable(result_of(watched)) == comparable(result_of(program.timeline()))
+
+
+NEW_NAMES = {
+    "train.py": "zzz/run_it.py",
+    "model/net.py": "aaa/parts.py",
+    "forward": "calculate",
+    "forward pass": "there",
+    "loss": "back again",
+    "gemm": "k_1",
+    "relu": "k_2",
+    "softmax": "k_3",
+}
+
+
+@A_FEW
+@given(programs())
+def test_other_names_for_files_functions_and_kernels_change_nothing_but_names(program: Program) -> None:
+    def renamed(name: str) -> str:
+        head, bracket, tail = name.partition("(")
+        if not bracket:
+            return NEW_NAMES.get(name, name)
+        place, colon, function = tail.partition(": ")
+        return NEW_NAMES.get(head, head) + bracket + place + colon + NEW_NAMES.get(function, function)
+
+    events = [event | {"name": renamed(event["name"])} for event in program.events]
+    assert figures(result_of(program.timeline(events))) == figures(result_of(program.timeline()), NEW_NAMES)
+
+
+def comparable(result: Result) -> dict[str, Any]:
+    """All but where the file lay and how many host events it had."""
+    plain: dict[str, Any] = msgspec.to_builtins(result)
+    del plain["source"]["path"], plain["source"]["host_events"]
+    return plain
+
+
+def figures(result: Result, names: dict[str, str] | None = None) -> dict[str, Any]:
+    """What is comparable and no sentence, in an order of its own, with other names for files and functions."""
+    plain = comparable(result)
+
+    def named(value: Any) -> Any:
+        if isinstance(value, dict):
+            sentences = ("edit", "saw", "fix", "title", "text", "safe_if")
+            return {key: named(each) for key, each in value.items() if key not in sentences}
+        return (names or {}).get(value, value) if isinstance(value, str) else value
+
+    for table in ("findings", "lines"):
+        plain[table] = sorted((named(row) for row in plain[table]), key=repr)
+    return plain | {"steps": named(plain["steps"])}
