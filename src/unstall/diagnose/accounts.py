@@ -80,14 +80,18 @@ def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity,
     launch_start = np.where(launch >= 0, host.start[np.maximum(launch, 0)], idle.end) if len(host) else idle.end
     launch_end = np.where(launch >= 0, host.end[np.maximum(launch, 0)], idle.end) if len(host) else idle.end
 
+    inner = _inside_one_launch(timeline, op, rows)
+    waits_for_event = _held_by_event(timeline, op, launch)
+    # What the host did once it had launched delayed nothing: then only an event can still hold the op.
     late_until = np.clip(launch_start, idle.start, idle.end)
+    launched = np.clip(launch_end, idle.start, idle.end)
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
     waiting = Spans.union(waits.start[~waits.for_copy], waits.end[~waits.for_copy])
     copying = Spans.union(waits.start[waits.for_copy], waits.end[waits.for_copy]) - waiting
     blamed = waiting | copying
     shares[CAUSE["sync"]] = waiting.covered(idle.start, late_until)
-    shares[CAUSE["copy"]] = copying.covered(idle.start, idle.end)
+    shares[CAUSE["copy"]] = copying.covered(idle.start, launched)
     for name, spans in (
         ("input", activity.input),
         ("allocator", activity.allocator),
@@ -97,7 +101,8 @@ def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity,
     ):
         own = spans - blamed
         blamed = blamed | own
-        shares[CAUSE[name]] = own.covered(idle.start, idle.end)
+        shares[CAUSE[name]] = own.covered(idle.start, launched)
+    shares[CAUSE["event"]] = np.where(waits_for_event, idle.end - launched, 0)
     dispatching = idle.end - idle.start - shares.sum(axis=0)
     drain = _draining_wait(waits.start, waits.end, idle.start, launch_start)
     drained = drain >= 0
@@ -106,9 +111,7 @@ def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity,
     np.add.at(shares, (dispatch_cause, np.arange(len(idle))), dispatching)
     cause = shares.argmax(axis=0).astype(np.int8)
 
-    inner = _inside_one_launch(timeline, op, rows)
     held = (launch >= 0) & ((launch_end <= idle.start) | (inner & (launch_start <= idle.start)))
-    waits_for_event = _held_by_event(timeline, op, launch)
     cause[held] = np.where(waits_for_event[held], CAUSE["event"], CAUSE["latency"])
 
     culprit = np.where(launch >= 0, launch, -1).astype(np.int32)
