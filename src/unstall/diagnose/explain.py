@@ -93,7 +93,9 @@ def explain(
     """
     timeline = source if isinstance(source, Timeline) else load(source, progress=progress)
     run = analyse(timeline, step=step, user=user)
-    findings = _ordered([finding for rule in all_rules() for finding in rule(run)])
+    # Without device work nothing waited for anything: there is nothing to find.
+    rules = all_rules() if run.ops_inside.any() else ()
+    findings = _ordered([finding for rule in rules for finding in rule(run)])
     meta = timeline.meta
     steps = run.steps
     result = Result(
@@ -123,7 +125,7 @@ def explain(
         by_device=tuple(accounts for accounts, _ in run.by_device),
         verdict=judge(run),
         findings=tuple(findings),
-        lines=cost_by_line(run),
+        lines=cost_by_line(run) if run.ops_inside.any() else (),
     )
     return Report(result, run)
 

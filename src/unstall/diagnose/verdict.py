@@ -46,7 +46,7 @@ def judge(run: Run) -> Verdict:
         )
         return Verdict(bound_by="none", basis="recorded", text=text)
     if not run.ops_inside.any():
-        text = "No device work falls into these steps, so there is nothing to bound."
+        text = "No device work falls into these steps, so there is nothing to explain."
         return Verdict(bound_by="none", basis="recorded", text=text)
     shares = parts(accounts)
     recorder = _recorder_share(run)
