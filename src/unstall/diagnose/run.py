@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unstall.diagnose.accounts import Gaps, account, busy_parts, explain_gaps
+from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import Activity, dispatch_threads, find_activity, is_comm
+from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.depth import depth_at_launch, depth_over_time
 from unstall.diagnose.places import Places, find_places
 from unstall.diagnose.spans import Spans

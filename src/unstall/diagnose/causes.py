@@ -1,0 +1,206 @@
+"""Why a device idled: each idle interval gets one cause, and one host event to blame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.diagnose.accounts import CAUSE, Gaps
+from unstall.diagnose.activity import Activity
+from unstall.diagnose.spans import Spans
+from unstall.result import IDLE_CAUSES
+from unstall.timeline import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
+
+_SKEW_NS = 10_000  # host and device clocks are aligned no better than that
+_MOST_CANDIDATES = 16  # of events that may cover an interval, the latest to start
+
+
+def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity, window: tuple[int, int]) -> Gaps:
+    """Give each idle interval its one cause: why did the op that ends it start so late?
+
+    If its launch had been made before the device ran dry, the op was held: by an event of another stream, else
+    by plain latency. If not, the host was late, and what it did since then decides: the largest share wins,
+    where all dispatching after a wait that had drained the queue counts as that wait's.
+    """
+    idle = busy.gaps(*window)
+    end = _find_ends(timeline, ops, idle)
+    cause = _shares(activity, idle, end).argmax(axis=0).astype(np.int8)
+    cause[end.queued] = np.where(end.by_event[end.queued], CAUSE["event"], CAUSE["latency"])
+    # Where no op follows, the device is done; the others may not be.
+    elsewhere = Spans.union(timeline.device.start[~ops], timeline.device.end[~ops])
+    others_work = 2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start
+    cause[(end.op < 0) & others_work] = CAUSE["event"]
+    return Gaps(idle.start, idle.end, cause, end.op, _culprits(timeline, activity, idle, end, cause))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Ends:
+    """How each idle interval ends, and how far the host had got."""
+
+    op: I32  # device row of the op that starts then, or -1
+    launch: I32  # host row of its launch, or -1
+    begun: I64  # when the launch was begun and ended, within the interval
+    launched: I64
+    begun_at: I64  # … and begun, wherever that is
+    queued: Bool  # the op was launched before the device ran dry
+    by_event: Bool  # its stream had been told to wait for an event
+
+
+def _find_ends(timeline: Timeline, ops: Bool, idle: Spans) -> _Ends:
+    host, device = timeline.host, timeline.device
+    rows = np.flatnonzero(ops)
+    op = _ending_op(device.start[rows], rows, idle)
+    launch = np.where(op >= 0, device.launch[np.maximum(op, 0)], -1) if len(device) else op
+    begun, ended = (
+        np.where(launch >= 0, times[np.maximum(launch, 0)], idle.end) if len(host) else idle.end
+        for times in (host.start, host.end)
+    )
+    inner = _inside_one_launch(timeline, op, rows)
+    return _Ends(
+        op=op,
+        launch=launch.astype(np.int32),
+        begun=np.clip(begun, idle.start, idle.end),
+        launched=np.clip(ended, idle.start, idle.end),
+        begun_at=begun,
+        queued=(launch >= 0) & ((ended <= idle.start) | (inner & (begun <= idle.start))),
+        by_event=_held_by_event(timeline, op, launch),
+    )
+
+
+def _shares(activity: Activity, idle: Spans, end: _Ends) -> I64:
+    """ns of each idle interval by cause: a row for each of IDLE_CAUSES. What the host did after the launch is none."""
+    shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
+    waits = activity.waits
+    waiting = Spans.union(waits.start[~waits.for_copy], waits.end[~waits.for_copy])
+    copying = Spans.union(waits.start[waits.for_copy], waits.end[waits.for_copy]) - waiting
+    shares[CAUSE["sync"]] = waiting.covered(idle.start, end.begun)
+    shares[CAUSE["copy"]] = copying.covered(idle.start, end.launched)
+    blamed = waiting | copying
+    for name, spans in (
+        ("input", activity.input),
+        ("allocator", activity.allocator),
+        ("startup", activity.startup),
+        ("comm", activity.comm),
+        ("python", activity.python),
+    ):
+        own = spans - blamed
+        blamed = blamed | own
+        shares[CAUSE[name]] = own.covered(idle.start, end.launched)
+    shares[CAUSE["event"]] = np.where(end.by_event, idle.end - end.launched, 0)
+
+    dispatching = idle.end - idle.start - shares.sum(axis=0)
+    drain = _draining_wait(activity, idle.start, end.begun_at)
+    for_copy = waits.for_copy[np.maximum(drain, 0)] if len(waits) else drain >= 0
+    to = np.where(drain < 0, CAUSE["launch"], np.where(for_copy, CAUSE["copy"], CAUSE["sync"]))
+    np.add.at(shares, (to, np.arange(len(idle))), dispatching)
+    return shares
+
+
+def _culprits(timeline: Timeline, activity: Activity, idle: Spans, end: _Ends, cause: I8) -> I32:
+    """The host row to blame for each interval: what drained the queue or took longest, else the late launch."""
+    host, waits = timeline.host, activity.waits
+    culprit = end.launch.copy()
+    drain = _draining_wait(activity, idle.start, end.begun_at)
+    for name, rows in (
+        ("sync", waits.row),
+        ("copy", waits.row),
+        ("input", activity.input_rows),
+        ("allocator", activity.allocator_rows),
+        ("startup", activity.startup_rows),
+        ("comm", activity.comm_rows),
+    ):
+        mine = np.flatnonzero(cause == CAUSE[name])
+        rows = rows[np.argsort(host.start[rows], kind="stable")]
+        longest = _longest_within(host.start[rows], host.end[rows], idle.start[mine], idle.end[mine])
+        culprit[mine[longest >= 0]] = rows[longest[longest >= 0]]
+        if name in ("sync", "copy"):
+            drained = mine[drain[mine] >= 0]
+            culprit[drained] = waits.row[drain[drained]]
+    mine = np.flatnonzero(cause == CAUSE["python"])
+    culprit[mine] = _running_frame(timeline, activity.python, idle.start[mine], idle.end[mine], culprit[mine])
+    return culprit
+
+
+def _ending_op(starts: I64, rows: I64, idle: Spans) -> I32:
+    """The device row of the first op that starts when each gap ends, or -1 at the window's end."""
+    if not len(rows):
+        return np.full(len(idle), -1, dtype=np.int32)
+    at = np.minimum(np.searchsorted(starts, idle.end), len(rows) - 1)
+    return np.where(starts[at] == idle.end, rows[at], -1).astype(np.int32)
+
+
+def _draining_wait(activity: Activity, dry: I64, begun: I64) -> I64:
+    """The wait that the host was in when the device ran dry, and after which it launched anew; or -1."""
+    waits = activity.waits
+    if not len(waits):
+        return np.full(len(dry), -1, dtype=np.int64)
+    at = np.searchsorted(waits.start, dry + _SKEW_NS, side="right") - 1
+    wait = np.maximum(at, 0)
+    drained = (at >= 0) & (waits.end[wait] >= dry - _SKEW_NS) & (waits.start[wait] < begun)
+    return np.where(drained, at, -1)
+
+
+def _inside_one_launch(timeline: Timeline, op: I32, rows: I64) -> Bool:
+    """Whether the op that ends a gap is not the first of its launch: inside a graph."""
+    launch = timeline.device.launch
+    first = np.full(len(timeline.host) + 1, np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(first, launch[rows], rows)
+    return (op >= 0) & (first[launch[np.maximum(op, 0)]] < op) if len(launch) else op >= 0
+
+
+def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
+    """Whether an op's stream was told to wait for an event between the stream's last launch and this one."""
+    waits, host, device = timeline.waits, timeline.host, timeline.device
+    held = np.zeros(len(op), dtype=np.bool_)
+    told = np.flatnonzero(waits.kind == WaitKind.STREAM_EVENT)
+    launched = np.flatnonzero(device.launch >= 0)
+    for stream in np.unique(waits.stream[told]):
+        asked = np.flatnonzero((op >= 0) & (launch >= 0))
+        asked = asked[device.stream[op[asked]] == stream]
+        if stream < 0 or not len(asked):
+            continue
+        wait_times = np.sort(host.start[waits.host[told[waits.stream[told] == stream]]])
+        mine = launched[device.stream[launched] == stream]
+        launch_times = np.unique(host.start[device.launch[mine]])
+        this = host.start[launch[asked]]
+        previous = np.searchsorted(launch_times, this, side="left") - 1
+        since = np.where(previous >= 0, launch_times[np.maximum(previous, 0)], np.iinfo(np.int64).min)
+        last = np.searchsorted(wait_times, this, side="left") - 1
+        held[asked] = (last >= 0) & (wait_times[np.maximum(last, 0)] > since)
+    return held
+
+
+def _running_frame(timeline: Timeline, python: Spans, low: I64, high: I64, otherwise: I32) -> I32:
+    """The Python frame that ran in the middle of the longest stretch of Python within each interval."""
+    host = timeline.host
+    frames = np.flatnonzero(host.kind == HostKind.PYTHON)
+    if not (len(frames) and len(low)):
+        return otherwise
+    thread = np.bincount(host.thread[frames]).argmax()
+    frames = frames[host.thread[frames] == thread]
+    stretch = _longest_within(python.start, python.end, low, high)
+    known = stretch >= 0
+    at = np.maximum(stretch, 0)
+    middle = (np.maximum(python.start[at], low) + np.minimum(python.end[at], high)) // 2
+    row = frames[np.maximum(np.searchsorted(host.start[frames], middle, side="right") - 1, 0)]
+    while True:
+        ended = (row >= 0) & (
+            (host.end[np.maximum(row, 0)] < middle) | (host.kind[np.maximum(row, 0)] != HostKind.PYTHON)
+        )
+        if not ended.any():
+            return np.where(known & (row >= 0), row, otherwise).astype(np.int32)
+        row = np.where(ended, host.parent[np.maximum(row, 0)], row)
+
+
+def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:
+    """Index of the one of the intervals, sorted by start, that covers most of each window [low, high), or -1."""
+    longest = np.full(len(low), -1, dtype=np.int64)
+    most = np.zeros(len(low), dtype=np.int64)
+    beyond = np.searchsorted(start, high, side="left")
+    for back in range(1, min(_MOST_CANDIDATES, len(start)) + 1):
+        at = np.maximum(beyond - back, 0)
+        overlap = np.minimum(end[at], high) - np.maximum(start[at], low)
+        better = (beyond >= back) & (overlap > most)
+        longest[better], most[better] = at[better], overlap[better]
+    return longest
