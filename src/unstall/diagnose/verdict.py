@@ -34,59 +34,59 @@ _WANT = {
     "event": "another stream",
     "latency": "the next op to begin, already queued",
 }
-_LAUNCH_LIKE = ("launch", "python", "sync")
+_HOST_BOUND = ("launch", "python", "sync")
 
 
 def judge(run: Run) -> Verdict:
     """The largest of the device's own time and of each cause; `copy` and `comm` count busy and idle time."""
-    accounts = run.accounts
     if not len(run.timeline.device):
-        text = (
-            "No device work was recorded, so there is nothing to bound: was a GPU used, and ProfilerActivity.CUDA on?"
-        )
-        return Verdict(bound_by="none", basis="recorded", text=text)
+        return _nothing("was recorded", ": was a GPU used, and was ProfilerActivity.CUDA among the activities?")
     if not run.ops_inside.any():
-        text = "No device work falls into these steps, so there is nothing to explain."
-        return Verdict(bound_by="none", basis="recorded", text=text)
+        return _nothing("falls into these steps", ".")
+    accounts = run.accounts
     shares = parts(accounts)
-    recorder = _recorder_share(run)
-    shares["startup"] -= recorder
+    shares["startup"] -= _recorder_share(run)
     bound_by = max(shares, key=lambda name: shares[name])
-    sentences = [_SAYS[bound_by].format(share=share(shares[bound_by], accounts.wall_ns))]
-    busy = accounts.busy_ns
-    total = _busy(accounts)
-    if bound_by != "device":
-        sentences.append(f"It is busy {share(total, accounts.wall_ns)}.")
-    elif total >= _SATURATED * accounts.wall_ns:
-        beside = busy.copy + busy.comm
-        rest = "only faster or fewer kernels help"
-        if beside >= _NOTABLE * accounts.wall_ns:
-            rest = f"{share(beside, accounts.wall_ns)} go to copies or collectives with nothing beside them"
-        sentences.append(f"It is hardly ever idle: {rest}.")
-    else:
-        idle_by = {cause: int(getattr(accounts.idle_ns, cause)) for cause in IDLE_CAUSES}
-        idle_by["startup"] -= recorder
-        rest = max(idle_by, key=lambda cause: idle_by[cause])
-        idle = idle_by[rest]
-        sentences.append(
-            f"It idles {share(accounts.wall_ns - total, accounts.wall_ns)}, most of it for want of "
-            f"{_WANT[rest]} ({share(idle, accounts.wall_ns)})."
-        )
-    waited = int(run.waited[run.inside].sum())
+    sentences = [_SAYS[bound_by].format(share=share(shares[bound_by], accounts.wall_ns)), _rest(accounts, shares)]
     if len(run.by_device) > 1:
-        one_by_one = ", ".join(share(_busy(accounts), accounts.wall_ns) for accounts, _ in run.by_device)
+        one_by_one = ", ".join(share(_busy(own), own.wall_ns) for own, _ in run.by_device)
         sentences.append(f"Taken one by one, its devices are busy {one_by_one}.")
+    waited = int(run.waited[run.inside].sum())
     if waited and bound_by != "sync":
-        exposed = accounts.idle_ns.sync
         sentences.append(
             f"Waits for the device take {share(waited, accounts.wall_ns)} of the host's time "
-            f"and leave the device idle for {share(exposed, accounts.wall_ns)}."
+            f"and leave the device idle for {share(accounts.idle_ns.sync, accounts.wall_ns)}."
         )
-    if bound_by in _LAUNCH_LIKE:
+    if bound_by in _HOST_BOUND:
         sentences.append("Recording slows the host, so the unrecorded program is less so.")
     if not run.timeline.meta.sound:
         sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
     return Verdict(bound_by=bound_by, basis="recorded", text=" ".join(sentences))
+
+
+def _nothing(what: str, end: str) -> Verdict:
+    text = f"No device work {what}, so there is nothing to explain{end}"
+    return Verdict(bound_by="none", basis="recorded", text=text)
+
+
+def _rest(accounts: Accounts, shares: dict[str, int]) -> str:
+    """How busy the device is, and what the rest of the time goes to."""
+    wall, busy, total = accounts.wall_ns, accounts.busy_ns, _busy(accounts)
+    if max(shares, key=lambda name: shares[name]) != "device":
+        return f"It is busy {share(total, wall)}."
+    if total < _SATURATED * wall:
+        idle = {cause: shares[cause] for cause in IDLE_CAUSES} | {
+            "copy": accounts.idle_ns.copy,
+            "comm": accounts.idle_ns.comm,
+        }
+        most = max(idle, key=lambda cause: idle[cause])
+        return (
+            f"It idles {share(wall - total, wall)}, most of it for want of {_WANT[most]} ({share(idle[most], wall)})."
+        )
+    if busy.copy + busy.comm >= _NOTABLE * wall:
+        beside = share(busy.copy + busy.comm, wall)
+        return f"It is hardly ever idle: {beside} go to copies or collectives with nothing beside them."
+    return "It is hardly ever idle: only faster or fewer kernels help."
 
 
 def _recorder_share(run: Run) -> int:
