@@ -137,9 +137,9 @@ def _by_period(timeline: Timeline) -> Steps | None:
     calls, tokens = _launch_sequence(timeline)
     if len(tokens) < 2 * _LEAST_PERIODS:
         return None
-    distinct, counts = np.unique(tokens, return_counts=True)
+    distinct, first, counts = np.unique(tokens, return_index=True, return_counts=True)
     often = np.flatnonzero(counts >= _LEAST_PERIODS)
-    for which in often[np.argsort(counts[often], kind="stable")][:_MOST_CANDIDATES]:
+    for which in often[np.lexsort((first[often], counts[often]))][:_MOST_CANDIDATES]:
         places = np.flatnonzero(tokens == distinct[which])
         period = int(np.median(np.diff(places)))
         if period < 1 or len(tokens) < _LEAST_PERIODS * period:
