@@ -168,8 +168,21 @@ def _every(timeline: Timeline, calls: I64, tokens: I32, places: I64, period: int
     starts = marks - lead
     starts = starts[(starts >= 0) & (starts + period <= len(calls))]
     start = timeline.host.start[calls[starts]]
-    last = timeline.host.end[calls[starts[-1] + period - 1]]
+    last = _end_of_last(timeline, calls, starts, period)
     return _steps(timeline, "period", name, start, np.append(start[1:], last))
+
+
+def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> int:
+    """When the host is done with the last step: with its last launch, and as many waits after it as in earlier steps."""
+    host = timeline.host
+    waits = np.flatnonzero(host.kind == HostKind.SYNC)
+    waits = waits[np.argsort(host.start[waits], kind="stable")]
+    last_calls = calls[starts + period - 1]
+    first = np.searchsorted(host.start[waits], host.start[last_calls])
+    beyond = np.searchsorted(host.start[waits], host.start[calls[np.append(starts[1:], len(calls) - 1)]])
+    usual = int(np.median((beyond - first)[:-1])) if len(starts) > 1 else 0
+    tail = waits[first[-1] : first[-1] + usual]
+    return int(host.end[tail].max(initial=host.end[last_calls[-1]]))
 
 
 def _whole(timeline: Timeline) -> Steps:
