@@ -23,7 +23,7 @@ def loading(path: str, *, quiet: bool) -> Iterator[Progress | None]:
 
     columns = TextColumn("reading"), BarColumn(), DownloadColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
+        task = bar.add_task("", total=_size(path))
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
