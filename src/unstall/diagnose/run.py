@@ -27,6 +27,8 @@ from unstall.result import (
 from unstall.timeline import I32, I64, Bool, Timeline
 
 _MOST_SPANS = 100
+# Of idle time with these causes the culprit is the launch that ended it.
+_LAUNCHED_LATE = [IDLE_CAUSES.index(cause) for cause in ("launch", "python", "event", "latency")]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -86,10 +88,18 @@ class Run:
         return is_comm(self.timeline)
 
     @cached_property
-    def exposed(self) -> I64:
+    def blamed(self) -> I64:
         """By host row: ns for which the device was idle and this event is to blame."""
+        return self._blamed(np.ones(len(self.gaps), dtype=np.bool_))
+
+    @cached_property
+    def exposed(self) -> I64:
+        """The part of `blamed` in which the event held the host up, rather than being launched late itself."""
+        return self._blamed(~np.isin(self.gaps.cause, _LAUNCHED_LATE))
+
+    def _blamed(self, chosen: Bool) -> I64:
         total = np.zeros(len(self.timeline.host), dtype=np.int64)
-        known = self.gaps.culprit >= 0
+        known = chosen & (self.gaps.culprit >= 0)
         np.add.at(total, self.gaps.culprit[known], self.gaps.length[known])
         return total
 
@@ -197,7 +207,7 @@ class Run:
         """(start, end) of the longest of these host events, in order of time."""
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
-        cost = self.exposed[chosen] + self.host_length[chosen]
+        cost = self.blamed[chosen] + self.host_length[chosen]
         chosen = chosen[np.argsort(-cost, kind="stable")[:_MOST_SPANS]]
         chosen = chosen[np.argsort(host.start[chosen], kind="stable")]
         return tuple((int(host.start[i]), int(host.end[i])) for i in chosen)
