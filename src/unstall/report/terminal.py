@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -57,9 +58,13 @@ _STYLES: dict[str, tuple[str, str]] = {
 }
 
 
+# Names from a trace are text: nothing in them is markup, an emoji or a number to colour.
+_console = partial(Console, highlight=False, markup=False, emoji=False)
+
+
 def render(result: Result, *, top: int | None = None, width: int = 80) -> str:
     """The report as plain text, without colours."""
-    console = _console(io.StringIO(), width)
+    console = _console(file=io.StringIO(), width=min(width, _WIDEST), color_system=None, force_terminal=False)
     with console.capture() as capture:
         console.print(_report(result, top))
     return _without_trailing_blanks(capture.get())
@@ -67,7 +72,7 @@ def render(result: Result, *, top: int | None = None, width: int = 80) -> str:
 
 def show(result: Result, *, top: int | None = None) -> None:
     """Print the report to stdout, in colour where that is a terminal (`NO_COLOR`, `COLUMNS` are honoured)."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = _console()
     if not console.is_terminal:
         print(render(result, top=top, width=console.width), end="")
         return
@@ -77,29 +82,9 @@ def show(result: Result, *, top: int | None = None) -> None:
 
 def notebook(result: Result) -> str:
     """The report as an HTML fragment for a notebook's output cell."""
-    console = Console(
-        file=io.StringIO(),
-        width=100,
-        record=True,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        color_system="standard",
-    )
+    console = _console(file=io.StringIO(), width=100, record=True, color_system="standard")
     console.print(_report(result, None))
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>')
-
-
-def _console(file: io.StringIO, width: int) -> Console:
-    return Console(
-        file=file,
-        width=min(width, _WIDEST),
-        color_system=None,
-        force_terminal=False,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
 
 
 def _without_trailing_blanks(text: str) -> str:
@@ -155,7 +140,7 @@ class _Bar:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Text]:
         bar = Text(no_wrap=True)
         for part, cells in zip(self._accounts, _cells(self._accounts, options.max_width), strict=True):
-            glyph, style = _STYLES[f"idle: {part.key}" if part.kind == "idle" else part.key]
+            glyph, style = _look(part)
             bar.append(glyph * cells, style)
         return [bar]
 
@@ -188,8 +173,12 @@ def _accounts(result: Result) -> RenderableType | None:
     return Group(_Bar(accounts), Text(), legend)
 
 
+def _look(part: Part) -> tuple[str, str]:
+    return _STYLES[f"idle: {part.key}" if part.kind == "idle" else part.key]
+
+
 def _legend(result: Result, part: Part) -> tuple[Text, ...]:
-    glyph, style = _STYLES[f"idle: {part.key}" if part.kind == "idle" else part.key]
+    glyph, style = _look(part)
     return (
         Text(glyph * 2, style),
         Text(part.label),
