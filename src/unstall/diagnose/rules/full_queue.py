@@ -8,7 +8,7 @@ from unstall.diagnose.run import Group, Run
 from unstall.result import Finding
 
 _DEEP = 500  # queues hold about a thousand launches (measured on an H200: 1021)
-_SLOW = 10  # times the median launch
+_SLOW = 10  # times the median launch with a shallower queue
 
 
 def full_queue(run: Run) -> list[Finding]:
@@ -19,7 +19,8 @@ def full_queue(run: Run) -> list[Finding]:
     if not len(calls):
         return []
     length = run.host_length[calls]
-    blocked = (depth >= _DEEP) & (length > _SLOW * np.median(length))
+    deep = depth >= _DEEP
+    blocked = deep & (length > _SLOW * np.median(length[~deep] if (~deep).any() else length))
     rows = calls[blocked]
     if len(rows) < 3:
         return []
