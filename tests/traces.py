@@ -32,6 +32,7 @@ from unstall.timeline import Timeline
 PROCESS = 400
 MAIN, AUTOGRAD = 400, 445
 Event = dict[str, Any]
+Memory = Literal["Pageable", "Pinned"]
 
 
 def ns(us: float) -> int:
@@ -83,12 +84,14 @@ class TraceBuilder:
         enter_us: float = 1,  # what it takes to enter a frame, an operator or an annotation, and to leave it
         launch_us: float = 5,
         latency_us: float = 2,
+        wake_us: float = 0,  # from an event's being reached to the start of what waits for it
         queue: int = 1022,  # ops outstanding on a device when a launch blocks
         devices: Sequence[str] = ("NVIDIA H200",),
     ) -> None:
         self.events: list[Event] = []  # as in the file, but for "ts" and "dur": ns
         self.stacks, self.sync_records, self.devices = stacks, sync_records, devices
         self._enter, self._launch, self._latency, self._queue = ns(enter_us), ns(launch_us), ns(latency_us), queue
+        self._wake = ns(wake_us)
         self._thread = _Thread(MAIN)
         self._threads = {MAIN: self._thread}
         self._free: dict[tuple[int, int], int] = defaultdict(int)  # (device, stream) → when its last op ends
@@ -121,14 +124,24 @@ class TraceBuilder:
     @contextmanager
     def frame(self, file: str, line: int, function: str) -> Iterator[None]:
         """A Python function's frame; `line` is where it is defined."""
-        with self._frame(f"{file}({line}): {function}"):
+        with self.named_frame(f"{file}({line}): {function}"):
             yield
 
     @contextmanager
-    def builtin(self, name: str) -> Iterator[None]:
-        """A built-in function's frame: "tensor of type object at 0x7f00"."""
-        with self._frame(f"<built-in {name}>"):
+    def named_frame(self, name: str) -> Iterator[None]:
+        """A frame by its name in the file: "<built-in function print>"."""
+        if not self.stacks:
             yield
+            return
+        start, number = self.now, self._number("python")
+        frames = self._thread.frames
+        args = {"Python id": number, "Python parent id": frames[-1] if frames else None, "Python thread": 1}
+        frames.append(number)
+        self.work(self._enter / 1000)
+        yield
+        self.work(self._enter / 1000)
+        frames.pop()
+        self._host("python_function", name, start, args)
 
     @contextmanager
     def op(self, name: str, *, sequence: int | None = None, shapes: object = None) -> Iterator[None]:
@@ -244,7 +257,7 @@ class TraceBuilder:
         direction: Literal["HtoD", "DtoH", "DtoD"],
         device_us: float,
         *,
-        memory: Literal["Pageable", "Pinned", "Device"] = "Pinned",
+        memory: Memory = "Pinned",
         size: int = 1_000_000,
         stream: int = 7,
         device: int = 0,
@@ -268,13 +281,20 @@ class TraceBuilder:
             self.copy("DtoH", 1, size=4, stream=stream)
             return self.sync(stream=stream)
 
-    def sync(self, what: Literal["stream", "device"] = "stream", *, stream: int = 7, device: int = 0) -> Call:
+    def sync(
+        self,
+        what: Literal["stream", "device"] = "stream",
+        *,
+        stream: int = 7,
+        device: int = 0,
+        call: str | None = None,
+    ) -> Call:
         """The host waits until a stream, or a device, has done all that it was given; 1 µs at least."""
         streams = [(device, stream)] if what == "stream" else [key for key in self._free if key[0] == device]
         done = max((self._free[key] for key in streams), default=0)
         if what == "stream":
-            return self._wait("cudaStreamSynchronize", "Stream Sync", done, device, stream)
-        return self._wait("cudaDeviceSynchronize", "Context Sync", done, device, -1)
+            return self._wait(call or "cudaStreamSynchronize", "Stream Sync", done, device, stream)
+        return self._wait(call or "cudaDeviceSynchronize", "Context Sync", done, device, -1)
 
     def record(self, *, stream: int = 7, device: int = 0) -> Recorded:
         """Record an event on a stream; 1 µs."""
@@ -292,7 +312,7 @@ class TraceBuilder:
         self.work(1)
         self._host("cuda_runtime", "cudaStreamWaitEvent", start, self._linked(correlation))
         self._sync_record("Stream Wait Event", start, self.now, device, stream, correlation, event)
-        self._free[device, stream] = max(self._free[device, stream], event.time)
+        self._free[device, stream] = max(self._free[device, stream], event.time + self._wake)
         return Call(start, self.now)
 
     def event_sync(self, event: Recorded) -> Call:
@@ -383,21 +403,6 @@ class TraceBuilder:
         self._thread.clock = end
         self._host(category, name, start, self._linked(self._number("correlation")))
         return Call(start, end)
-
-    @contextmanager
-    def _frame(self, name: str) -> Iterator[None]:
-        if not self.stacks:
-            yield
-            return
-        start, number = self.now, self._number("python")
-        frames = self._thread.frames
-        args = {"Python id": number, "Python parent id": frames[-1] if frames else None, "Python thread": 1}
-        frames.append(number)
-        self.work(self._enter / 1000)
-        yield
-        self.work(self._enter / 1000)
-        frames.pop()
-        self._host("python_function", name, start, args)
 
     @contextmanager
     def _operator(self, name: str, args: Event) -> Iterator[None]:

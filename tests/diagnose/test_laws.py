@@ -18,6 +18,7 @@ from unstall.diagnose.spans import Spans
 from unstall.result import IDLE_CAUSES, Accounts, Result
 from unstall.timeline import Timeline
 
+COPIES_THAT_WAIT = ("pageable-copy", "blocking-pinned-copy")
 A_FEW = settings(max_examples=40, deadline=None, phases=set(Phase) - {Phase.explain})
 
 
@@ -65,6 +66,16 @@ def test_lines_share_out_all_idle_time_that_has_a_culprit(program: Program) -> N
     lines = result_of(run.timeline).lines
     rounded = len(run.steps) * sum(line.idle_ns for line in lines)
     assert abs(rounded - blamed) <= len(lines) * len(run.steps) / 2
+
+
+@A_FEW
+@given(programs())
+def test_waits_and_copies_expose_no_more_than_the_accounts_say(program: Program) -> None:
+    result = result_of(program.timeline())
+    waiting = [f for f in result.findings if f.rule.startswith("sync-") or f.rule in COPIES_THAT_WAIT]
+    idle = result.accounts.idle_ns.sync + result.accounts.idle_ns.copy
+    exposed = result.steps.count * sum(finding.exposed_ns for finding in waiting)
+    assert exposed <= idle + len(waiting) * result.steps.count / 2
 
 
 @A_FEW

@@ -1,0 +1,158 @@
+"""A wait is found at its line and operator, with how long the host waited and how long the device then idled."""
+
+from __future__ import annotations
+
+from findings import found, only, place, result_of
+from traces import TraceBuilder
+
+from unstall.result import Caller
+
+
+def sync_findings(trace: TraceBuilder) -> list[str]:
+    return [finding.rule for finding in result_of(trace).findings if finding.rule.startswith("sync-")]
+
+
+def reads_its_loss(steps: int = 1, *, kernel_us: float = 200) -> TraceBuilder:
+    trace = TraceBuilder()
+    for _ in range(steps):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", kernel_us)
+            trace.item()
+            with trace.op("aten::add"):
+                trace.launch("add", 500)
+    return trace
+
+
+def test_a_wait_is_as_long_as_its_call_and_exposes_the_idle_time_until_the_next_op_starts() -> None:
+    """From 0 µs: step 3, train 1, mm 1, launch 5; the kernel runs 12-212, the copy 212-213, the wait 18-213.
+    Leaving two operators, entering one and launching takes 8, latency 2: the next op starts at 223."""
+    finding = only(reads_its_loss(), "sync-item")
+    assert place(finding) == ("train.py", 12, "train")
+    assert (finding.where.op, finding.where.line_is) == ("aten::item", "def")
+    assert (finding.count, finding.wait_ns, finding.exposed_ns) == (1, 195_000, 10_000)
+    assert finding.spans == ((18_000, 213_000),)
+    assert finding.edit == "remove-syncs:train.py:12:aten::item"
+    assert not finding.harmless
+
+
+def test_waits_are_counted_over_the_window_and_cost_a_mean_per_step() -> None:
+    finding = only(reads_its_loss(3), "sync-item")
+    first, *later = (end - start for start, end in finding.spans)
+    assert (finding.count, first) == (3, 195_000)
+    assert finding.wait_ns == round((first + sum(later)) / 3)
+    assert finding.exposed_ns == 10_000
+
+
+def test_a_wait_with_work_queued_behind_what_it_waits_for_costs_nothing() -> None:
+    """It waits for a side stream (copied 16-116 µs, waited for from 14) while the main one has work for far longer."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 5_000)
+        with trace.op("aten::item"):
+            trace.copy("DtoH", 100, size=4, stream=20)
+            trace.sync(stream=20)
+        with trace.op("aten::add"):
+            trace.launch("add", 10)
+    finding = only(trace, "sync-item")
+    assert (finding.wait_ns, finding.exposed_ns) == (102_000, 0)
+    assert finding.harmless
+
+
+def test_two_kinds_of_wait_in_one_function_are_told_apart_by_operator() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        for name in ("aten::item", "aten::is_nonzero", "aten::item"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 100)
+            with trace.op(name):
+                trace.copy("DtoH", 1, size=4)
+                trace.sync()
+    assert [only(trace, rule).count for rule in ("sync-item", "sync-bool")] == [2, 1]
+
+
+def test_the_same_wait_at_two_lines_makes_two_findings_each_with_its_caller() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 80, "main"):
+        for line, name in ((12, "train"), (30, "evaluate")):
+            with trace.frame("train.py", line, name):
+                with trace.op("aten::mm"):
+                    trace.launch("gemm", 100)
+                trace.item()
+    findings = found(trace, "sync-item")
+    assert sorted(place(finding) for finding in findings) == [
+        ("train.py", 12, "train"),
+        ("train.py", 30, "evaluate"),
+    ]
+    callers = [finding.where.called_from for finding in findings]
+    assert callers == 2 * [Caller(file="train.py", line=80, function="main")]
+
+
+def test_a_wait_below_framework_code_is_at_the_users_line() -> None:
+    trace = TraceBuilder()
+    with trace.frame("model/net.py", 40, "forward"), trace.frame("torch/_tensor.py", 900, "__bool__"):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 100)
+        trace.item()
+    assert place(only(trace, "sync-item")) == ("model/net.py", 40, "forward")
+
+
+def test_without_stacks_a_wait_is_at_its_annotation() -> None:
+    trace = TraceBuilder(stacks=False)
+    with trace.annotation("forward pass"):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 100)
+        trace.item()
+    finding = only(trace, "sync-item")
+    assert place(finding) == (None, None, "forward pass")
+    assert finding.edit is None
+
+
+def test_waits_before_the_first_step_do_not_count() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 100)
+        trace.item()
+        with trace.step():
+            trace.launch("gemm", 100)
+    assert sync_findings(trace) == []
+
+
+def test_a_program_that_only_launches_has_no_waits() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        for _ in range(5):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 100)
+    assert sync_findings(trace) == []
+
+
+def test_the_wait_of_an_upload_is_the_copy_rules_business() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.op("aten::to"):
+        trace.copy("HtoD", 100, memory="Pageable")
+        trace.sync()
+    assert sync_findings(trace) == []
+
+
+def test_downloads_into_pageable_memory_are_waits() -> None:
+    """The copy call itself blocks: 1 + 1 to enter, launched by 7, run 9-109."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        with trace.op("aten::to"):
+            trace.copy("DtoH", 100, memory="Pageable")
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 100)
+    finding = only(trace, "sync-cpu")
+    assert (finding.count, finding.wait_ns) == (1, 107_000)
+    assert finding.exposed_ns == 1_000 + 1_000 + 5_000 + 2_000
+
+
+def test_the_recorders_own_waits_are_not_the_programs() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 100)
+        with trace.frame("torch/profiler/profiler.py", 700, "stop"):
+            trace.sync("device")
+    assert sync_findings(trace) == []

@@ -1,0 +1,51 @@
+"""Work on another stream that runs while nothing else does."""
+
+from __future__ import annotations
+
+from findings import found, only, place
+from traces import TraceBuilder
+
+
+def two_streams(*, in_turn: bool) -> TraceBuilder:
+    """A side stream's kernel of 80 µs in every step; in turn with the main one's of 100 µs, or beside it."""
+    trace = TraceBuilder(launch_us=1)
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for _ in range(5):
+            with trace.frame("train.py", 20, "compute"):
+                trace.launch("gemm", 50)
+                trace.launch("gemm", 50)
+            with trace.frame("train.py", 30, "aside"):
+                if in_turn:
+                    trace.stream_wait(trace.record(stream=7), stream=20)
+                trace.launch("softmax", 80, stream=20)
+                if in_turn:
+                    trace.stream_wait(trace.record(stream=20), stream=7)
+    return trace
+
+
+def test_a_second_stream_that_never_overlaps_is_found_at_what_launches_it() -> None:
+    finding = only(two_streams(in_turn=True), "lonely-stream")
+    assert place(finding) == ("train.py", 30, "aside")
+    assert (finding.count, finding.exposed_ns) == (5, 5 * 80_000)
+    assert "stream 20" in finding.saw
+
+
+def test_one_that_overlaps_is_not() -> None:
+    assert found(two_streams(in_turn=False), "lonely-stream") == []
+
+
+def test_one_stream_alone_is_not_lonely() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        for _ in range(5):
+            trace.launch("gemm", 100)
+    assert found(trace, "lonely-stream") == []
+
+
+def test_the_streams_of_two_devices_need_not_overlap() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 100, device=0)
+        trace.sync(device=0)
+        trace.launch("gemm", 100, device=1)
+    assert found(trace, "lonely-stream") == []

@@ -1,0 +1,79 @@
+"""Uploads from pageable memory block the host, whatever `non_blocking` says."""
+
+from __future__ import annotations
+
+from findings import found, only, place
+from traces import Memory, TraceBuilder
+
+
+def uploads(memory: Memory, *, steps: int = 1, device_us: float = 100) -> TraceBuilder:
+    """Per step: a kernel of 50 µs, an upload behind it, and a kernel of 200 µs that uses it."""
+    trace = TraceBuilder()
+    for _ in range(steps):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 50)
+            with trace.op("aten::to"), trace.op("aten::copy_"):
+                trace.copy("HtoD", device_us, memory=memory, size=4_000_000)
+                trace.sync()
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 200)
+    return trace
+
+
+def test_the_call_and_the_sync_behind_it_are_the_wait() -> None:
+    """From 0 µs: step 3, train 1, mm 1, launch 5 and out again: 11. The kernel runs 12-62, the copy 62-162.
+    Its call blocks 13-162, the sync takes 1; the next op is launched at 171 and starts at 173."""
+    finding = only(uploads("Pageable"), "pageable-copy")
+    assert place(finding) == ("train.py", 12, "train")
+    assert finding.where.op == "aten::to"
+    assert (finding.count, finding.wait_ns, finding.exposed_ns) == (1, 150_000, 11_000)
+    assert finding.edit == "pin-copies:train.py:12:aten::to"
+    assert not finding.harmless
+
+
+def test_uploads_are_counted_over_the_window() -> None:
+    finding = only(uploads("Pageable", steps=4), "pageable-copy")
+    assert finding.count == 4
+    assert finding.exposed_ns == 11_000
+
+
+def test_what_was_copied_and_how_fast_is_said() -> None:
+    assert "1 upload, 4.0 MB in all, at 40.0 GB/s" in only(uploads("Pageable"), "pageable-copy").saw
+
+
+def test_pinned_uploads_are_none() -> None:
+    assert found(uploads("Pinned"), "pageable-copy") == []
+
+
+def test_a_pageable_download_is_a_wait_and_no_upload() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.op("aten::to"):
+        trace.copy("DtoH", 100, memory="Pageable")
+    assert found(trace, "pageable-copy") == []
+
+
+def test_a_tensor_made_from_python_values_is_another_rules_business() -> None:
+    trace = TraceBuilder()
+    with (
+        trace.frame("train.py", 12, "train"),
+        trace.named_frame("<built-in method tensor of type object at 0x7f00>"),
+        trace.op("aten::to"),
+    ):
+        trace.copy("HtoD", 100, memory="Pageable")
+        trace.sync()
+    assert found(trace, "pageable-copy") == []
+    assert only(trace, "sync-tensor").count == 1
+
+
+def test_an_upload_that_leaves_the_device_at_work_is_harmless() -> None:
+    """The device has 100 ms of work on another stream: a copy of 10 µs beside it is nothing."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 100_000, stream=20)
+        with trace.op("aten::to"):
+            trace.copy("HtoD", 10, memory="Pageable")
+            trace.sync()
+    finding = only(trace, "pageable-copy")
+    assert finding.harmless
+    assert finding.exposed_ns == 0

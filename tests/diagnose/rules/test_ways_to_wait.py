@@ -1,0 +1,105 @@
+"""The table of ways to wait, row by row: from operator, frames and call to the rule that names it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from findings import result_of
+from traces import TraceBuilder
+
+from unstall.diagnose.ways_to_wait import WAYS
+
+ITEM = ("aten::item", "aten::_local_scalar_dense")
+TENSOR = "<built-in method tensor of type object at 0x7f00>"
+CASES = [
+    # (frames below the user's, operators, the call that waits) → rule
+    ([], ITEM, "cudaStreamSynchronize", "sync-item"),
+    ([], ("aten::_local_scalar_dense",), "cudaStreamSynchronize", "sync-item"),
+    ([], ITEM, "hipStreamSynchronize", "sync-item"),
+    ([], ("aten::is_nonzero", *ITEM), "cudaStreamSynchronize", "sync-bool"),
+    ([], ("aten::equal",), "cudaStreamSynchronize", "sync-equal"),
+    ([], ("aten::allclose", "aten::all", *ITEM), "cudaStreamSynchronize", "sync-equal"),
+    ([], ("aten::index", "aten::nonzero"), "cudaStreamSynchronize", "sync-mask"),
+    ([], ("aten::index_put_", "aten::_index_put_impl_", "aten::nonzero"), "cudaStreamSynchronize", "sync-mask"),
+    ([], ("aten::masked_select",), "cudaStreamSynchronize", "sync-mask"),
+    ([], ("aten::nonzero",), "cudaStreamSynchronize", "sync-nonzero"),
+    ([], ("aten::where", "aten::nonzero_numpy", "aten::nonzero"), "cudaStreamSynchronize", "sync-nonzero"),
+    ([], ("aten::unique_consecutive",), "cudaStreamSynchronize", "sync-shape"),
+    ([], ("aten::_unique2",), "cudaStreamSynchronize", "sync-shape"),
+    ([], ("aten::repeat_interleave",), "cudaStreamSynchronize", "sync-shape"),
+    ([], ("aten::bincount", *ITEM), "cudaStreamSynchronize", "sync-shape"),
+    ([], ("aten::linalg_inv", "aten::linalg_inv_ex"), "cudaStreamSynchronize", "sync-linalg"),
+    ([], ("aten::linalg_cholesky",), "cudaStreamSynchronize", "sync-linalg"),
+    ([], ("aten::to", "aten::_to_copy", "aten::copy_"), "cudaStreamSynchronize", "sync-cpu"),
+    ([], ("aten::copy_",), "cudaStreamSynchronize", "sync-cpu"),
+    ([], ("aten::index_select",), "cudaStreamSynchronize", "sync-other"),
+    ([], ("mine::gather_rows",), "cudaStreamSynchronize", "sync-other"),
+    ([], ("nccl:all_reduce",), "cudaStreamSynchronize", "sync-comm"),
+    ([], ("c10d::barrier",), "cudaStreamSynchronize", "sync-comm"),
+    (["torch/cuda/__init__.py(1085): synchronize"], (), "cudaDeviceSynchronize", "sync-explicit"),
+    (["torch/cuda/streams.py(110): synchronize"], (), "cudaStreamSynchronize", "sync-explicit"),
+    (["torch/cuda/streams.py(220): synchronize"], (), "cudaEventSynchronize", "sync-explicit"),
+    ([], (), "cuCtxSynchronize", "sync-explicit"),
+    ([], (), "hipDeviceSynchronize", "sync-explicit"),
+    (["torch/_tensor.py(960): __format__"], ITEM, "cudaStreamSynchronize", "sync-print"),
+    (["torch/_tensor.py(480): __repr__", "torch/_tensor_str.py(690): _str"], ITEM, "cudaStreamSynchronize", "sync-print"),
+    (["<built-in function print>", "torch/_tensor.py(480): __repr__"], ("aten::to",), "cudaMemcpyAsync", "sync-print"),
+    ([TENSOR], ("aten::to", "aten::copy_"), "cudaStreamSynchronize", "sync-tensor"),
+    (["torch/nn/utils/clip_grad.py(180): clip_grad_norm_"], ("aten::is_nonzero", *ITEM), "cudaStreamSynchronize", "sync-clip-grad"),
+    (
+        ["torch/amp/grad_scaler.py(340): _maybe_opt_step", "torch/amp/grad_scaler.py(345): <genexpr>"],
+        ITEM,
+        "cudaStreamSynchronize",
+        "sync-grad-scaler",
+    ),
+    (["torch/cuda/amp/grad_scaler.py(300): step"], ITEM, "cudaStreamSynchronize", "sync-grad-scaler"),
+]  # fmt: skip
+
+
+def waiting(frames: list[str], operators: tuple[str, ...], call: str) -> TraceBuilder:
+    trace = TraceBuilder()
+    with ExitStack() as stack:
+        stack.enter_context(trace.frame("train.py", 12, "train"))
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 300)
+        for frame in frames:
+            stack.enter_context(trace.named_frame(frame))
+        for operator in operators:
+            stack.enter_context(trace.op(operator))
+        if "Memcpy" in call:
+            trace.copy("DtoH", 1, memory="Pageable", size=4)
+        else:
+            trace.sync(call=call)
+    return trace
+
+
+@pytest.mark.parametrize(("frames", "operators", "call", "rule"), CASES)
+def test_a_way_to_wait_has_its_rule(frames: list[str], operators: tuple[str, ...], call: str, rule: str) -> None:
+    (finding,) = (f for f in result_of(waiting(frames, operators, call)).findings if f.rule.startswith("sync-"))
+    assert finding.rule == rule
+    assert (finding.where.file, finding.where.line, finding.where.function) == ("train.py", 12, "train")
+    assert finding.count == 1
+
+
+def test_every_row_of_the_table_is_reached() -> None:
+    assert {way.rule for way in WAYS} == {rule for *_, rule in CASES}
+
+
+@pytest.mark.parametrize("frame", ["torch/cuda/memory.py(160): empty_cache", "torch/profiler/profiler.py(700): stop"])
+def test_the_waits_of_empty_cache_and_of_the_recorder_are_not_listed_as_waits(frame: str) -> None:
+    findings = result_of(waiting([frame], (), "cudaDeviceSynchronize")).findings
+    assert not [finding for finding in findings if finding.rule.startswith("sync-")]
+
+
+def test_a_frame_of_the_table_outside_the_users_line_does_not_count() -> None:
+    """What matters is between the user's line and the wait: a user's module called by clip_grad_norm_ is not it."""
+    trace = TraceBuilder()
+    with (
+        trace.frame("torch/nn/utils/clip_grad.py", 180, "clip_grad_norm_"),
+        trace.frame("train.py", 12, "hook"),
+    ):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 300)
+        trace.item()
+    assert [f.rule for f in result_of(trace).findings if f.rule.startswith("sync-")] == ["sync-item"]
