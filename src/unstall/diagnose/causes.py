@@ -9,6 +9,7 @@ import numpy as np
 from unstall.diagnose.accounts import CAUSE, Gaps
 from unstall.diagnose.activity import Activity
 from unstall.diagnose.spans import Spans
+from unstall.grouping import groups
 from unstall.result import IDLE_CAUSES
 from unstall.timeline import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
 
@@ -153,16 +154,17 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
     """Whether an op's stream was told to wait for an event between the stream's last launch and this one."""
     waits, host, device = timeline.waits, timeline.host, timeline.device
     held = np.zeros(len(op), dtype=np.bool_)
-    told = np.flatnonzero(waits.kind == WaitKind.STREAM_EVENT)
+    told = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.stream >= 0))
+    told_on = dict(groups(waits.stream[told]))
     launched = np.flatnonzero(device.launch >= 0)
-    for stream in np.unique(waits.stream[told]):
-        asked = np.flatnonzero((op >= 0) & (launch >= 0))
-        asked = asked[device.stream[op[asked]] == stream]
-        if stream < 0 or not len(asked):
+    launched_on = dict(groups(device.stream[launched]))
+    asking = np.flatnonzero((op >= 0) & (launch >= 0))
+    for stream, mine in groups(device.stream[op[asking]]):
+        if stream not in told_on:
             continue
-        wait_times = np.sort(host.start[waits.host[told[waits.stream[told] == stream]]])
-        mine = launched[device.stream[launched] == stream]
-        launch_times = np.unique(host.start[device.launch[mine]])
+        asked = asking[mine]
+        wait_times = np.sort(host.start[waits.host[told[told_on[stream]]]])
+        launch_times = np.unique(host.start[device.launch[launched[launched_on[stream]]]])
         this = host.start[launch[asked]]
         previous = np.searchsorted(launch_times, this, side="left") - 1
         since = np.where(previous >= 0, launch_times[np.maximum(previous, 0)], np.iinfo(np.int64).min)

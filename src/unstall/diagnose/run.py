@@ -16,6 +16,7 @@ from unstall.diagnose.depth import depth_at_launch, depth_over_time
 from unstall.diagnose.places import Places, find_places
 from unstall.diagnose.spans import Spans
 from unstall.diagnose.steps import Steps, find_steps
+from unstall.grouping import groups, members
 from unstall.result import (
     IDLE_CAUSES,
     Accounts,
@@ -27,8 +28,8 @@ from unstall.result import (
 from unstall.timeline import I32, I64, Bool, Timeline
 
 _MOST_SPANS = 100
-# Of idle time with these causes the culprit is the launch that ended it.
-_LAUNCHED_LATE = [IDLE_CAUSES.index(cause) for cause in ("launch", "python", "event", "latency")]
+# Idle time with these causes was spent in the culprit; with others the culprit may be the launch that came late.
+_HELD_UP = [IDLE_CAUSES.index(cause) for cause in ("sync", "copy", "input", "allocator")]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,7 +96,7 @@ class Run:
     @cached_property
     def exposed(self) -> I64:
         """The part of `blamed` in which the event held the host up, rather than being launched late itself."""
-        return self._blamed(~np.isin(self.gaps.cause, _LAUNCHED_LATE))
+        return self._blamed(np.isin(self.gaps.cause, _HELD_UP))
 
     def _blamed(self, chosen: Bool) -> I64:
         total = np.zeros(len(self.timeline.host), dtype=np.int64)
@@ -125,6 +126,17 @@ class Run:
         length = int((host.end - host.start)[rows].sum())
         return int(self.busy.covered(host.start[rows], host.end[rows]).sum()) / max(length, 1)
 
+    def ops_of(self, rows: I64) -> I64:
+        """Device rows of the ops that these host rows launched, ascending."""
+        order, launch = self._by_launch
+        return np.sort(order[members(launch, np.unique(rows))])
+
+    @cached_property
+    def _by_launch(self) -> tuple[I64, I32]:
+        launch = self.timeline.device.launch
+        order = np.argsort(launch, kind="stable")
+        return order, launch[order]
+
     @cached_property
     def launch_depth(self) -> tuple[I64, I32]:
         """(host rows of launching calls, queue depth as each begins)."""
@@ -144,7 +156,7 @@ class Run:
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         width = len(self.timeline.strings) + 1
-        for part in _split(self.places.place[rows] * width + op):
+        for _, part in groups(self.places.place[rows] * width + op):
             name = self.timeline.text(int(op[part[0]])) or None
             yield Group(int(self.places.place[rows[part[0]]]), name, rows[part])
 
@@ -152,7 +164,7 @@ class Run:
         """Host rows by place alone; the operator is given where it is the same for all."""
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
-        for part in _split(self.places.place[rows]):
+        for _, part in groups(self.places.place[rows]):
             name = self.timeline.text(int(op[part[0]])) if (op[part] == op[part[0]]).all() else ""
             yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
@@ -221,13 +233,6 @@ def _at(edit: str | None, where: Where) -> str | None:
         return f"{edit}:{where.file}:{where.function}"
     operator = f":{where.op}" if where.op and where.line_is == "def" else ""
     return f"{edit}:{where.file}:{where.line}{operator}"
-
-
-def _split(keys: I64) -> Iterator[I64]:
-    """Indices of equal keys, each part in ascending order."""
-    order = np.argsort(keys, kind="stable")
-    cuts = np.flatnonzero(np.diff(keys[order])) + 1
-    return (part for part in np.split(order, cuts) if len(part))
 
 
 def analyse(timeline: Timeline, *, step: str | None = None, user: Sequence[str] = ()) -> Run:

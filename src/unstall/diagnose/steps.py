@@ -173,7 +173,7 @@ def _every(timeline: Timeline, calls: I64, tokens: I32, places: I64, period: int
 
 
 def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> int:
-    """When the host is done with the last step: with its last launch, and as many waits after it as in earlier steps."""
+    """When the host is done with the last step: its last launch, and as many waits after it as earlier steps have."""
     host = timeline.host
     waits = np.flatnonzero(host.kind == HostKind.SYNC)
     waits = waits[np.argsort(host.start[waits], kind="stable")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.ancestry import nearest
+from unstall.grouping import groups
 from unstall.read.events import Events
 from unstall.timeline import I8, I32, I64, HostKind, Threads
 
@@ -71,9 +72,8 @@ def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, 
 def _last_at(thread: I32, start: I64, arrow_thread: I32, time: I64) -> I64:
     """Index of the last of the rows sorted by (thread, start) that is at exactly (arrow_thread, time), or -1."""
     found = np.full(len(time), -1, dtype=np.int64)
-    for number in np.unique(arrow_thread[arrow_thread >= 0]):
+    for number, mine in groups(arrow_thread):
         low, high = np.searchsorted(thread, (number, number + 1))
-        mine = np.flatnonzero(arrow_thread == number)
         at = low + np.searchsorted(start[low:high], time[mine], side="right") - 1
         exact = (at >= low) & (start[np.maximum(at, 0)] == time[mine])
         found[mine[exact]] = at[exact]

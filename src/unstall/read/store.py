@@ -7,8 +7,6 @@ each index points into its table.
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import zipfile
 import zlib
 from dataclasses import fields
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from unstall.errors import TraceError
+from unstall.files import write_atomically
 from unstall.timeline import (
     Device,
     Host,
@@ -56,8 +55,13 @@ _UNREADABLE = (
 # What each index column points into.
 _POINTS_INTO = {
     "host": {
-        "thread": "threads", "name": _TEXT, "parent": "host", "op": "host", "forward": "host",
-        "stack": "stacks", "shapes": _TEXT,
+        "thread": "threads",
+        "name": _TEXT,
+        "parent": "host",
+        "op": "host",
+        "forward": "host",
+        "stack": "stacks",
+        "shapes": _TEXT,
     },
     "device": {"stream": "streams", "name": _TEXT, "launch": "host"},
     "waits": {"host": "host", "stream": "streams", "record": "host", "on_stream": "streams"},
@@ -83,24 +87,16 @@ def is_timeline(path: Path) -> bool:
 
 
 def save(timeline: Timeline, path: Path) -> None:
-    """Write beside and rename, so that a file of that name is always whole."""
-    header = _Header(SCHEMA, list(timeline.strings), timeline.meta)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with (
-            os.fdopen(handle, "wb") as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        ):
-            archive.writestr(_HEADER, msgspec.json.encode(header))
-            for table, columns in timeline.tables.items():
-                for column in fields(columns):
-                    buffer = io.BytesIO()
-                    npy.write_array(buffer, getattr(columns, column.name), allow_pickle=False)
-                    archive.writestr(f"{table}.{column.name}.npy", buffer.getvalue())
-        Path(beside).replace(path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    """Write a timeline; a file of that name is always whole. Raises UsageError where it cannot be written."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))
+        for table, columns in timeline.tables.items():
+            for column in fields(columns):
+                buffer = io.BytesIO()
+                npy.write_array(buffer, getattr(columns, column.name), allow_pickle=False)
+                archive.writestr(f"{table}.{column.name}.npy", buffer.getvalue())
+    write_atomically(path, packed.getvalue())
 
 
 def load(path: Path) -> Timeline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.grouping import groups
 from unstall.read.events import Events
 from unstall.read.names import wait_kind
 from unstall.read.stacks import Interner
@@ -77,10 +78,9 @@ def _said(correlation: I64, events: Events) -> I64:
 
 def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
     """Rows of Streams for (device, stream) ids; -1 where no op ran on that stream."""
-    row = np.full(len(stream), -1, dtype=np.int32)
-    for i in range(len(streams)):
-        row[(device == streams.device[i]) & (stream == streams.stream[i])] = i
-    return row
+    known = {pair: row for row, pair in enumerate(zip(streams.device.tolist(), streams.stream.tolist(), strict=True))}
+    asked = zip(device.tolist(), stream.tolist(), strict=True)
+    return np.array([known.get(pair, -1) for pair in asked], dtype=np.int32)
 
 
 def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
@@ -146,16 +146,14 @@ def _contradicted(host: Host, device: Device, waits: Waits) -> Bool:
     begun = host.start[device.launch[order]]
     ahead_end = np.full(len(guesses), _LONG_AGO, dtype=np.int64)
     held_start = np.full(len(guesses), _NEVER, dtype=np.int64)
-    for stream in np.union1d(waits.stream[guesses], waits.on_stream[guesses]):
-        mine = np.flatnonzero(device.stream[order] == stream)
-        if stream < 0 or not len(mine):
-            continue
+    recorded_on, held_on = (dict(groups(streams[guesses])) for streams in (waits.on_stream, waits.stream))
+    nothing = np.zeros(0, dtype=np.int64)
+    for stream, mine in groups(device.stream[order]):
         times, ops = begun[mine], order[mine]
-        recorded = np.flatnonzero(waits.on_stream[guesses] == stream)
+        recorded, held = recorded_on.get(stream, nothing), held_on.get(stream, nothing)
         last = np.searchsorted(times, host.start[waits.record[guesses[recorded]]]) - 1
         ends = np.maximum.accumulate(device.end[ops])
         ahead_end[recorded] = np.where(last >= 0, ends[np.maximum(last, 0)], _LONG_AGO)
-        held = np.flatnonzero(waits.stream[guesses] == stream)
         following = np.searchsorted(times, host.start[waits.host[guesses[held]]])
         starts = device.start[ops][np.minimum(following, len(ops) - 1)]
         held_start[held] = np.where(following < len(ops), starts, _NEVER)

@@ -58,7 +58,7 @@ def _finding(run: Run, group: Group, lost: I64) -> Finding:
     device = run.timeline.device
     calls, depth = run.launch_depth
     mine = np.isin(calls, group.rows)
-    ops = np.flatnonzero(np.isin(device.launch, group.rows))
+    ops = run.ops_of(group.rows)
     taken = (device.end - device.start)[ops]
     exposed = int(lost[group.rows].sum())
     parts = sorted(

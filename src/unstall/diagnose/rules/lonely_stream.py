@@ -20,8 +20,10 @@ def lonely_stream(run: Run) -> list[Finding]:
     chosen = run.ops_inside & ~run.comm
     for number in np.unique(device.device):
         here = chosen & (device.device == number)
-        streams, counts = np.unique(device.stream[here], return_counts=True)
-        for stream in streams[streams != streams[counts.argmax()]] if len(streams) else streams:
+        counts = np.bincount(device.stream[here], minlength=1)
+        lengths = np.bincount(device.stream[here], (device.end - device.start)[here], minlength=1)
+        worth = np.flatnonzero(lengths >= _WORTH * run.wall)
+        for stream in worth[worth != counts.argmax()].tolist():
             own = here & (device.stream == stream)
             others = run.ops_inside & (device.device == number) & (device.stream != stream)
             work = Spans.union(device.start[own], device.end[own])
@@ -30,19 +32,19 @@ def lonely_stream(run: Run) -> list[Finding]:
                 continue
             launches = device.launch[own & (device.launch >= 0)]
             for group in run.lines(np.unique(launches).astype(np.int64)):
-                mine = own & np.isin(device.launch, group.rows)
+                mine = run.ops_of(group.rows)
                 length = int((device.end - device.start)[mine].sum())
                 findings.append(
                     run.finding(
                         "lonely-stream",
                         group,
                         title="Work on another stream that overlaps with nothing",
-                        saw=f"{int(mine.sum()):,} ops on stream {int(timeline.streams.stream[stream])}, "
+                        saw=f"{len(mine):,} ops on stream {int(timeline.streams.stream[stream])}, "
                         f"{duration(length)}, of which {share(overlap, work.total)} overlapped",
                         fix="launch it before the work it should overlap with, and wait for it later; with nothing to "
                         "overlap, stay on one stream",
                         safe_if="the two do not depend on each other",
-                        count=int(mine.sum()),
+                        count=len(mine),
                         exposed_ns=round(length * (1 - overlap / work.total)),
                         wait_ns=0,
                         confidence="medium",

@@ -17,7 +17,7 @@ def pageable_copy(run: Run) -> list[Finding]:
     copies = uploads(run, HostMemory.PAGEABLE)
     findings = []
     for group in run.groups(with_waits(run, copies)):
-        mine = copies[np.isin(device.launch[copies], group.rows)]
+        mine = np.intersect1d(run.ops_of(group.rows), copies)
         size = int(np.maximum(device.bytes[mine], 0).sum())
         taken = int((device.end - device.start)[mine].sum())
         exposed = int(run.exposed[group.rows].sum())

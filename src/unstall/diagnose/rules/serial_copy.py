@@ -32,7 +32,7 @@ def serial_copy(run: Run) -> list[Finding]:
         exposed = int(by_call[group.rows].sum())
         if exposed < _WORTH * run.wall:
             continue
-        mine = copies[np.isin(device.launch[copies], group.rows)]
+        mine = run.ops_of(group.rows)
         size = int(np.maximum(device.bytes[mine], 0).sum())
         findings.append(
             run.finding(

@@ -15,9 +15,11 @@ def stream_wait(run: Run) -> list[Finding]:
     gaps = run.gaps
     held = run.gaps_by("event")
     held = held[gaps.culprit[held] >= 0]
+    lost = np.zeros(len(run.timeline.host), dtype=np.int64)
+    np.add.at(lost, gaps.culprit[held], gaps.length[held])
     findings = []
     for group in run.lines(np.unique(gaps.culprit[held]).astype(np.int64)):
-        exposed = int(gaps.length[held][np.isin(gaps.culprit[held], group.rows)].sum())
+        exposed = int(lost[group.rows].sum())
         if exposed < _WORTH * run.wall:
             continue
         findings.append(

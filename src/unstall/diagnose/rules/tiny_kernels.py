@@ -35,7 +35,7 @@ def tiny_kernels(run: Run) -> list[Finding]:
     findings = []
     for group in run.lines(call[in_row].astype(np.int64)):
         exposed = int(between[group.rows].sum())
-        mine = single[np.isin(call, group.rows)]
+        mine = run.ops_of(group.rows)
         alike = len(np.unique(device.name[mine])) * _REPEATS <= len(mine)
         if exposed < _WORTH * run.wall or not alike:
             continue
