@@ -18,7 +18,6 @@ from unstall.diagnose.spans import Spans
 from unstall.result import IDLE_CAUSES, Accounts, Result
 from unstall.timeline import Timeline
 
-COPIES_THAT_WAIT = ("pageable-copy", "blocking-pinned-copy")
 A_FEW = settings(max_examples=40, deadline=None, phases=set(Phase) - {Phase.explain})
 
 
@@ -69,10 +68,11 @@ def test_lines_share_out_all_idle_time_that_has_a_culprit(program: Program) -> N
 
 
 @A_FEW
-@given(programs())
-def test_waits_and_copies_expose_no_more_than_the_accounts_say(program: Program) -> None:
+@given(programs(), st.sampled_from(["pageable-copy", "blocking-pinned-copy"]))
+def test_waits_expose_no_more_than_the_accounts_say(program: Program, copies: str) -> None:
+    """Both rules of copies may claim the one wait of an operator that copies twice."""
     result = result_of(program.timeline())
-    waiting = [f for f in result.findings if f.rule.startswith("sync-") or f.rule in COPIES_THAT_WAIT]
+    waiting = [finding for finding in result.findings if finding.rule.startswith("sync-") or finding.rule == copies]
     idle = result.accounts.idle_ns.sync + result.accounts.idle_ns.copy
     exposed = result.steps.count * sum(finding.exposed_ns for finding in waiting)
     assert exposed <= idle + len(waiting) * result.steps.count / 2

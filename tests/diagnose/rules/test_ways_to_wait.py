@@ -12,6 +12,7 @@ from unstall.diagnose.ways_to_wait import WAYS
 
 ITEM = ("aten::item", "aten::_local_scalar_dense")
 TENSOR = "<built-in method tensor of type object at 0x7f00>"
+CLIP = "torch/nn/utils/clip_grad.py(180): clip_grad_norm_"
 CASES = [
     # (frames below the user's, operators, the call that waits) → rule
     ([], ITEM, "cudaStreamSynchronize", "sync-item"),
@@ -43,10 +44,10 @@ CASES = [
     ([], (), "cuCtxSynchronize", "sync-explicit"),
     ([], (), "hipDeviceSynchronize", "sync-explicit"),
     (["torch/_tensor.py(960): __format__"], ITEM, "cudaStreamSynchronize", "sync-print"),
-    (["torch/_tensor.py(480): __repr__", "torch/_tensor_str.py(690): _str"], ITEM, "cudaStreamSynchronize", "sync-print"),
+    (["torch/_tensor_str.py(690): _str"], ITEM, "cudaStreamSynchronize", "sync-print"),
     (["<built-in function print>", "torch/_tensor.py(480): __repr__"], ("aten::to",), "cudaMemcpyAsync", "sync-print"),
     ([TENSOR], ("aten::to", "aten::copy_"), "cudaStreamSynchronize", "sync-tensor"),
-    (["torch/nn/utils/clip_grad.py(180): clip_grad_norm_"], ("aten::is_nonzero", *ITEM), "cudaStreamSynchronize", "sync-clip-grad"),
+    ([CLIP], ("aten::is_nonzero", *ITEM), "cudaStreamSynchronize", "sync-clip-grad"),
     (
         ["torch/amp/grad_scaler.py(340): _maybe_opt_step", "torch/amp/grad_scaler.py(345): <genexpr>"],
         ITEM,
@@ -54,7 +55,7 @@ CASES = [
         "sync-grad-scaler",
     ),
     (["torch/cuda/amp/grad_scaler.py(300): step"], ITEM, "cudaStreamSynchronize", "sync-grad-scaler"),
-]  # fmt: skip
+]
 
 
 def waiting(frames: list[str], operators: tuple[str, ...], call: str) -> TraceBuilder:

@@ -1,0 +1,73 @@
+"""Memory that is taken from the driver again and again."""
+
+from __future__ import annotations
+
+from findings import found, only, place
+from traces import TraceBuilder
+
+STEPS = 4
+
+
+def allocating(call: str | None, *, first_step_only: bool = False, kernel_us: float = 100) -> TraceBuilder:
+    """In each step a kernel that the host waits for, 200 µs in the driver, and another kernel."""
+    trace = TraceBuilder()
+    for step in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            trace.launch("gemm", kernel_us)
+            trace.item()
+            if call == "cudaFree":
+                with trace.frame("torch/cuda/memory.py", 160, "empty_cache"):
+                    trace.free(200)
+            elif call and (step == 0 or not first_step_only):
+                with trace.op("aten::empty"):
+                    trace.call(call, 200)
+            trace.launch("gemm", kernel_us)
+    return trace
+
+
+def test_cuda_malloc_in_every_step_is_found_with_what_the_device_waits() -> None:
+    """The device is dry from the end of the `.item()`; the next kernel starts after leaving its two operators (2 µs),
+    entering one (1), 200 µs of cudaMalloc, leaving (1), launching (5) and arriving (2)."""
+    finding = only(allocating("cudaMalloc"), "allocator-churn")
+    assert place(finding) == ("train.py", 12, "train")
+    assert (finding.count, finding.wait_ns, finding.exposed_ns) == (STEPS, 200_000, 211_000)
+    assert finding.edit == "keep-cache:train.py:12:aten::empty"
+    assert not finding.harmless
+
+
+def test_empty_cache_in_every_step_is_found_and_its_wait_is_not_listed_twice() -> None:
+    trace = allocating("cudaFree")
+    finding = only(trace, "allocator-churn")
+    assert (finding.count, finding.wait_ns) == (STEPS, 200_000)
+    assert "cudaFree" in finding.saw
+    assert found(trace, "sync-explicit") == []
+
+
+def test_a_cache_that_grows_in_the_first_step_alone_is_first_use() -> None:
+    trace = allocating("cudaMalloc", first_step_only=True)
+    assert found(trace, "allocator-churn") == []
+    assert only(trace, "first-use").exposed_ns == round(211_000 / STEPS)
+
+
+def test_pinned_memory_has_a_finding_of_its_own() -> None:
+    trace = allocating("cudaHostAlloc")
+    finding = only(trace, "pinned-allocation")
+    assert (finding.count, finding.wait_ns) == (STEPS, 200_000)
+    assert found(trace, "allocator-churn") == []
+
+
+def test_without_allocations_there_is_neither() -> None:
+    trace = allocating(None)
+    assert found(trace, "allocator-churn") == found(trace, "pinned-allocation") == []
+
+
+def test_allocations_while_the_device_is_at_work_are_harmless() -> None:
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            trace.launch("gemm", 10_000)
+            trace.call("cudaMalloc", 200)
+            trace.launch("gemm", 10_000)
+    finding = only(trace, "allocator-churn")
+    assert finding.harmless
+    assert (finding.count, finding.exposed_ns) == (STEPS, 0)

@@ -1,0 +1,49 @@
+"""Collectives with no computation beside them."""
+
+from __future__ import annotations
+
+from findings import found, only, place, result_of
+from traces import TraceBuilder
+
+
+def reducing(*, beside: bool) -> TraceBuilder:
+    """Three times a collective of 200 µs, in line with the computation or beside it."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for _ in range(3):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 300)
+            with trace.op("nccl:all_reduce"):
+                trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200, stream=20 if beside else 7)
+    return trace
+
+
+def test_collectives_in_line_are_exposed_for_their_whole_length() -> None:
+    finding = only(reducing(beside=False), "exposed-comm")
+    assert place(finding) == ("train.py", 12, "train")
+    assert (finding.count, finding.exposed_ns, finding.wait_ns) == (3, 600_000, 0)
+
+
+def test_beside_computation_they_are_not() -> None:
+    assert found(reducing(beside=True), "exposed-comm") == []
+
+
+def test_only_the_part_with_nothing_beside_it_counts() -> None:
+    """A collective of 500 µs, and for 100 of them a kernel."""
+    trace = TraceBuilder(enter_us=0)
+    with trace.frame("train.py", 12, "train"):
+        with trace.op("nccl:all_reduce"):
+            trace.launch("ncclKernel_AllReduce_RING", 500, stream=20)
+        trace.launch("gemm", 100)
+    assert only(trace, "exposed-comm").exposed_ns == 400_000
+
+
+def test_the_accounts_keep_them_apart_from_computation() -> None:
+    busy = result_of(reducing(beside=False)).accounts.busy_ns
+    assert (busy.compute, busy.comm) == (900_000, 600_000)
+
+
+def test_beside_computation_they_are_computation_time() -> None:
+    """900 µs of kernels back to back, and the last collective beside them but for its end."""
+    busy = result_of(reducing(beside=True)).accounts.busy_ns
+    assert (busy.compute, busy.comm) == (900_000, 0)

@@ -1,0 +1,32 @@
+"""What the recorder took for itself."""
+
+from __future__ import annotations
+
+from findings import found, only, result_of
+from traces import TraceBuilder
+
+
+def recorded(us: float) -> TraceBuilder:
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 100)
+        if us:
+            trace.overhead("Activity Buffer Request", us)
+        trace.launch("gemm", 100)
+    return trace
+
+
+def test_the_recorders_own_events_are_listed_and_harmless() -> None:
+    """The recorder runs 9-2,009 µs; the kernels run 11-111 and from 2,016 on."""
+    finding = only(recorded(2_000), "recording")
+    assert (finding.count, finding.wait_ns, finding.exposed_ns) == (1, 2_000_000, 2_000_000 - 100_000)
+    assert finding.harmless
+    assert "Activity Buffer Request" in finding.saw
+
+
+def test_they_bound_no_program() -> None:
+    assert result_of(recorded(2_000)).verdict.bound_by != "startup"
+
+
+def test_where_it_took_nothing_it_is_not_mentioned() -> None:
+    assert found(recorded(0), "recording") == []

@@ -1,0 +1,47 @@
+"""Many tiny kernels in a row from one line."""
+
+from __future__ import annotations
+
+import pytest
+from findings import found, only, place
+from traces import TraceBuilder
+
+
+def unfused(kernels: int, kernel_us: float, *, names: int = 2) -> TraceBuilder:
+    """An optimizer's loop over parameters, and a kernel of 500 µs ahead of it."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 500)
+        with trace.frame("sgd.py", 50, "update"):
+            for i in range(kernels):
+                with trace.op("aten::add_"):
+                    trace.launch(f"elementwise_{i % names}", kernel_us)
+    return trace
+
+
+def test_idle_time_between_them_is_what_they_cost() -> None:
+    """The large one runs 11-511 µs; the i-th of 2 µs arrives at 18 + 7 i. The first 99 are done by 709, the next
+    comes at 711, and each of the last hundred 5 µs after the one before has ended."""
+    finding = only(unfused(200, 2), "tiny-kernels")
+    assert place(finding) == ("sgd.py", 50, "update")
+    assert finding.count == 200
+    assert finding.exposed_ns == 2_000 + 100 * 5_000
+
+
+@pytest.mark.parametrize(
+    ("kernels", "kernel_us", "names"),
+    [(20, 2, 2), (200, 6, 2), (200, 2, 200)],
+    ids=["too few", "too long", "too diverse"],
+)
+def test_otherwise_there_is_none(kernels: int, kernel_us: float, names: int) -> None:
+    assert found(unfused(kernels, kernel_us, names=names), "tiny-kernels") == []
+
+
+def test_queued_back_to_back_they_cost_nothing_and_are_not_listed() -> None:
+    trace = TraceBuilder(launch_us=1, enter_us=0)
+    with trace.frame("sgd.py", 50, "update"):
+        trace.launch("gemm", 5_000)
+        for _ in range(100):
+            with trace.op("aten::add_"):
+                trace.launch("elementwise", 2)
+    assert found(trace, "tiny-kernels") == []
