@@ -9,6 +9,7 @@ import numpy as np
 
 from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
+from unstall.grouping import by_text
 from unstall.timeline import (
     I32,
     I64,
@@ -37,9 +38,7 @@ _FIRST_FACTOR = 20
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
     """Which rows have a name that the pattern matches at its start; asked once a distinct name."""
-    distinct, inverse = np.unique(names, return_inverse=True)
-    hit = np.array([bool(pattern.match(timeline.text(int(i)))) for i in distinct], dtype=np.bool_)
-    return hit[inverse] if len(distinct) else np.zeros(0, dtype=np.bool_)
+    return by_text(names, lambda index: pattern.match(timeline.text(index)) is not None).astype(np.bool_)
 
 
 def is_comm(timeline: Timeline) -> Bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.ancestry import nearest, outermost
+from unstall.grouping import by_text
 from unstall.result import Caller, Where
 from unstall.timeline import I32, I64, Bool, HostKind, Timeline
 
@@ -132,7 +133,6 @@ def _user_lines(timeline: Timeline, user: Sequence[str]) -> Bool:
     """Which rows of Lines are the user's."""
     lines = timeline.lines
     programs = _programs(timeline)
-    files, inverse = np.unique(lines.file, return_inverse=True)
 
     def counts(index: int) -> bool:
         path = timeline.strings[index]
@@ -140,7 +140,7 @@ def _user_lines(timeline: Timeline, user: Sequence[str]) -> Bool:
             return bool(path) and any(fnmatch.fnmatch(path, f"*{glob.lstrip('*')}") for glob in user)
         return index in programs or not is_framework(path)
 
-    return np.array([counts(int(i)) for i in files], dtype=np.bool_)[inverse]
+    return by_text(lines.file, counts).astype(np.bool_)
 
 
 def _programs(timeline: Timeline) -> set[int]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
 from unstall.ancestry import nearest
+from unstall.grouping import by_text, distinct
 from unstall.read import names
 from unstall.read.autograd import forward_operators
 from unstall.read.events import Events
@@ -20,7 +20,6 @@ from unstall.timeline import (
     I8,
     I32,
     I64,
-    Bool,
     Device,
     DeviceKind,
     Host,
@@ -31,7 +30,6 @@ from unstall.timeline import (
     Timeline,
 )
 
-_Value = TypeVar("_Value", int, bool)
 _NOTHING = -1
 
 
@@ -102,53 +100,29 @@ def assemble(events: Events) -> Timeline:
     )
 
 
-def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], _Value]) -> I64:
+def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], int]) -> I64:
     """A meaning of each text, asked once for each distinct one; -1 for none."""
-    distinct, inverse = np.unique(texts, return_inverse=True)
-    values = np.array([int(meaning(strings[i])) if i >= 0 else -1 for i in distinct], dtype=np.int64)
-    return values[inverse] if len(distinct) else np.zeros(0, dtype=np.int64)
+    return by_text(texts, lambda index: int(meaning(strings[index])) if index >= 0 else -1)
 
 
 def _kinds(events: Events) -> tuple[I8, I8]:
     """HostKind and DeviceKind of each row; -1 where it is not that side's."""
-    host = np.full(len(events.name), _NOTHING, dtype=np.int8)
-    device = np.full(len(events.name), _NOTHING, dtype=np.int8)
-    host_categories = (
-        (names.OPS, HostKind.OP),
-        (names.ANNOTATIONS, HostKind.ANNOTATION),
-        (names.FRAMES, HostKind.PYTHON),
-        (names.OVERHEADS, HostKind.OVERHEAD),
-    )
-    device_categories = (
-        (names.KERNELS, DeviceKind.KERNEL),
-        (names.COPIES, DeviceKind.COPY),
-        (names.MEMSETS, DeviceKind.MEMSET),
-    )
-
-    def rows_of(spellings: frozenset[str]) -> Bool:
-        chosen = [i for i in range(len(flat)) if flat[i] in spellings]
-        return np.isin(events.category, np.array(distinct[chosen], dtype=np.int32))
-
-    distinct = np.unique(events.category)
-    flat = [events.strings[i].lower().replace(" ", "_") for i in distinct]
-    for spellings, host_kind in host_categories:
-        host[rows_of(spellings)] = host_kind
-    for spellings, device_kind in device_categories:
-        device[rows_of(spellings)] = device_kind
+    host = _of_distinct(events.category, events.strings, names.host_kind).astype(np.int8)
+    device = _of_distinct(events.category, events.strings, names.device_kind).astype(np.int8)
     ops = np.flatnonzero(host == HostKind.OP)
     host[ops[_of_distinct(events.name[ops], events.strings, names.is_span) == 1]] = HostKind.ANNOTATION
-    calls = rows_of(names.CALLS)
+    calls = np.flatnonzero(host == HostKind.CALL)
     host[calls] = _of_distinct(events.name[calls], events.strings, names.call_kind)
     return host, device
 
 
 def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
     """Distinct (process, thread) pairs, and each row's."""
-    width = len(events.strings) + 1
-    keys = events.process.astype(np.int64) * width + events.thread
-    distinct, inverse = np.unique(keys, return_inverse=True)
-    process = (distinct // width).astype(np.int32)
-    thread = (distinct % width).astype(np.int32)
+    processes, process_of = distinct(events.process)
+    threads, thread_of = distinct(events.thread)
+    pairs, inverse = distinct(process_of * len(threads) + thread_of)
+    width = max(len(threads), 1)
+    process, thread = processes[pairs // width].astype(np.int32), threads[pairs % width].astype(np.int32)
     labels = [
         events.thread_names.get((events.strings[p], events.strings[t]), "")
         for p, t in zip(process, thread, strict=True)
@@ -220,11 +194,13 @@ def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]
     stream = events.stream[rows]
     unnamed = stream < 0
     stream[unnamed] = _of_distinct(events.thread[rows[unnamed]], intern.texts, number)
-    pairs = np.stack([np.maximum(device, 0), stream], axis=1)
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    devices, device_of = distinct(np.maximum(device, 0))
+    numbers, number_of = distinct(stream)
+    pairs, inverse = distinct(device_of * len(numbers) + number_of)
+    width = max(len(numbers), 1)
     return (
-        Streams(device=distinct[:, 0].astype(np.int32), stream=distinct[:, 1].copy()),
-        inverse.reshape(-1).astype(np.int32),
+        Streams(device=devices[pairs // width].astype(np.int32), stream=numbers[pairs % width]),
+        inverse.astype(np.int32),
     )
 
 

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import re
 
-from unstall.timeline import CopyDirection, HostKind, HostMemory, WaitKind
+from unstall.timeline import CopyDirection, DeviceKind, HostKind, HostMemory, WaitKind
 
-OPS = frozenset({"cpu_op", "operator"})
-CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"})
-ANNOTATIONS = frozenset({"user_annotation"})
-FRAMES = frozenset({"python_function"})
-OVERHEADS = frozenset({"overhead"})
-KERNELS = frozenset({"kernel"})
-COPIES = frozenset({"gpu_memcpy", "memcpy"})
-MEMSETS = frozenset({"gpu_memset", "memset"})
-SYNCS = frozenset({"cuda_sync", "hip_sync"})
+# Event categories, as spelled from torch 1.8 ("Operator") to today ("cpu_op"), in lower case.
+_HOST_KINDS = {
+    **dict.fromkeys(("cpu_op", "operator"), HostKind.OP),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"), HostKind.CALL),
+    "user_annotation": HostKind.ANNOTATION,
+    "python_function": HostKind.PYTHON,
+    "overhead": HostKind.OVERHEAD,
+}
+_DEVICE_KINDS = {
+    "kernel": DeviceKind.KERNEL,
+    **dict.fromkeys(("gpu_memcpy", "memcpy"), DeviceKind.COPY),
+    **dict.fromkeys(("gpu_memset", "memset"), DeviceKind.MEMSET),
+}
+
+
+def host_kind(category: str) -> int:
+    """HostKind of a category, before calls are told apart by name; -1 for what is not the host's."""
+    return _HOST_KINDS.get(category.lower().replace(" ", "_"), -1)
+
+
+def device_kind(category: str) -> int:
+    """DeviceKind of a category; -1 for what is not work of a device."""
+    return _DEVICE_KINDS.get(category.lower().replace(" ", "_"), -1)
+
 
 _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|DistributedDataParallel\.|## ")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.ancestry import depths, nearest
+from unstall.grouping import by_text, distinct
 from unstall.read.names import frame
 from unstall.timeline import I32, I64, Bool, Lines, Stacks
 
@@ -52,10 +53,8 @@ class StackTree:
             return node
         is_frame = np.zeros(len(names), dtype=np.bool_)
         is_frame[rows] = True
-        distinct, inverse = np.unique(names[rows], return_inverse=True)
-        line_of_name = np.array([self.line(self._intern.texts[i]) for i in distinct], dtype=np.int64)
         line = np.zeros(len(names), dtype=np.int64)
-        line[rows] = line_of_name[inverse]
+        line[rows] = by_text(names[rows], lambda index: self.line(self._intern.texts[index]))
         caller = nearest(parent, is_frame)
         outer = np.where(parent >= 0, caller[parent], -1)[rows]
         within = np.full(len(names), -1, dtype=np.int32)
@@ -70,8 +69,8 @@ class StackTree:
     def _children(self, parents: I32, lines: I64) -> I32:
         width = len(self._line_of) + 1
         keys = (parents.astype(np.int64) + 1) * width + lines
-        distinct, inverse = np.unique(keys, return_inverse=True)
-        nodes = [self.node(int(key) // width - 1, int(key) % width) for key in distinct]
+        found, inverse = distinct(keys)
+        nodes = [self.node(key // width - 1, key % width) for key in found.tolist()]
         return np.array(nodes, dtype=np.int32)[inverse]
 
     def of_texts(self, texts: I32, wanted: Bool) -> I32:
@@ -80,9 +79,7 @@ class StackTree:
         rows = np.flatnonzero(wanted & (texts >= 0))
         if not len(rows):
             return node
-        distinct, inverse = np.unique(texts[rows], return_inverse=True)
-        nodes = [self._of_text(self._intern.texts[i]) for i in distinct]
-        node[rows] = np.array(nodes, dtype=np.int32)[inverse]
+        node[rows] = by_text(texts[rows], lambda index: self._of_text(self._intern.texts[index]))
         return node
 
     def _of_text(self, text: str) -> int:

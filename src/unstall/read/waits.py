@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.grouping import groups
+from unstall.grouping import by_text, groups
 from unstall.read.events import Events
 from unstall.read.names import wait_kind
 from unstall.read.stacks import Interner
@@ -22,8 +22,7 @@ def find_waits(
     known = said >= 0
     picked = events.sync_row[np.maximum(said, 0)] if len(events.sync_row) else said
 
-    names, inverse = np.unique(host.name[calls], return_inverse=True)
-    kind = np.array([wait_kind(intern.texts[i]) for i in names], dtype=np.int8)[inverse]
+    kind = by_text(host.name[calls], lambda index: wait_kind(intern.texts[index])).astype(np.int8)
     is_event = (kind == WaitKind.EVENT) | (kind == WaitKind.STREAM_EVENT)
 
     stream = np.full(len(calls), -1, dtype=np.int32)
