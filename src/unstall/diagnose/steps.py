@@ -139,13 +139,17 @@ def _by_period(timeline: Timeline) -> Steps | None:
         return None
     distinct, first, counts = np.unique(tokens, return_index=True, return_counts=True)
     often = np.flatnonzero(counts >= _LEAST_PERIODS)
-    for which in often[np.lexsort((first[often], counts[often]))][:_MOST_CANDIDATES]:
-        places = np.flatnonzero(tokens == distinct[which])
-        period = int(np.median(np.diff(places)))
+    often = often[np.lexsort((first[often], counts[often]))][:_MOST_CANDIDATES]
+    places = [np.flatnonzero(tokens == distinct[which]) for which in often]
+    distances = [int(np.median(np.diff(each))) for each in places]
+    for period in distances:
         if period < 1 or len(tokens) < _LEAST_PERIODS * period:
             continue
         if (tokens[period:] == tokens[:-period]).mean() >= _ALIKE:
-            return _every(timeline, calls, tokens, places, period, timeline.strings[distinct[which]])
+            # Of the kernels at that distance the most frequent: a rarer one is missing from some steps.
+            mark = max(np.flatnonzero(np.array(distances) == period), key=lambda i: len(places[i]))
+            name = timeline.strings[distinct[often[mark]]]
+            return _every(timeline, calls, tokens, places[mark], period, name)
     return None
 
 
