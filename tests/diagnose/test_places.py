@@ -1,0 +1,151 @@
+"""Whose line it is."""
+
+from __future__ import annotations
+
+import pytest
+from findings import only, place, result_of
+from traces import TraceBuilder
+
+from unstall.diagnose.places import is_framework
+from unstall.result import LineCost
+
+
+def line_of(trace: TraceBuilder) -> LineCost:
+    """The one line that anything is at."""
+    (line,) = result_of(trace).lines
+    return line
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "torch/nn/modules/module.py",
+        "torchvision/models/resnet.py",
+        "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py",
+        "/opt/conda/lib/python3.10/site-packages/numpy/core/fromnumeric.py",
+        "/usr/lib/python3/dist-packages/numpy/linalg.py",
+        "C:/Python311/Lib/site-packages/torch/_tensor.py",
+        "triton/runtime/jit.py",
+        "threading.py",
+        "concurrent/futures/thread.py",
+        "/usr/lib/python3.11/threading.py",
+        "unstall/guard.py",
+        "<string>",
+        "<frozen importlib._bootstrap>",
+        "/tmp/torchinductor_me/ab/cab.py",
+        "",
+    ],
+)
+def test_code_of_frameworks_is_not_the_users(path: str) -> None:
+    assert is_framework(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "train.py",
+        "transformers/models/gpt2/modeling_gpt2.py",
+        "/usr/lib/python3.11/site-packages/transformers/trainer.py",
+        "/home/me/torch/train.py",
+        "C:/work/train.py",
+        "tests/test_model.py",
+        "code/train.py",
+        "torch_geometric/nn/conv.py",
+        "mynumpy/ops.py",
+    ],
+)
+def test_all_other_code_is(path: str) -> None:
+    assert not is_framework(path)
+
+
+def test_work_is_at_the_innermost_of_the_users_frames_with_the_next_as_its_caller() -> None:
+    trace = TraceBuilder()
+    with (
+        trace.frame("train.py", 80, "main"),
+        trace.frame("torch/nn/modules/module.py", 1500, "_call_impl"),
+        trace.frame("model/net.py", 30, "forward"),
+        trace.frame("torch/nn/functional.py", 1400, "relu"),
+        trace.named_frame("<built-in function relu>"),
+        trace.op("aten::relu"),
+    ):
+        trace.launch("relu", 10)
+    where = line_of(trace).where
+    assert (where.file, where.line, where.function) == ("model/net.py", 30, "forward")
+    assert where.line_is == "def"
+    assert where.called_from
+    assert (where.called_from.file, where.called_from.line, where.called_from.function) == ("train.py", 80, "main")
+
+
+def test_user_globs_narrow_what_counts_as_the_users() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.frame("transformers/trainer.py", 900, "step"):
+        trace.launch("gemm", 10)
+    assert line_of(trace).where.file == "transformers/trainer.py"
+    for glob in ("train.py", "*train.py"):
+        (line,) = result_of(trace, user=[glob]).lines
+        assert line.where.file == "train.py"
+
+
+def test_a_script_is_the_users_whatever_its_name() -> None:
+    """profile.py is in the standard library too, but this one was run as the program."""
+    trace = TraceBuilder()
+    with trace.frame("profile.py", 1, "<module>"), trace.frame("profile.py", 12, "train"):
+        trace.launch("gemm", 10)
+    assert (line_of(trace).where.file, line_of(trace).where.function) == ("profile.py", "train")
+
+
+def test_backward_work_is_at_its_forward_line_and_called_from_who_called_backward() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        with trace.frame("model/net.py", 30, "forward"), trace.op("aten::mm", sequence=7):
+            trace.launch("gemm", 10)
+        with trace.backward("MmBackward0", 7), trace.op("aten::mm"):
+            trace.launch("gemm", 40)
+    line = line_of(trace)
+    assert (line.where.file, line.where.function) == ("model/net.py", "forward")
+    assert (line.device_ops, line.device_ns) == (2, 50_000)
+
+
+def test_the_operator_of_a_wait_is_the_outermost_below_the_users_frame() -> None:
+    """An autograd function of the user's: an operator around Python around operators."""
+    trace = TraceBuilder()
+    with (
+        trace.frame("train.py", 12, "train"),
+        trace.op("MyFunction"),
+        trace.frame("model/net.py", 30, "forward"),
+    ):
+        trace.launch("gemm", 100)
+        trace.item()
+    finding = only(trace, "sync-item")
+    assert place(finding) == ("model/net.py", 30, "forward")
+    assert finding.where.op == "aten::item"
+
+
+class TestWithoutStacks:
+    def test_the_annotation_around_it_is_the_place(self) -> None:
+        trace = TraceBuilder(stacks=False)
+        with trace.step(), trace.annotation("forward pass"), trace.op("aten::mm"):
+            trace.launch("gemm", 10)
+        where = line_of(trace).where
+        assert (where.file, where.line, where.line_is, where.function) == (None, None, None, "forward pass")
+
+    def test_a_whole_step_says_nothing_so_the_outermost_operator_is(self) -> None:
+        trace = TraceBuilder(stacks=False)
+        with trace.step(), trace.op("aten::linear"), trace.op("aten::addmm"):
+            trace.launch("gemm", 10)
+        assert line_of(trace).where.function == "aten::linear"
+
+    def test_outside_everything_there_is_no_place(self) -> None:
+        trace = TraceBuilder(stacks=False)
+        trace.launch("gemm", 10)
+        where = line_of(trace).where
+        assert (where.file, where.function) == (None, None)
+
+    def test_it_is_said_how_to_record_them(self) -> None:
+        trace = TraceBuilder(stacks=False)
+        trace.launch("gemm", 10)
+        assert "with_stack=True" in result_of(trace).integrity.notes[-1]
+        with_stacks = TraceBuilder()
+        with with_stacks.frame("train.py", 12, "train"):
+            with_stacks.launch("gemm", 10)
+        assert result_of(with_stacks).integrity.notes == ()

@@ -1,0 +1,164 @@
+"""Where steps begin and end, and how that was found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from findings import only, result_of
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import TraceBuilder
+
+from unstall.diagnose.steps import find_steps
+from unstall.errors import UsageError
+
+
+def kernels(trace: TraceBuilder, *names: str) -> None:
+    for name in names:
+        trace.launch(name, 10)
+
+
+class TestAnnotation:
+    def marked(self) -> TraceBuilder:
+        trace = TraceBuilder()
+        kernels(trace, "warm", "up")
+        for _ in range(3):
+            with trace.step(), trace.annotation("forward pass"):
+                kernels(trace, "gemm")
+        return trace
+
+    def test_the_profilers_steps_are_preferred(self) -> None:
+        steps = result_of(self.marked()).steps
+        assert (steps.found_by, steps.name, steps.count) == ("annotation", "ProfilerStep", 3)
+
+    def test_a_name_given_is_used_instead(self) -> None:
+        steps = result_of(self.marked(), step="forward pass").steps
+        assert (steps.found_by, steps.name, steps.count) == ("annotation", "forward pass", 3)
+
+    def test_so_is_a_glob(self) -> None:
+        assert result_of(self.marked(), step="forw*").steps.count == 3
+
+    def test_a_name_that_is_not_there_is_a_mistake_and_those_that_are_get_listed(self) -> None:
+        with pytest.raises(UsageError, match=r"no annotation is called 'backward'; there are: .*'forward pass'"):
+            result_of(self.marked(), step="backward")
+
+    def test_the_window_runs_until_the_last_op_that_the_last_step_launched(self) -> None:
+        """The annotation ends after 5 µs of launching; the kernel runs for 1,000."""
+        trace = TraceBuilder()
+        with trace.step():
+            call = trace.launch("gemm", 1_000)
+        trace.launch("not of this step", 5_000)
+        steps = find_steps(trace.timeline())
+        assert steps.window[1] - steps.window[0] == call.op_end - 1_000
+        assert steps.end[0] < steps.window_end
+
+    def test_annotations_of_the_same_name_within_each_other_are_one_step(self) -> None:
+        trace = TraceBuilder()
+        for _ in range(2):
+            with trace.annotation("train"), trace.annotation("train"):
+                kernels(trace, "gemm")
+        assert result_of(trace, step="train").steps.count == 2
+
+    def test_steps_that_launched_nothing_do_not_count_where_others_did(self) -> None:
+        trace = TraceBuilder()
+        for launches in (0, 1, 1):
+            with trace.step():
+                kernels(trace, *launches * ["gemm"])
+        assert result_of(trace).steps.count == 2
+
+
+class TestOptimizer:
+    def train(self, steps: int, *, other_first: bool = False) -> TraceBuilder:
+        trace = TraceBuilder()
+        for step in range(steps):
+            kernels(trace, *(["gemm"] if other_first and step == 0 else ["gemm", "relu", "softmax"]))
+            with trace.optimizer():
+                kernels(trace, "sgd")
+        return trace
+
+    def test_each_ends_with_its_optimizers(self) -> None:
+        steps = result_of(self.train(3)).steps
+        assert (steps.found_by, steps.name, steps.count) == ("optimizer", "Optimizer.step#SGD.step", 3)
+
+    def test_what_comes_before_the_first_is_no_step_if_it_is_much_less(self) -> None:
+        assert result_of(self.train(3, other_first=True)).steps.count == 2
+
+    def test_one_alone_says_nothing(self) -> None:
+        assert result_of(self.train(1)).steps.found_by == "whole"
+
+
+@st.composite
+def periodic(draw: st.DrawFn) -> tuple[list[str], int]:
+    """Kernels of one step, one of which runs once a step alone, and how many steps there are."""
+    body = draw(st.lists(st.sampled_from("abcd"), max_size=10))
+    body.insert(draw(st.integers(0, len(body))), "once")
+    return body, draw(st.integers(max(3, -(-6 // len(body))), 7))
+
+
+class TestPeriod:
+    @given(periodic())
+    def test_the_planted_period_is_found(self, plan: tuple[list[str], int]) -> None:
+        body, count = plan
+        trace = TraceBuilder()
+        calls = [trace.launch(name, 10).start for _ in range(count) for name in body]
+        steps = find_steps(trace.timeline())
+        launches = np.searchsorted(calls, steps.end) - np.searchsorted(calls, steps.start)
+        assert (steps.found_by, launches.tolist()) == ("period", count * [len(body)])
+
+    def test_layers_that_repeat_within_a_step_do_not_hide_it(self) -> None:
+        trace = TraceBuilder()
+        for _ in range(4):
+            kernels(trace, "embed", *6 * ["attention", "mlp"], "loss")
+        steps = result_of(trace).steps
+        assert (steps.found_by, steps.count) == ("period", 4)
+
+    def test_a_step_that_differs_a_little_is_one_all_the_same(self) -> None:
+        trace = TraceBuilder()
+        for step in range(6):
+            kernels(trace, "embed", *10 * ["mlp"], "log" if step == 3 else "loss")
+        assert result_of(trace).steps.count == 6
+
+    def test_other_work_around_them_is_left_out(self) -> None:
+        trace = TraceBuilder()
+        kernels(trace, "set", "up")
+        for _ in range(12):
+            kernels(trace, "a", "b", "c", "d")
+        steps = find_steps(trace.timeline())
+        assert steps.found_by == "period"
+        assert set(np.diff(steps.start).tolist()) == {4 * 5_000}
+
+    def test_the_wait_that_ends_each_step_ends_the_last_one_too(self) -> None:
+        trace = TraceBuilder()
+        with trace.frame("train.py", 12, "train"):
+            for _ in range(4):
+                kernels(trace, "a", "b")
+                trace.item()
+        assert result_of(trace).steps.found_by == "period"
+        assert only(trace, "sync-item").count == 4
+
+    def test_two_repetitions_are_not_enough(self) -> None:
+        trace = TraceBuilder()
+        kernels(trace, *2 * ["a", "b", "c", "d"])
+        assert result_of(trace).steps.found_by == "whole"
+
+    def test_work_without_order_has_none(self) -> None:
+        trace = TraceBuilder()
+        kernels(trace, *"abbacdabdccbadbcab")
+        assert result_of(trace).steps.found_by == "whole"
+
+
+def test_the_whole_run_is_from_its_first_operator_or_call_to_its_last_op() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.work(500)
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 100)
+        trace.work(500)
+    steps = result_of(trace).steps
+    assert (steps.found_by, steps.name, steps.count) == ("whole", None, 1)
+    assert steps.wall_ns == (1 + 5 + 2 + 100) * 1000
+
+
+def test_an_empty_recording_has_one_step_of_no_length() -> None:
+    steps = result_of(TraceBuilder()).steps
+    assert (steps.found_by, steps.count, steps.wall_ns) == ("whole", 1, 0)
