@@ -149,7 +149,8 @@ class Table:
         text, events, first = self.strings, rows.complete, len(self._start)
         args = [e.args for e in events]
         count = len(events)
-        self._category.extend([text[e.category] for e in events], count)
+        category = np.fromiter([text[e.category] for e in events], np.int32, count)
+        self._category.append(category)
         self._name.extend([text[e.name] for e in events], count)
         self._process.extend([text[e.process] for e in events], count)
         self._thread.extend([text[e.thread] for e in events], count)
@@ -157,16 +158,25 @@ class Table:
         self._duration.append(rows.duration)
         self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
         self._correlation.extend([a.correlation for a in args], count)
-        self._device.extend(
-            [(i, a) for i, a in enumerate(args, first) if a.device >= 0 or a.stream >= 0 or a.bytes >= 0]
-        )
-        self._autograd.extend([(i, a) for i, a in enumerate(args, first) if a.sequence >= 0 or a.forward_thread >= 0])
-        self._python.extend([(i, a) for i, a in enumerate(args, first) if a.python_id >= 0])
-        self._stack.extend([(i, a) for i, a in enumerate(args, first) if a.stack])
-        self._shapes.extend(
-            [(i, a) for i, a in enumerate(args, first) if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON]
-        )
-        self._sync.extend([(i, e.args) for i, e in enumerate(events, first) if e.category == "cuda_sync"])
+        self._sync.extend([(first + i, args[i]) for i in np.flatnonzero(category == text["cuda_sync"]).tolist()])
+        some = [
+            (i, a)
+            for i, a in enumerate(args, first)
+            if a.device >= 0
+            or a.stream >= 0
+            or a.bytes >= 0
+            or a.sequence >= 0
+            or a.forward_thread >= 0
+            or a.python_id >= 0
+            or a.stack
+            or a.shapes is not NO_JSON
+            or a.old_shapes is not NO_JSON
+        ]
+        self._device.extend([(i, a) for i, a in some if a.device >= 0 or a.stream >= 0 or a.bytes >= 0])
+        self._autograd.extend([(i, a) for i, a in some if a.sequence >= 0 or a.forward_thread >= 0])
+        self._python.extend([(i, a) for i, a in some if a.python_id >= 0])
+        self._stack.extend([(i, a) for i, a in some if a.stack])
+        self._shapes.extend([(i, a) for i, a in some if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON])
 
     def _add_arrows(self, rows: Rows) -> None:
         count = len(rows.arrows)

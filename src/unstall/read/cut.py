@@ -17,7 +17,7 @@ from unstall.errors import TraceError
 from unstall.read.brackets import items
 from unstall.read.unpack import DamagedError
 
-_PIECE_BYTES = 512 << 10
+PIECE_BYTES = 512 << 10
 _MOST_EVENT_BYTES = 16 << 20
 _MOST_METADATA_BYTES = 16 << 20
 _MOST_TRIES = 64  # for a gap, or for an event in text that is broken
@@ -32,7 +32,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class Sink(Protocol):
     """Where events go."""
 
-    def take(self, piece: bytes) -> bool:
+    def take(self, piece: memoryview) -> bool:
         """Take all events of a piece, which commas separate; if one is not in order take none: False."""
 
     def mend(self, event: bytes) -> bool:
@@ -42,7 +42,7 @@ class Sink(Protocol):
 class Text:
     """What a trace says around its events, and what became of the text. `read` fills all of it in."""
 
-    def __init__(self, blocks: Iterator[bytes], path: Path) -> None:
+    def __init__(self, blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> None:
         self.head = b""  # members of the outer object before "traceEvents"
         self.tail = b"}"  # … and after it, to the end of the object
         self.tail_left_out = False  # for its length
@@ -53,6 +53,7 @@ class Text:
         self.first_unreadable = -1  # byte of the first
         self._blocks = blocks
         self._path = path
+        self._piece_bytes = piece_bytes
         self._buffer = b""
         self._closed = self._ended = self._any_taken = False
 
@@ -148,9 +149,10 @@ class Text:
     def _by_gaps(self, sink: Sink) -> bool:
         """Take piece after piece while there is a gap to cut at; False at a piece that is not in order."""
         start = 0
+        text = memoryview(self._buffer)
         try:
             while gap := self._last_gap(start):
-                if not sink.take(self._buffer[start : gap[0]]):
+                if not sink.take(text[start : gap[0]]):
                     return False
                 self._any_taken = True
                 start = gap[1]
@@ -160,7 +162,7 @@ class Text:
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
         """(end of an event, start of the next), about one piece on from `start`."""
-        for high in (start + _PIECE_BYTES, len(self._buffer)):
+        for high in (start + self._piece_bytes, len(self._buffer)):
             end = high
             for _ in range(_MOST_TRIES):
                 end = self._buffer.rfind(b"}", start, end)
@@ -178,8 +180,9 @@ class Text:
         for span in spans:
             self._check_between(end, span[0])
             end = span[1]
-        for group in _groups(spans):
-            if sink.take(self._buffer[group[0][0] : group[-1][1]]):
+        text = memoryview(self._buffer)
+        for group in _groups(spans, self._piece_bytes):
+            if sink.take(text[group[0][0] : group[-1][1]]):
                 self._any_taken = True
                 continue
             for span in group:
@@ -256,11 +259,11 @@ class Text:
         self.tail_left_out = True
 
 
-def _groups(spans: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def _groups(spans: list[tuple[int, int]], most_bytes: int) -> Iterator[list[tuple[int, int]]]:
     """Neighbours, together about as long as a piece."""
     group: list[tuple[int, int]] = []
     for span in spans:
-        if group and span[1] - group[0][0] > _PIECE_BYTES:
+        if group and span[1] - group[0][0] > most_bytes:
             yield group
             group = []
         group.append(span)

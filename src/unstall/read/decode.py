@@ -18,14 +18,14 @@ import msgspec
 import numpy as np
 
 from unstall.read.mend import mend
-from unstall.read.schema import Arrow, Complete, Event, Instant, Label, event_type
+from unstall.read.schema import Arrow, ArrowEnd, Complete, Event, Instant, Label, event_type
 from unstall.timeline import I64
 
 _Timed = TypeVar("_Timed", Complete[Any], Arrow[Any], Instant[Any])
 _ToNs: TypeAlias = Callable[[list[Any]], I64 | None]
 
 _NOT_WORK = frozenset({"Trace", "Spans"})
-_FORWARD_BACKWARD = frozenset({"fwdbwd", "forward_backward"})
+_FLOW, _OLD_FLOW = "fwdbwd", "forward_backward"
 
 _MOST_US = 3 * 10**15  # 95 years: three times as many ns still fit an int64
 _COARSE_NS = 2**42 * 1000  # from here on floats do not tell every ns
@@ -59,9 +59,9 @@ class Decoder:
         self.mended_values = 0  # … or held values of another type
         self._usual = 0
 
-    def piece(self, text: bytes) -> Rows | None:
+    def piece(self, text: bytes | memoryview) -> Rows | None:
         """Of events that commas separate; None if one of them is not in order."""
-        text = b"[" + text + b"]"
+        text = b"".join((b"[", text, b"]"))
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             decoder, to_ns = _NUMBERS[i]
             try:
@@ -91,12 +91,25 @@ class Decoder:
         assert rows is not None
         return rows
 
-    def _rows(self, events: Sequence[Event], to_ns: _ToNs) -> Rows | None:
+    def _rows(self, events: Sequence[Any], to_ns: _ToNs) -> Rows | None:
         """None if such numbers cannot tell the times."""
-        complete = [e for e in events if type(e) is Complete and e.category not in _NOT_WORK]
-        others = [e for e in events if type(e) is not Complete] if len(complete) < len(events) else []
-        arrows = [e for e in others if isinstance(e, Arrow) and _is_of_autograd(e)]
-        memory = [e for e in others if type(e) is Instant and e.name == "[memory]"]
+        complete: list[Complete[Any]] = []
+        arrows: list[Arrow[Any]] = []
+        memory: list[Instant[Any]] = []
+        labels: list[Label] = []
+        for e in events:
+            phase = type(e)
+            if phase is Complete:
+                if e.category not in _NOT_WORK:
+                    complete.append(e)
+            elif phase is Arrow or phase is ArrowEnd:
+                if e.category == _FLOW or e.name == _FLOW or e.category == _OLD_FLOW or e.name == _OLD_FLOW:
+                    arrows.append(e)
+            elif phase is Instant:
+                if e.name == "[memory]":
+                    memory.append(e)
+            elif phase is Label:
+                labels.append(e)
         start, duration = to_ns([e.ts for e in complete]), to_ns([e.dur for e in complete])
         arrow_time, memory_time = to_ns([e.ts for e in arrows]), to_ns([e.ts for e in memory])
         if start is None or duration is None or arrow_time is None or memory_time is None:
@@ -113,12 +126,7 @@ class Decoder:
             self.negative += int(negative.sum())
             duration[negative] = 0
         self.events += len(events)
-        labels = [e for e in others if type(e) is Label]
         return Rows(complete, start, duration, arrows, arrow_time, memory, memory_time, labels)
-
-
-def _is_of_autograd(arrow: Arrow[Any]) -> bool:
-    return arrow.category in _FORWARD_BACKWARD or arrow.name in _FORWARD_BACKWARD
 
 
 def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from unstall.errors import TraceError
 from unstall.read.columns import Table
-from unstall.read.cut import Text
+from unstall.read.cut import PIECE_BYTES, Text
 from unstall.read.decode import Decoder
 from unstall.read.events import Events
 from unstall.read.metadata import meta_of
@@ -31,7 +31,12 @@ def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Even
     `progress` is called with (bytes read, bytes in all). Raises TraceError for what is no trace, cannot be opened,
     or breaks a limit: 16 MiB an event, 512 Mi characters of distinct strings, 250 times its packed size.
     """
-    text = Text(blocks(path, progress), path)
+    return events_of(blocks(path, progress), path)
+
+
+def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:
+    """The same for text in blocks of any size, which came from `path`."""
+    text = Text(text_blocks, path, piece_bytes)
     sink = _Sink(path)
     with _collector_off():
         text.read(sink)
@@ -51,7 +56,7 @@ class _Sink:
         self._path = path
         self._mended: list[Event] = []
 
-    def take(self, piece: bytes) -> bool:
+    def take(self, piece: memoryview) -> bool:
         rows = self.decoder.piece(piece)
         if rows is None:
             return False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,10 +16,10 @@ from unstall.errors import TraceError
 
 Progress = Callable[[int, int], None]
 
-# Large enough that the two threads seldom wait for each other's turn in the interpreter, small beside the columns.
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20
 _PACKED_BYTES = 256 << 10
 _BLOCKS_AHEAD = 2
+_TURN_S = 0.001
 
 # Kineto's text packs 10 to 50 times; what packs 1000 times is made to fill the memory.
 _MOST_EXPANSION = 250
@@ -40,7 +42,7 @@ def blocks(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
     try:
         with path.open("rb", buffering=0) as file:
             size = path.stat().st_size
-            with ThreadPoolExecutor(1, thread_name_prefix="unstall-unpack") as thread:
+            with _short_turns(), ThreadPoolExecutor(1, thread_name_prefix="unstall-unpack") as thread:
                 source = _unpack(file, path)
                 ahead = deque(thread.submit(next, source, None) for _ in range(_BLOCKS_AHEAD))
                 while block := ahead.popleft().result():
@@ -53,6 +55,20 @@ def blocks(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
         raise TraceError(f"{path}: this is a directory; give the trace file in it") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let the unpacking thread, which is off the interpreter's lock nearly all the time, have it sooner when it asks.
+
+    At the usual 5 ms it would wait for longer than it works.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(usual, _TURN_S))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
