@@ -7,21 +7,28 @@ each index points into its table.
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 import zlib
 from dataclasses import fields
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from unstall.errors import TraceError
 from unstall.files import write_atomically
 from unstall.timeline import (
+    CopyDirection,
     Device,
+    DeviceKind,
     Host,
+    HostKind,
+    HostMemory,
     Lines,
     Memory,
     Meta,
@@ -29,13 +36,15 @@ from unstall.timeline import (
     Streams,
     Threads,
     Timeline,
+    WaitKind,
     Waits,
 )
 
 SCHEMA = "unstall.timeline/1"
 _HEADER = "timeline.json"
 _MOST_BYTES = 16 << 30
-_MOST_EXPANSION = 1000
+_MOST_EXPANSION = 100  # large ones pack to a sixth; what any file may unpack to beyond that is:
+_ALWAYS_ALLOWED = 64 << 20
 _TABLES: dict[str, type[Any]] = {
     "host": Host,
     "device": Device,
@@ -68,6 +77,23 @@ _POINTS_INTO = {
     "threads": {"process": _TEXT, "thread": _TEXT, "name": _TEXT},
     "lines": {"file": _TEXT, "function": _TEXT},
     "stacks": {"parent": "stacks", "line": "lines"},
+}
+_NEVER_NONE = frozenset(
+    {
+        "host.thread",
+        "host.name",
+        "device.stream",
+        "device.name",
+        "waits.host",
+        "lines.file",
+        "lines.function",
+        "stacks.line",
+    }
+)
+_KINDS: dict[str, dict[str, type[IntEnum]]] = {
+    "host": {"kind": HostKind},
+    "device": {"kind": DeviceKind, "direction": CopyDirection, "host_memory": HostMemory},
+    "waits": {"kind": WaitKind},
 }
 
 
@@ -118,21 +144,34 @@ def load(path: Path) -> Timeline:
 def _check_size(archive: zipfile.ZipFile, path: Path) -> None:
     whole = sum(info.file_size for info in archive.infolist())
     packed = max(path.stat().st_size, 1)
-    if whole > _MOST_BYTES or whole > packed * _MOST_EXPANSION + (64 << 20):
+    if whole > _MOST_BYTES or whole > packed * _MOST_EXPANSION + _ALWAYS_ALLOWED:
         raise TraceError(f"{path}: claims to unpack to {whole:,} bytes from {packed:,}; refused")
 
 
 def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:
     columns = {}
     for column in fields(cls):
-        array = npy.read_array(io.BytesIO(archive.read(f"{name}.{column.name}.npy")), allow_pickle=False)
-        expected = _DTYPES[str(column.type)]
-        if array.ndim != 1 or array.dtype != expected:
-            raise ValueError(f"column {name}.{column.name} is {array.dtype}, {array.ndim}-d")
-        columns[column.name] = array
+        member = f"{name}.{column.name}.npy"
+        columns[column.name] = _column(archive.read(member), np.dtype(_DTYPES[str(column.type)]), member)
     if len({len(array) for array in columns.values()}) > 1:
         raise ValueError(f"the columns of {name} differ in length")
     return cls(**columns)
+
+
+# https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, as numpy writes a column; its own reader
+# would evaluate the header as Python.
+_NPY = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(...)', 'fortran_order': False, 'shape': \((\d+),\), \} *\n", re.DOTALL
+)
+
+
+def _column(member: bytes, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+    header = _NPY.match(member)
+    if not header or header[1].decode("latin-1") != npy.dtype_to_descr(dtype):
+        raise ValueError(f"{name} is no column of {dtype}")
+    if int(header[2]) * dtype.itemsize != len(member) - header.end():
+        raise ValueError(f"{name} is not as long as it says")
+    return np.frombuffer(member, dtype, offset=header.end())
 
 
 def _check_indices(timeline: Timeline, path: Path) -> None:
@@ -140,10 +179,20 @@ def _check_indices(timeline: Timeline, path: Path) -> None:
     for name, columns in _POINTS_INTO.items():
         for column, target in columns.items():
             size = len(timeline.strings) if target == _TEXT else len(tables[target])
-            values = getattr(tables[name], column)
-            if len(values) and (values.min() < -1 or values.max() >= size):
-                raise TraceError(f"{path}: column {name}.{column} points outside of {target}")
+            least = 0 if f"{name}.{column}" in _NEVER_NONE else -1
+            _check_range(timeline, name, column, (least, size), f"points outside of {target}", path)
+    for name, columns_of_kinds in _KINDS.items():
+        for column, kinds in columns_of_kinds.items():
+            _check_range(timeline, name, column, (0, len(kinds)), f"holds what is no {kinds.__name__}", path)
     for table, column in (("host", "parent"), ("stacks", "parent")):
         parent = getattr(tables[table], column)
         if (parent >= np.arange(len(parent))).any():
             raise TraceError(f"{path}: column {table}.{column} does not point upwards")
+
+
+def _check_range(
+    timeline: Timeline, table: str, column: str, allowed: tuple[int, int], otherwise: str, path: Path
+) -> None:
+    values = getattr(timeline.tables[table], column)
+    if len(values) and (values.min() < allowed[0] or values.max() >= allowed[1]):
+        raise TraceError(f"{path}: column {table}.{column} {otherwise}")
