@@ -25,7 +25,8 @@ def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
             f"{orphans:,} of {len(device):,} device ops have no host call in the file: "
             "recording began after they were launched, or the recorder dropped the calls"
         )
-    early = int(((launch >= 0) & (device.start < host.start[np.maximum(launch, 0)] - _SKEW_NS)).sum())
+    joined = np.flatnonzero(launch >= 0)
+    early = int((device.start[joined] < host.start[launch[joined]] - _SKEW_NS).sum())
     if early:
         notes.append(
             f"{early:,} device ops start before the call that launched them: "
