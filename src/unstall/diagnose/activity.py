@@ -147,9 +147,8 @@ def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
 def _waits(timeline: Timeline, ours: Bool) -> HostWaits:
     host, device = timeline.host, timeline.device
     syncs = np.flatnonzero(ours & (host.kind == HostKind.SYNC))
-    copies = np.flatnonzero(
-        (device.kind == DeviceKind.COPY) & (device.launch >= 0) & ours[np.maximum(device.launch, 0)]
-    )
+    copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
+    copies = copies[ours[device.launch[copies]]]
     calls = device.launch[copies]
     blocked = _blocks(timeline, copies)
     upload = np.zeros(len(host), dtype=np.bool_)

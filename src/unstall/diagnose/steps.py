@@ -100,10 +100,10 @@ def _launch_times(timeline: Timeline) -> I64:
 
 def _window_end(timeline: Timeline, start: int, end: int) -> int:
     device = timeline.device
-    known = device.launch >= 0
-    launched = timeline.host.start[np.maximum(device.launch, 0)]
-    ours = known & (launched >= start) & (launched < end)
-    return max(end, int(device.end[ours].max(initial=end)))
+    joined = np.flatnonzero(device.launch >= 0)
+    launched = timeline.host.start[device.launch[joined]]
+    ours = joined[(launched >= start) & (launched < end)]
+    return int(device.end[ours].max(initial=end))
 
 
 def _by_optimizer(timeline: Timeline) -> Steps | None:
