@@ -118,7 +118,7 @@ class TraceBuilder:
         self._thread.clock = max(self._thread.clock, caller.clock)
         yield
         if wait:
-            caller.clock = self._thread.clock
+            caller.clock = max(caller.clock, self._thread.clock)
         self._thread = caller
 
     @contextmanager

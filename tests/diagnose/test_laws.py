@@ -41,6 +41,19 @@ def test_the_parts_of_the_accounts_add_up_to_the_wall_time(program: Program) -> 
 
 
 @A_FEW
+@given(programs(), st.data())
+def test_whatever_is_missing_from_the_file_the_rest_is_explained(program: Program, data: st.DataObject) -> None:
+    without = data.draw(st.sets(st.sampled_from(["cuda_runtime", "cpu_op", "python_function", "kernel", "cuda_sync"])))
+    lost = data.draw(st.sets(st.integers(0, len(program.events)), max_size=5))
+    events = [event for i, event in enumerate(program.events) if i not in lost and event["cat"] not in without]
+    result = result_of(program.timeline(events))
+    assert sum_of(result.accounts) == result.accounts.wall_ns
+    device = [event for event in events if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
+    calls = {event["args"]["correlation"] for event in events if event["cat"] == "cuda_runtime"}
+    assert result.integrity.ok == all(event["args"]["correlation"] in calls for event in device)
+
+
+@A_FEW
 @given(programs())
 def test_idle_intervals_are_what_no_op_covers_and_each_has_one_cause(program: Program) -> None:
     timeline = program.timeline()
