@@ -14,12 +14,32 @@ from numpy.typing import NDArray
 
 from unstall.read.decode import Rows
 from unstall.read.events import Events
+from unstall.read.names import SYNCS, device_kind, host_kind
 from unstall.read.schema import NO_JSON, ArrowEnd
-from unstall.timeline import I32, I64, Meta
+from unstall.timeline import I32, I64, HostKind, Meta
 
 _UNKNOWN_U32 = 2**32 - 1  # what CUPTI writes for a stream or an event that it does not know
 _MOST_I32 = 2**31 - 1
 _HOST = 0  # c10::DeviceType of host memory
+
+
+# Which figures the events of a category carry: no more are looked for.
+_OF_DEVICE, _OF_SYNC, _OF_FRAME, _OF_OP = 1, 2, 4, 8
+
+
+class _Carries(dict[str, int]):
+    """Category → figures, worked out once for each."""
+
+    def __missing__(self, category: str) -> int:
+        host = host_kind(category)
+        self[category] = (
+            (_OF_DEVICE if device_kind(category) >= 0 else 0)
+            | (_OF_DEVICE | _OF_SYNC if category in SYNCS else 0)
+            | (_OF_FRAME if host == HostKind.PYTHON else 0)
+            | (_OF_OP if host in (HostKind.OP, HostKind.ANNOTATION) else 0)
+        )
+        return self[category]
+
 
 
 class Strings(dict[Any, int]):
@@ -110,6 +130,7 @@ class Table:
     def __init__(self) -> None:
         self.strings = text = Strings()
         self.labels: dict[tuple[str, str], str] = {}
+        self._carries = _Carries()
         self._category, self._name, self._process, self._thread = (_Column(np.int32) for _ in range(4))
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
         self._device = _Sparse(device=attrgetter("device"), stream=attrgetter("stream"), bytes=attrgetter("bytes"))
@@ -149,8 +170,7 @@ class Table:
         text, events, first = self.strings, rows.complete, len(self._start)
         args = [e.args for e in events]
         count = len(events)
-        category = np.fromiter([text[e.category] for e in events], np.int32, count)
-        self._category.append(category)
+        self._category.extend([text[e.category] for e in events], count)
         self._name.extend([text[e.name] for e in events], count)
         self._process.extend([text[e.process] for e in events], count)
         self._thread.extend([text[e.thread] for e in events], count)
@@ -158,25 +178,18 @@ class Table:
         self._duration.append(rows.duration)
         self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
         self._correlation.extend([a.correlation for a in args], count)
-        self._sync.extend([(first + i, args[i]) for i in np.flatnonzero(category == text["cuda_sync"]).tolist()])
-        some = [
-            (i, a)
-            for i, a in enumerate(args, first)
-            if a.device >= 0
-            or a.stream >= 0
-            or a.bytes >= 0
-            or a.sequence >= 0
-            or a.forward_thread >= 0
-            or a.python_id >= 0
-            or a.stack
-            or a.shapes is not NO_JSON
-            or a.old_shapes is not NO_JSON
-        ]
-        self._device.extend([(i, a) for i, a in some if a.device >= 0 or a.stream >= 0 or a.bytes >= 0])
-        self._autograd.extend([(i, a) for i, a in some if a.sequence >= 0 or a.forward_thread >= 0])
-        self._python.extend([(i, a) for i, a in some if a.python_id >= 0])
-        self._stack.extend([(i, a) for i, a in some if a.stack])
-        self._shapes.extend([(i, a) for i, a in some if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON])
+        carries = np.fromiter([self._carries[e.category] for e in events], np.int8, count)
+
+        def those_with(figures: int) -> list[tuple[int, Any]]:
+            return [(first + i, args[i]) for i in np.flatnonzero(carries & figures).tolist()]
+
+        self._device.extend(those_with(_OF_DEVICE))
+        self._sync.extend(those_with(_OF_SYNC))
+        self._python.extend([(i, a) for i, a in those_with(_OF_FRAME) if a.python_id >= 0])
+        ops = those_with(_OF_OP)
+        self._autograd.extend([(i, a) for i, a in ops if a.sequence >= 0 or a.forward_thread >= 0])
+        self._stack.extend([(i, a) for i, a in ops if a.stack])
+        self._shapes.extend([(i, a) for i, a in ops if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON])
 
     def _add_arrows(self, rows: Rows) -> None:
         count = len(rows.arrows)

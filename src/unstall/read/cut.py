@@ -78,6 +78,8 @@ class Text:
                     f"{self._path}: the event at byte {self._offset:,} is longer than {_MOST_EVENT_BYTES >> 20} MiB; "
                     "no recorder writes such, so this is not read"
                 )
+        if self.unreadable and not self._any_taken:
+            raise self._no_events()
         if is_object and self._closed:
             self._read_tail()
 
@@ -246,10 +248,13 @@ class Text:
             self.first_unreadable = self._offset + where
         self.unreadable += 1
         if self.unreadable >= _MOST_UNREADABLE and not self._any_taken:
-            raise TraceError(
-                f"{self._path}: byte {self.first_unreadable:,}: none of the first {_MOST_UNREADABLE:,} entries "
-                "of its list is an event; this is no trace"
-            )
+            raise self._no_events()
+
+    def _no_events(self) -> TraceError:
+        return TraceError(
+            f"{self._path}: byte {self.first_unreadable:,} of its text: what is listed here are no events, "
+            "so this is no trace; give the file that export_chrome_trace() wrote"
+        )
 
     def _read_tail(self) -> None:
         while len(self._buffer) <= _MOST_METADATA_BYTES:

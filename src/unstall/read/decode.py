@@ -26,6 +26,7 @@ _ToNs: TypeAlias = Callable[[list[Any]], I64 | None]
 
 _NOT_WORK = frozenset({"Trace", "Spans"})
 _FLOW, _OLD_FLOW = "fwdbwd", "forward_backward"
+_FLOW_NAMES = (_FLOW.encode(), _OLD_FLOW.encode(), b"\\u")  # … spelled out, or with escapes
 
 _MOST_US = 3 * 10**15  # 95 years: three times as many ns still fit an int64
 _COARSE_NS = 2**42 * 1000  # from here on floats do not tell every ns
@@ -62,8 +63,10 @@ class Decoder:
     def piece(self, text: bytes | memoryview) -> Rows | None:
         """Of events that commas separate; None if one of them is not in order."""
         text = b"".join((b"[", text, b"]"))
-        for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
-            decoder, to_ns = _NUMBERS[i]
+        # Most arrows go from launches to device ops, which ids tell too: those are not worth decoding.
+        numbers = _NUMBERS if any(name in text for name in _FLOW_NAMES) else _NUMBERS_WITHOUT_ARROWS
+        for i in (self._usual, *(i for i in range(len(numbers)) if i != self._usual)):
+            decoder, to_ns = numbers[i]
             try:
                 rows = self._rows(decoder.decode(text), to_ns)
             except msgspec.ValidationError:
@@ -176,7 +179,11 @@ def _exact_ns(us: Decimal | None) -> int:
     return int(_EXACT.multiply(us, 1000).to_integral_value(ROUND_HALF_EVEN, _EXACT))
 
 
-_NUMBERS: tuple[tuple[msgspec.json.Decoder[list[Event]], _ToNs], ...] = tuple(
-    (msgspec.json.Decoder(GenericAlias(list, (event_type(number),))), to_ns)
-    for number, to_ns in ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
-)
+def _decoders(*, arrows: bool) -> tuple[tuple[msgspec.json.Decoder[list[Event]], _ToNs], ...]:
+    return tuple(
+        (msgspec.json.Decoder(GenericAlias(list, (event_type(number, arrows=arrows),))), to_ns)
+        for number, to_ns in ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
+    )
+
+
+_NUMBERS, _NUMBERS_WITHOUT_ARROWS = _decoders(arrows=True), _decoders(arrows=False)

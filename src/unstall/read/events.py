@@ -23,10 +23,10 @@ class Events:
     thread: I32  # text
     external: I64  # "External id": the operator's id, on calls and device ops too
     correlation: I64
-    device: I32
+    device: I32  # of device ops and waits only, as are the next two
     stream: I64
     bytes: I64
-    sequence: I64  # autograd's sequence number
+    sequence: I64  # autograd's sequence number; of operators and annotations only, as all below but Python's
     forward_thread: I64  # "Fwd thread id": greater than 0 on backward operators
     python_id: I64  # of a Python frame, and of the frame that called it
     python_parent: I64

@@ -106,29 +106,17 @@ def _notes(text: Text, decoder: Decoder) -> list[str]:
     def events(count: int) -> str:
         return f"{count:,} event{'' if count == 1 else 's'}"
 
-    notes = []
-    if text.damage:
-        notes.append(f"{text.damage} at byte {text.length:,} of the text; {events(decoder.events)} before it were read")
-    elif text.cut_off:
-        notes.append(f"cut off at byte {text.length:,} of the text; {events(decoder.events)} before it were read")
-    if text.tail_left_out:
-        notes.append("the metadata after its events is too long, and was not read")
-    if text.unreadable:
-        first = f"the first at byte {text.first_unreadable:,} of the text"
-        notes.append(f"{events(text.unreadable)} could not be read and were dropped, {first}")
-    if decoder.timeless:
-        notes.append(f"{events(decoder.timeless)} had no time and were dropped")
-    if decoder.beyond:
-        notes.append(f"{events(decoder.beyond)} had a time out of all range and were dropped")
-    if decoder.mended_text:
-        notes.append(
-            f"{events(decoder.mended_text)} were not valid JSON (control characters, bad UTF-8 or escapes, NaN) "
-            "and were mended"
-        )
-    if decoder.mended_values:
-        notes.append(
-            f"{events(decoder.mended_values)} held values of the wrong type, which were turned into text or left out"
-        )
-    if decoder.negative:
-        notes.append(f"{events(decoder.negative)} had a negative duration and count as 0")
-    return notes
+    ended = f"{text.damage or 'cut off'} at byte {text.length:,} of the text, after {events(decoder.events)}"
+    first = f"the first at byte {text.first_unreadable:,} of the text"
+    broken = "(control characters, bad UTF-8 or escapes, NaN)"
+    said = (
+        (text.damage or text.cut_off, ended),
+        (text.tail_left_out, "left out the metadata after the events, which is too long"),
+        (text.unreadable, f"dropped {events(text.unreadable)} that could not be read, {first}"),
+        (decoder.timeless, f"dropped {events(decoder.timeless)} that had no time"),
+        (decoder.beyond, f"dropped {events(decoder.beyond)} that had a time beyond all clocks"),
+        (decoder.mended_text, f"mended the text of {events(decoder.mended_text)} {broken}"),
+        (decoder.mended_values, f"replaced values of the wrong type in {events(decoder.mended_values)}"),
+        (decoder.negative, f"took the negative duration of {events(decoder.negative)} as 0"),
+    )
+    return [note for happened, note in said if happened]

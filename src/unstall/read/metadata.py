@@ -63,9 +63,9 @@ def _members(text: Text) -> tuple[dict[str, Raw], tuple[str, ...]]:
     before, after = _decoded(b"{" + text.head + key + b"}"), _decoded(b"{" + key + text.tail)
     notes = []
     if before is None:
-        notes.append("the metadata before its events could not be read")
+        notes.append("what stands before the events is broken")
     if after is None:
-        notes.append(f"cut off at byte {text.length:,} of its text, after the last event: metadata may be missing")
+        notes.append(f"what follows the events is cut off or broken, up to byte {text.length:,} of the text")
     return {**(before or {}), **(after or {})}, tuple(notes)
 
 

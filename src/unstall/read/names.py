@@ -21,6 +21,9 @@ _DEVICE_KINDS = {
 }
 
 
+SYNCS = frozenset({"cuda_sync", "hip_sync"})
+
+
 def host_kind(category: str) -> int:
     """HostKind of a category, before calls are told apart by name; -1 for what is not the host's."""
     return _HOST_KINDS.get(category.lower().replace(" ", "_"), -1)

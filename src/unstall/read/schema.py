@@ -104,14 +104,21 @@ class Other(Struct, gc=False, frozen=True):
     """An event of a phase that says nothing of interest."""
 
 
-_OTHERS = [
-    defstruct(f"_Other{ord(phase)}", [], bases=(Other,), tag_field="ph", tag=phase, gc=False, frozen=True)
-    for phase in "BEICbenSTptFPNODVvRc(),"
-]
+def _others(phases: str) -> list[type[Struct]]:
+    return [
+        defstruct(f"_Other{ord(phase)}", [], bases=(Other,), tag_field="ph", tag=phase, gc=False, frozen=True)
+        for phase in phases
+    ]
+
+
+_OTHERS = _others("BEICbenSTptFPNODVvRc(),")
+_OTHERS_AND_ARROWS = [*_OTHERS, *_others("sf")]
 Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
 
 
-def event_type(number: Any) -> Any:
+def event_type(number: Any, *, arrows: bool = True) -> Any:
     """The union of all phases with such numbers for times: a type for msgspec, which tells them by "ph"."""
-    timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
-    return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])
+    timed: list[Any] = [Complete, Instant, *((Arrow, ArrowEnd) if arrows else ())]
+    return reduce(
+        operator.or_, [*(phase[number] for phase in timed), Label, *(_OTHERS if arrows else _OTHERS_AND_ARROWS)]
+    )

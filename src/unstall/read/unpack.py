@@ -8,9 +8,9 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from unstall.errors import TraceError
 
@@ -27,6 +27,12 @@ _EXPANSION_FLOOR_BYTES = 32 << 20
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z"}
+
+
+class Decompressor(Protocol):
+    """As far as it is used: zlib does not name its class."""
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
 class DamagedError(Exception):
@@ -102,9 +108,11 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
     while packed.startswith(_GZIP):
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
+            before = member.copy()
             try:
                 text = member.decompress(packed, BLOCK_BYTES)
             except zlib.error as error:
+                yield _up_to_damage(before, packed), file.tell()
                 raise DamagedError(f"its gzip data is damaged ({error})") from error
             at_end = not packed
             packed = member.unconsumed_tail or member.unused_data or file.read(_PACKED_BYTES)
@@ -114,6 +122,17 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
                 raise DamagedError("its gzip data ends early")
         if len(packed) < len(_GZIP):
             packed += file.read(_PACKED_BYTES)
+
+
+def _up_to_damage(member: Decompressor, packed: bytes) -> bytes:
+    """The text before the damage, which zlib keeps to itself when it finds it: byte by byte."""
+    text = bytearray()
+    with suppress(zlib.error):
+        for i in range(len(packed)):
+            text += member.decompress(packed[i : i + 1], BLOCK_BYTES)
+            if len(text) > BLOCK_BYTES:
+                break
+    return bytes(text)
 
 
 def _unzstd(file: BinaryIO, packed: bytes, path: Path) -> Iterator[tuple[bytes, int]]:
