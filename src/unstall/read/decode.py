@@ -25,8 +25,7 @@ _Timed = TypeVar("_Timed", Complete[Any], Arrow[Any], Instant[Any])
 _ToNs: TypeAlias = Callable[[list[Any]], I64 | None]
 
 _NOT_WORK = frozenset({"Trace", "Spans"})
-_FLOW, _OLD_FLOW = "fwdbwd", "forward_backward"
-_FLOW_NAMES = (_FLOW.encode(), _OLD_FLOW.encode(), b"\\u")  # … spelled out, or with escapes
+_FORWARD_TO_BACKWARD = frozenset({"fwdbwd", "forward_backward"})
 
 _MOST_US = 3 * 10**15  # 95 years: three times as many ns still fit an int64
 _COARSE_NS = 2**42 * 1000  # from here on floats do not tell every ns
@@ -63,10 +62,8 @@ class Decoder:
     def piece(self, text: bytes | memoryview) -> Rows | None:
         """Of events that commas separate; None if one of them is not in order."""
         text = b"".join((b"[", text, b"]"))
-        # Most arrows go from launches to device ops, which ids tell too: those are not worth decoding.
-        numbers = _NUMBERS if any(name in text for name in _FLOW_NAMES) else _NUMBERS_WITHOUT_ARROWS
-        for i in (self._usual, *(i for i in range(len(numbers)) if i != self._usual)):
-            decoder, to_ns = numbers[i]
+        for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
+            decoder, to_ns = _NUMBERS[i]
             try:
                 rows = self._rows(decoder.decode(text), to_ns)
             except msgspec.ValidationError:
@@ -106,7 +103,7 @@ class Decoder:
                 if e.category not in _NOT_WORK:
                     complete.append(e)
             elif phase is Arrow or phase is ArrowEnd:
-                if e.category == _FLOW or e.name == _FLOW or e.category == _OLD_FLOW or e.name == _OLD_FLOW:
+                if e.category in _FORWARD_TO_BACKWARD:
                     arrows.append(e)
             elif phase is Instant:
                 if e.name == "[memory]":
@@ -179,11 +176,7 @@ def _exact_ns(us: Decimal | None) -> int:
     return int(_EXACT.multiply(us, 1000).to_integral_value(ROUND_HALF_EVEN, _EXACT))
 
 
-def _decoders(*, arrows: bool) -> tuple[tuple[msgspec.json.Decoder[list[Event]], _ToNs], ...]:
-    return tuple(
-        (msgspec.json.Decoder(GenericAlias(list, (event_type(number, arrows=arrows),))), to_ns)
-        for number, to_ns in ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
-    )
-
-
-_NUMBERS, _NUMBERS_WITHOUT_ARROWS = _decoders(arrows=True), _decoders(arrows=False)
+_NUMBERS: tuple[tuple[msgspec.json.Decoder[list[Event]], _ToNs], ...] = tuple(
+    (msgspec.json.Decoder(GenericAlias(list, (event_type(number),))), to_ns)
+    for number, to_ns in ((int, _from_ints), (float, _from_floats), (Decimal, _from_decimals))
+)

@@ -56,11 +56,9 @@ class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag=
     """The start of a flow arrow."""
 
     id: Id = -1
-    process: int | str = field(default="", name="pid")
     thread: int | str = field(default="", name="tid")
     ts: Number | None = None
     category: str = field(default="", name="cat")
-    name: str = ""
 
 
 class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field="ph", tag="f"):
@@ -104,21 +102,14 @@ class Other(Struct, gc=False, frozen=True):
     """An event of a phase that says nothing of interest."""
 
 
-def _others(phases: str) -> list[type[Struct]]:
-    return [
-        defstruct(f"_Other{ord(phase)}", [], bases=(Other,), tag_field="ph", tag=phase, gc=False, frozen=True)
-        for phase in phases
-    ]
-
-
-_OTHERS = _others("BEICbenSTptFPNODVvRc(),")
-_OTHERS_AND_ARROWS = [*_OTHERS, *_others("sf")]
+_OTHERS = [
+    defstruct(f"_Other{ord(phase)}", [], bases=(Other,), tag_field="ph", tag=phase, gc=False, frozen=True)
+    for phase in "BEICbenSTptFPNODVvRc(),"
+]
 Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
 
 
-def event_type(number: Any, *, arrows: bool = True) -> Any:
+def event_type(number: Any) -> Any:
     """The union of all phases with such numbers for times: a type for msgspec, which tells them by "ph"."""
-    timed: list[Any] = [Complete, Instant, *((Arrow, ArrowEnd) if arrows else ())]
-    return reduce(
-        operator.or_, [*(phase[number] for phase in timed), Label, *(_OTHERS if arrows else _OTHERS_AND_ARROWS)]
-    )
+    timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
+    return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])
