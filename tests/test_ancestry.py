@@ -57,6 +57,16 @@ def test_depth_is_the_number_of_ancestors(parent: I32) -> None:
     assert ancestry.depths(parent).tolist() == expected
 
 
+@given(forests(), st.data())
+def test_sums_below_are_of_a_row_and_all_that_it_is_an_ancestor_of(parent: I32, data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.integers(-9, 9), min_size=len(parent), max_size=len(parent)))
+    expected = [0] * len(parent)
+    for row, value in enumerate(values):
+        for above in ancestors(parent, row):
+            expected[above] += value
+    assert ancestry.sums_below(parent, np.array(values, np.int64)).tolist() == expected
+
+
 def test_a_chain_of_a_million_is_walked_in_rounds_of_its_logarithm() -> None:
     parent = np.arange(-1, 999_999, dtype=np.int32)
     chosen = np.arange(1_000_000) == 0

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from unstall.diagnose.explain import Report, explain
+from unstall.errors import TraceError
 from unstall.result import Accounts, Finding
 from unstall.timeline import CopyDirection, DeviceKind, HostKind, HostMemory
 
@@ -49,6 +50,11 @@ def test_every_recorded_run_is_explained_and_its_accounts_add_up(path: Path) -> 
     for accounts in (result.accounts, *result.by_device):
         assert min(parts(accounts)) >= 0
         assert sum(parts(accounts)) == accounts.wall_ns == result.steps.wall_ns
+
+
+def test_an_export_of_another_profiler_is_refused_with_a_sentence_that_says_what_it_is() -> None:
+    with pytest.raises(TraceError, match=r"nsys_h100_2gpu\.sqlite\.gz.*SQLite database.*export_chrome_trace"):
+        report_of("peers/nsys_h100_2gpu.sqlite.gz")
 
 
 class TestOwlv2:

@@ -10,7 +10,7 @@ from traces import TraceBuilder
 from unstall.diagnose.depth import depth_at_launch, depth_over_time
 from unstall.timeline import Timeline
 
-A_FEW = settings(max_examples=30)
+A_FEW = settings(max_examples=20)
 
 
 def outstanding(timeline: Timeline, time: int) -> int:

@@ -12,7 +12,7 @@ from traces import PROCESS, Event, TraceBuilder
 
 from unstall.timeline import DeviceKind, HostKind, Timeline
 
-A_FEW = settings(max_examples=30)
+A_FEW = settings(max_examples=20)
 
 
 def rows(timeline: Timeline, name: str) -> list[int]:

@@ -1,0 +1,49 @@
+"""Rows by value, against dictionaries."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstall import grouping
+
+VALUES = st.lists(st.one_of(st.integers(-3, 9), st.sampled_from([-(2**40), 2**40])), max_size=20)
+
+
+@given(VALUES)
+def test_groups_are_the_rows_of_each_value_in_order(values: list[int]) -> None:
+    expected = defaultdict(list)
+    for row, value in enumerate(values):
+        expected[value].append(row)
+    found = [(value, rows.tolist()) for value, rows in grouping.groups(np.array(values, np.int64))]
+    assert found == sorted(expected.items())
+
+
+@given(VALUES, VALUES)
+def test_members_are_the_positions_of_all_that_are_wanted(values: list[int], wanted: list[int]) -> None:
+    values = sorted(values)
+    expected = [i for want in wanted for i, value in enumerate(values) if value == want]
+    found = grouping.members(np.array(values, np.int64), np.array(wanted, np.int64))
+    assert found.tolist() == expected
+
+
+@given(VALUES)
+def test_distinct_values_and_where_each_row_has_its(values: list[int]) -> None:
+    found, which = grouping.distinct(np.array(values, np.int64))
+    assert found.tolist() == sorted(set(values))
+    assert found[which].tolist() == values
+
+
+@given(st.lists(st.integers(-1, 5), max_size=20))
+def test_a_meaning_is_asked_once_for_each_distinct_text(texts: list[int]) -> None:
+    asked = []
+
+    def meaning(index: int) -> int:
+        asked.append(index)
+        return 10 * index
+
+    assert grouping.by_text(np.array(texts, np.int32), meaning).tolist() == [10 * text for text in texts]
+    assert sorted(asked) == sorted(set(texts))
