@@ -2,74 +2,87 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-
 import numpy as np
+from numpy.typing import NDArray
 
 _QUOTE, _OPEN, _CLOSE = 1, 2, 3
 _MEANING = np.zeros(256, dtype=np.uint8)
 _MEANING[ord('"')] = _QUOTE
 _MEANING[[ord("{"), ord("[")]] = _OPEN
 _MEANING[[ord("}"), ord("]")]] = _CLOSE
-_ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_BACKSLASHES = re.compile(rb"\\*")
+_BACKSLASH, _LIST_END = ord("\\"), ord("]")
 _STRETCH_BYTES = 1 << 20  # bounds the memory of the columns, whatever the text
 
 
-@dataclass(slots=True)
 class Items:
-    """Offsets of the objects and lists directly in the list: [start, end). The last may have begun and not ended."""
+    """The objects and lists that are directly in a list, whose inside is given stretch after stretch.
 
-    starts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    close: int = -1  # of the list's own "]"
-    in_text: bool = False  # whether it ends inside a string
+    `starts` and `ends` are offsets, [start, end); the last may have begun and not ended. A "}" that closes nothing
+    is passed over.
+    """
+
+    def __init__(self, text: bytes = b"") -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.close = -1  # where the list's own "]" is; nothing after it counts
+        self._length = 0
+        self._depth = 0
+        self._in_text = False
+        self._escaped = False  # the next byte is, by a backslash before it
+        self.feed(text)
 
     @property
     def whole(self) -> list[tuple[int, int]]:
         return list(zip(self.starts, self.ends, strict=False))
 
+    @property
+    def between(self) -> bool:
+        """Whether what comes next is directly in the list."""
+        return self._depth == 0 and not self._in_text and self.close < 0
 
-def items(text: bytes, start: int = 0) -> Items:
-    """The items of the list that `text[start:]` is the inside of. A stray "}" between items is passed over."""
-    found = Items()
-    depth = 0
-    while start < len(text) and found.close < 0:
-        end = min(start + _STRETCH_BYTES, len(text))
-        if text[end - 1 : end] == b"\\":
-            after = _BACKSLASHES.match(text, end)
-            end = min((after.end() if after else end) + 1, len(text))  # so that no escape is cut in two
-        depth = _stretch(text[start:end], start, depth, found)
-        start = end
-    return found
+    def feed(self, text: bytes) -> None:
+        for start in range(0, len(text), _STRETCH_BYTES):
+            if self.close < 0:
+                self._stretch(text[start : start + _STRETCH_BYTES])
 
+    def _stretch(self, text: bytes) -> None:
+        offset = self._length
+        self._length += len(text)
+        chars = np.frombuffer(text, dtype=np.uint8)
+        meaning = _MEANING[chars]
+        if self._escaped or b"\\" in text:
+            self._leave_out_escaped(chars, meaning)
+        at = np.flatnonzero(meaning)
+        if not len(at):
+            return
+        meaning = meaning[at]
+        is_quote = meaning == _QUOTE
+        in_text = (np.cumsum(is_quote, dtype=np.int32) + self._in_text) & 1
+        self._in_text = bool(in_text[-1])
+        counts = (in_text == 0) & ~is_quote
+        at, opens = at[counts], meaning[counts] == _OPEN
+        if not len(at):
+            return
+        raw = self._depth + np.cumsum(np.where(opens, 1, -1).astype(np.int32), dtype=np.int32)
+        lowest = np.minimum(np.minimum.accumulate(raw), 0)
+        depth = raw - lowest
+        closes_nothing = np.diff(lowest, prepend=np.int32(0)) < 0
+        list_ends = np.flatnonzero(closes_nothing & (chars[at] == _LIST_END))
+        if len(list_ends):
+            self.close = offset + int(at[list_ends[0]])
+            depth[list_ends[0] :] = -1
+        self.starts += (at[(depth == 1) & opens] + offset).tolist()
+        self.ends += (at[(depth == 0) & ~opens & ~closes_nothing] + (offset + 1)).tolist()
+        self._depth = int(depth[-1])
 
-def _stretch(text: bytes, offset: int, depth: int, found: Items) -> int:
-    """Add what one stretch of text has; the depth after it."""
-    if b"\\" in text:
-        text = _ESCAPE.sub(b"__", text)
-    meaning = _MEANING[np.frombuffer(text, dtype=np.uint8)]
-    at = np.flatnonzero(meaning)
-    if not len(at):
-        return depth
-    meaning = meaning[at]
-    is_quote = meaning == _QUOTE
-    inside = (np.cumsum(is_quote, dtype=np.int32) + found.in_text) & 1
-    found.in_text = bool(inside[-1])
-    counts = (inside == 0) & ~is_quote
-    at, opens = at[counts], meaning[counts] == _OPEN
-    if not len(at):
-        return depth
-    raw = depth + np.cumsum(np.where(opens, 1, -1).astype(np.int32), dtype=np.int32)
-    lowest = np.minimum(np.minimum.accumulate(raw), 0)
-    levels = raw - lowest
-    stray = np.diff(lowest, prepend=np.int32(0)) < 0
-    for i in np.flatnonzero(stray):
-        if text[at[i]] == ord("]"):
-            found.close = offset + int(at[i])
-            at, opens, levels, stray = at[:i], opens[:i], levels[:i], stray[:i]
-            break
-    found.starts += (at[(levels == 1) & opens] + offset).tolist()
-    found.ends += (at[(levels == 0) & ~opens & ~stray] + (offset + 1)).tolist()
-    return int(levels[-1]) if len(levels) else depth
+    def _leave_out_escaped(self, chars: NDArray[np.uint8], meaning: NDArray[np.uint8]) -> None:
+        """Of a run of backslashes every other one, and what follows an odd run, means nothing."""
+        slashes = np.flatnonzero(chars == _BACKSLASH)
+        if self._escaped:
+            slashes = np.append(-1, slashes)
+        first = np.flatnonzero(np.diff(slashes, prepend=-3) != 1)
+        last = np.append(first[1:], len(slashes)) - 1
+        odd = (slashes[last] - slashes[first]) % 2 == 0
+        escaped = slashes[last][odd] + 1
+        self._escaped = len(escaped) > 0 and int(escaped[-1]) == len(chars)
+        meaning[escaped[escaped < len(chars)]] = 0

@@ -13,13 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from unstall.errors import TraceError
+from unstall.read.around import go_to_events, rest
 from unstall.read.columns import Table
-from unstall.read.cut import PIECE_BYTES, Text
+from unstall.read.cut import PIECE_BYTES, Cutter
 from unstall.read.decode import Decoder
 from unstall.read.events import Events
 from unstall.read.metadata import meta_of
 from unstall.read.schema import Event
 from unstall.read.unpack import blocks
+from unstall.read.window import Window
 
 _MOST_TEXT = 512 << 20  # characters of distinct strings
 _MENDED_AT_ONCE = 4096
@@ -36,15 +38,17 @@ def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Even
 
 def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:
     """The same for text in blocks of any size, which came from `path`."""
-    text = Text(text_blocks, path, piece_bytes)
+    window = Window(text_blocks)
     sink = _Sink(path)
     with _collector_off():
-        text.read(sink)
+        before = go_to_events(window, path)
+        cutter = Cutter(window, sink, path, piece_bytes)
+        cutter.run()
         sink.flush()
-        meta = meta_of(text, path)
-        notes = (*_notes(text, sink.decoder), *meta.notes)
-        lost = text.damage or text.cut_off or text.unreadable or sink.decoder.timeless or sink.decoder.beyond
-        return sink.table.finish(replace(meta, notes=notes, sound=meta.sound and not lost))
+        after = b"}" if before is None or cutter.cut_off else rest(window)
+        meta = meta_of(before or b"", after, window.end, path)
+        notes, lost = _notes(window, cutter, sink.decoder)
+        return sink.table.finish(replace(meta, notes=(*notes, *meta.notes), sound=meta.sound and not lost))
 
 
 class _Sink:
@@ -100,23 +104,25 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _notes(text: Text, decoder: Decoder) -> list[str]:
-    """One sentence for each thing that was wrong."""
+def _notes(window: Window, cutter: Cutter, decoder: Decoder) -> tuple[list[str], bool]:
+    """What was wrong with the events, a sentence each, and whether any are missing for it."""
 
     def events(count: int) -> str:
         return f"{count:,} event{'' if count == 1 else 's'}"
 
-    ended = f"{text.damage or 'cut off'} at byte {text.length:,} of the text, after {events(decoder.events)}"
-    first = f"the first at byte {text.first_unreadable:,} of the text"
+    ended = f"{window.damage or 'cut off'} at byte {window.end:,} of the text, after {events(decoder.events)}"
+    first = f"the first at byte {cutter.first_unreadable:,} of the text"
     broken = "(control characters, bad UTF-8 or escapes, NaN)"
-    said = (
-        (text.damage or text.cut_off, ended),
-        (text.tail_left_out, "left out the metadata after the events, which is too long"),
-        (text.unreadable, f"dropped {events(text.unreadable)} that could not be read, {first}"),
+    missing = (
+        (window.damage or cutter.cut_off, ended),
+        (cutter.unreadable, f"dropped {events(cutter.unreadable)} that could not be read, {first}"),
         (decoder.timeless, f"dropped {events(decoder.timeless)} that had no time"),
         (decoder.beyond, f"dropped {events(decoder.beyond)} that had a time beyond all clocks"),
+    )
+    mended = (
         (decoder.mended_text, f"mended the text of {events(decoder.mended_text)} {broken}"),
         (decoder.mended_values, f"replaced values of the wrong type in {events(decoder.mended_values)}"),
         (decoder.negative, f"took the negative duration of {events(decoder.negative)} as 0"),
     )
-    return [note for happened, note in said if happened]
+    notes = [note for happened, note in missing + mended if happened]
+    return notes, any(happened for happened, _ in missing)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -36,13 +38,15 @@ _PHASES: dict[str, type[Any]] = {
 
 def mend(event: bytes) -> tuple[Event | None, bool, bool]:
     """(the event or None, whether its text was mended, whether its values were)."""
-    for text in (event, mended(event)):
+    for is_mended in (False, True):
+        text = mended(event) if is_mended else event
         try:
-            return _STRICT.decode(text), text is not event, False
+            return _STRICT.decode(text), is_mended, False
         except msgspec.ValidationError:
-            return _fitted(mended(text)), text is not event, True
+            with suppress(*_BROKEN):
+                return _fitted(text), is_mended, True
         except _BROKEN:
-            continue
+            pass
     return None, False, False
 
 
@@ -67,30 +71,39 @@ def _mended_escape(escape: re.Match[bytes]) -> bytes:
 
 def _fitted(text: bytes) -> Event | None:
     """An event whose values are not all of the types they should be: those are turned into them, or left out."""
-    try:
-        members = _MEMBERS.decode(text)
-        if "ph" not in members or not (phase := _as_text(members["ph"])):
-            return None
-        type_ = _PHASES.get(phase)
-        return Other() if type_ is None else _built(type_, members)
-    except _BROKEN:
+    members = _MEMBERS.decode(text)
+    if "ph" not in members or not (phase := _as_text(members["ph"])):
         return None
+    type_ = _PHASES.get(phase)
+    return Other() if type_ is None else _built(type_, members)
 
 
 def _built(type_: Any, members: dict[str, Raw]) -> Any:
-    known = (field for field in msgspec.structs.fields(type_) if field.encode_name in members)
-    return type_(**{field.name: _fit(members[field.encode_name], field) for field in known})
+    return type_(
+        **{
+            name: _fit(members[key], decoder, default)
+            for key, name, decoder, default in _fields(type_)
+            if key in members
+        }
+    )
 
 
-def _fit(raw: Raw, field: msgspec.structs.FieldInfo) -> Any:
+@cache
+def _fields(type_: Any) -> list[tuple[str, str, msgspec.json.Decoder[Any], Any]]:
+    """(key, attribute, decoder, default) of each."""
+    fields = msgspec.structs.fields(type_)
+    return [(field.encode_name, field.name, msgspec.json.Decoder(field.type), field.default) for field in fields]
+
+
+def _fit(raw: Raw, decoder: msgspec.json.Decoder[Any], default: Any) -> Any:
     try:
-        return msgspec.json.decode(raw, type=field.type)
+        return decoder.decode(raw)
     except msgspec.ValidationError:
-        if isinstance(field.default, str):
+        if isinstance(default, str):
             return _as_text(raw)
-        if isinstance(field.default, Struct):
-            return _built(type(field.default), _MEMBERS.decode(raw)) if bytes(raw).startswith(b"{") else field.default
-        return _as_whole(raw, field.default)
+        if isinstance(default, Struct):
+            return _built(type(default), _MEMBERS.decode(raw)) if bytes(raw).startswith(b"{") else default
+        return _as_whole(raw, default)
 
 
 def _as_text(raw: Raw) -> str:

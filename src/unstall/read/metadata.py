@@ -9,7 +9,6 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from unstall.read.cut import Text
 from unstall.read.mend import mended
 from unstall.timeline import Meta
 
@@ -32,12 +31,17 @@ class _Own(Struct):
     plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=2**62)] | None = None
 
 
-def meta_of(text: Text, path: Path) -> Meta:
-    """Its notes are on the metadata alone."""
-    members, notes = _members(text)
+def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
+    """From the members before and after the events, in a text of `end` bytes; its notes are on these alone.
+
+    `after` is None if it was too long to be kept.
+    """
+    members, notes = _members(before, b"}" if after is None else after, end)
+    if after is None:
+        notes.append("left out what follows the events: it is too long for metadata")
     distributed = _value(members, "distributedInfo", _Distributed) or _Distributed()
     own = _value(members, "unstall", _Own) or _Own()
-    torch = _TORCH.search(text.head) or _TORCH.search(text.tail)
+    torch = _TORCH.search(before) or _TORCH.search(after or b"")
     return Meta(
         path=str(path),
         reader="kineto",
@@ -49,24 +53,24 @@ def meta_of(text: Text, path: Path) -> Meta:
         zero_ns=_value(members, "baseTimeNanoseconds", int) or 0,
         has_stacks=bool(_value(members, "with_stack", int)),
         plain_step_ns=own.plain_step_ns,
-        notes=notes,
+        notes=tuple(notes),
         sound=not notes,
     )
 
 
-def _members(text: Text) -> tuple[dict[str, Raw], tuple[str, ...]]:
-    """The members of the outer object, as far as they can be read, and what is to be said of the others."""
+def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:
+    """As far as they can be read, and what is to be said of the others."""
     key = b'"traceEvents":0'
-    whole = _decoded(b"{" + text.head + key + text.tail)
+    whole = _decoded(b"{" + before + key + after)
     if whole is not None:
-        return whole, ()
-    before, after = _decoded(b"{" + text.head + key + b"}"), _decoded(b"{" + key + text.tail)
+        return whole, []
+    first, second = _decoded(b"{" + before + key + b"}"), _decoded(b"{" + key + after)
     notes = []
-    if before is None:
+    if first is None:
         notes.append("what stands before the events is broken")
-    if after is None:
-        notes.append(f"what follows the events is cut off or broken, up to byte {text.length:,} of the text")
-    return {**(before or {}), **(after or {})}, tuple(notes)
+    if second is None:
+        notes.append(f"what follows the events is cut off or broken, up to byte {end:,} of the text")
+    return {**(first or {}), **(second or {})}, notes
 
 
 def _decoded(text: bytes) -> dict[str, Raw] | None:

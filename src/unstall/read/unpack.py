@@ -23,7 +23,7 @@ _TURN_S = 0.001
 
 # Kineto's text packs 10 to 50 times; what packs 1000 times is made to fill the memory.
 _MOST_EXPANSION = 250
-_EXPANSION_FLOOR_BYTES = 32 << 20
+_EXPANSION_FLOOR_BYTES = 8 << 20
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7z"}

@@ -1,0 +1,92 @@
+"""What stands around the list of events: how a trace begins, and how it ends."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from unstall.errors import TraceError
+from unstall.read.brackets import Items
+from unstall.read.window import Window
+
+_MOST_BYTES = 16 << 20
+_MOST_LOOKS = 1000  # at keys that turn out to be in a text, or in an inner object
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_KEY = re.compile(rb'"traceEvents"\s*:\s*(?P<list>\[)?')
+_EXPORT = "give the file that export_chrome_trace() wrote"
+
+
+def go_to_events(window: Window, path: Path) -> bytes | None:
+    """Move to the inside of the list of events. The members before it, or None where the list stands alone.
+
+    Raises TraceError if there is no such list.
+    """
+    while not (text := window.text.removeprefix(_BYTE_ORDER_MARK).lstrip()) and len(window) <= _MOST_BYTES:
+        if not window.more():
+            raise TraceError(f"{path}: {window.damage or 'there is nothing in it'}; record the run again")
+    window.skip(len(window) - len(text))
+    if text.startswith(b"["):
+        window.skip(1)
+        return None
+    if not text.startswith(b"{"):
+        raise TraceError(f"{path}: {_what_is(text)}")
+    window.skip(1)
+    start, end = _find_list(window, path)
+    before = window.text[:start]
+    window.skip(end)
+    return before
+
+
+def rest(window: Window) -> bytes | None:
+    """The text to its end, or None if it is too long for metadata."""
+    while len(window) <= _MOST_BYTES:
+        if not window.more():
+            return window.text
+    return None
+
+
+def _find_list(window: Window, path: Path) -> tuple[int, int]:
+    """Where "traceEvents" begins, and the inside of its list. The key counts only where it is no text's and no
+    inner object's, unless there is no other: quotes before it may be broken."""
+    seen = Items()
+    looked_at = looks = 0
+    fallback = None
+    while looks < _MOST_LOOKS:
+        for match in islice(_KEY.finditer(window.text, looked_at), _MOST_LOOKS):
+            if match.end() == len(window) and not match["list"]:
+                break  # the bracket may be in the next block
+            looks += 1
+            seen.feed(window.text[looked_at : match.start()])
+            looked_at = match.start()
+            if seen.between:
+                if match["list"]:
+                    return match.span()
+                where = window.start + match.end()
+                raise TraceError(f'{path}: byte {where:,}: "traceEvents" is not a list; this is no trace')
+            fallback = fallback or (match.span() if match["list"] else None)
+        if len(window) > _MOST_BYTES or not window.more():
+            break
+    if fallback:
+        return fallback
+    raise TraceError(f"{path}: {_why_no_list(window)}")
+
+
+def _why_no_list(window: Window) -> str:
+    if len(window) > _MOST_BYTES:
+        return f'no "traceEvents" in its first {_MOST_BYTES >> 20} MiB; {_EXPORT}'
+    try:
+        msgspec.json.decode(b"{" + window.text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        reason = window.damage or "cut off"
+        return f"{reason} at byte {window.end:,} of the text, before the first event; record the run again"
+    return f'there is no "traceEvents" in it; {_EXPORT}'
+
+
+def _what_is(text: bytes) -> str:
+    """What a text that is no JSON might be, and what to do."""
+    if text.startswith(b"SQLite format 3\0"):
+        return f"this is an SQLite database, such as Nsight Systems exports, and no trace of torch.profiler; {_EXPORT}"
+    return f"byte 0: {text[:1]!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"
