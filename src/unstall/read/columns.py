@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unstall.read.decode import Rows
 from unstall.read.events import Events
 from unstall.read.names import SYNCS, device_kind, host_kind
-from unstall.read.schema import NO_JSON, ArrowEnd
+from unstall.read.schema import NO_JSON, Args, ArrowEnd
 from unstall.timeline import I32, I64, HostKind, Meta
 
 _UNKNOWN_U32 = 2**32 - 1  # what CUPTI writes for a stream or an event that it does not know
@@ -23,23 +23,18 @@ _MOST_I32 = 2**31 - 1
 _HOST = 0  # c10::DeviceType of host memory
 
 
-# Which figures the events of a category carry: no more are looked for.
+# Which figures the events of a category carry: no others are looked for.
 _OF_DEVICE, _OF_SYNC, _OF_FRAME, _OF_OP = 1, 2, 4, 8
 
 
-class _Carries(dict[str, int]):
-    """Category → figures, worked out once for each."""
-
-    def __missing__(self, category: str) -> int:
-        host = host_kind(category)
-        self[category] = (
-            (_OF_DEVICE if device_kind(category) >= 0 else 0)
-            | (_OF_DEVICE | _OF_SYNC if category in SYNCS else 0)
-            | (_OF_FRAME if host == HostKind.PYTHON else 0)
-            | (_OF_OP if host in (HostKind.OP, HostKind.ANNOTATION) else 0)
-        )
-        return self[category]
-
+def _carried(category: str) -> int:
+    host = host_kind(category)
+    return (
+        (_OF_DEVICE if device_kind(category) >= 0 else 0)
+        | (_OF_DEVICE | _OF_SYNC if category in SYNCS else 0)
+        | (_OF_FRAME if host == HostKind.PYTHON else 0)
+        | (_OF_OP if host in (HostKind.OP, HostKind.ANNOTATION) else 0)
+    )
 
 
 class Strings(dict[Any, int]):
@@ -97,14 +92,14 @@ class _Sparse:
         self._row = _Column()
         self._columns = {name: _Column() for name in figures}
 
-    def extend(self, some: Sequence[tuple[int, Any]]) -> None:
-        """(row, args) of those that have them."""
-        if not some:
-            return
-        self._row.extend((row for row, _ in some), len(some))
-        args = [args for _, args in some]
-        for name, figure in self._figures.items():
-            self._columns[name].extend(map(figure, args), len(args))
+    def extend(self, rows: I64, args: Sequence[Any], chosen: list[int] | None = None) -> None:
+        """Rows and what they say; of those perhaps only the chosen ones."""
+        if chosen is not None:
+            rows, args = rows[chosen], [args[i] for i in chosen]
+        if len(rows):
+            self._row.append(rows)
+            for name, figure in self._figures.items():
+                self._columns[name].extend(map(figure, args), len(args))
 
     def rows(self) -> I64:
         return self._row.array()
@@ -130,7 +125,6 @@ class Table:
     def __init__(self) -> None:
         self.strings = text = Strings()
         self.labels: dict[tuple[str, str], str] = {}
-        self._carries = _Carries()
         self._category, self._name, self._process, self._thread = (_Column(np.int32) for _ in range(4))
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
         self._device = _Sparse(device=attrgetter("device"), stream=attrgetter("stream"), bytes=attrgetter("bytes"))
@@ -170,7 +164,8 @@ class Table:
         text, events, first = self.strings, rows.complete, len(self._start)
         args = [e.args for e in events]
         count = len(events)
-        self._category.extend([text[e.category] for e in events], count)
+        category = np.fromiter([text[e.category] for e in events], np.int32, count)
+        self._category.append(category)
         self._name.extend([text[e.name] for e in events], count)
         self._process.extend([text[e.process] for e in events], count)
         self._thread.extend([text[e.thread] for e in events], count)
@@ -178,18 +173,25 @@ class Table:
         self._duration.append(rows.duration)
         self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
         self._correlation.extend([a.correlation for a in args], count)
-        carries = np.fromiter([self._carries[e.category] for e in events], np.int8, count)
+        for known in np.unique(category).tolist():
+            if figures := _carried(text.texts[known]):
+                rows_of_it = np.flatnonzero(category == known)
+                self._add_figures(figures, rows_of_it + first, [args[i] for i in rows_of_it.tolist()])
 
-        def those_with(figures: int) -> list[tuple[int, Any]]:
-            return [(first + i, args[i]) for i in np.flatnonzero(carries & figures).tolist()]
-
-        self._device.extend(those_with(_OF_DEVICE))
-        self._sync.extend(those_with(_OF_SYNC))
-        self._python.extend([(i, a) for i, a in those_with(_OF_FRAME) if a.python_id >= 0])
-        ops = those_with(_OF_OP)
-        self._autograd.extend([(i, a) for i, a in ops if a.sequence >= 0 or a.forward_thread >= 0])
-        self._stack.extend([(i, a) for i, a in ops if a.stack])
-        self._shapes.extend([(i, a) for i, a in ops if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON])
+    def _add_figures(self, figures: int, rows: I64, args: list[Args]) -> None:
+        """Of events of one category."""
+        if figures & _OF_DEVICE:
+            self._device.extend(rows, args)
+        if figures & _OF_SYNC:
+            self._sync.extend(rows, args)
+        if figures & _OF_FRAME:
+            self._python.extend(rows, args, [i for i, a in enumerate(args) if a.python_id >= 0])
+        if figures & _OF_OP:
+            in_graph = [i for i, a in enumerate(args) if a.sequence >= 0 or a.forward_thread >= 0]
+            shaped = [i for i, a in enumerate(args) if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON]
+            self._autograd.extend(rows, args, in_graph)
+            self._stack.extend(rows, args, [i for i, a in enumerate(args) if a.stack])
+            self._shapes.extend(rows, args, shaped)
 
     def _add_arrows(self, rows: Rows) -> None:
         count = len(rows.arrows)
