@@ -118,7 +118,7 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
     name = timeline.strings[timeline.host.name[rows[0]]]
     launched = _launch_times(timeline)
     work = np.diff(np.searchsorted(launched, ends), prepend=0)
-    if work[0] >= _ALIKE * np.median(work[1:]):
+    if work[0] and work[0] >= _ALIKE * np.median(work[1:]):
         ends = np.append(_whole(timeline).start, ends)
     return _steps(timeline, "optimizer", name, ends[:-1], ends[1:])
 
