@@ -143,6 +143,16 @@ def test_event_is_a_stream_held_by_another() -> None:
     assert idle(trace) == {"launch": AT_FIRST, "event": 30_000}
 
 
+def test_a_wait_for_an_event_holds_one_launch_and_not_those_behind_it() -> None:
+    """Between the kernels of the graph behind it there is latency."""
+    trace = Program(wake_us=30)
+    trace.start()
+    trace.stream_wait(trace.record(stream=7), stream=20)
+    trace.launch("gemm", 100, stream=20)
+    trace.graph([50, 50], gap_us=4, stream=20)
+    assert idle(trace) == {"launch": AT_FIRST, "event": 30_000, "latency": 4_000}
+
+
 def test_latency_is_a_gap_before_an_op_that_was_queued() -> None:
     """A graph's kernels follow each other with gaps of 3 µs."""
     trace = Program()
@@ -221,6 +231,18 @@ class TestSeveralDevices:
         first, second = result_of(trace).by_device
         assert first.idle_ns.event == 105_000
         assert second.idle_ns.event == 0
+
+
+def test_of_several_allocations_the_longest_is_the_culprit() -> None:
+    trace = Program()
+    trace.start()
+    for us in (300, 500, 400):
+        trace.call("cudaMalloc", us)
+    trace.launch("gemm", 10)
+    run = analyse(trace.timeline())
+    (culprit,) = run.gaps.culprit[run.gaps.cause == IDLE_CAUSES.index("allocator")]
+    host = run.timeline.host
+    assert host.end[culprit] - host.start[culprit] == 500_000
 
 
 def test_the_culprit_of_a_wait_is_the_wait_and_of_late_dispatch_the_launch() -> None:

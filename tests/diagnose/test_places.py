@@ -135,6 +135,15 @@ class TestWithoutStacks:
             trace.launch("gemm", 10)
         assert line_of(trace).where.function == "aten::linear"
 
+    def test_so_it_is_for_a_thread_without_frames_beside_one_with_them(self) -> None:
+        trace = TraceBuilder()
+        with trace.frame("train.py", 12, "train"):
+            trace.launch("gemm", 10)
+        with trace.on_thread(450), trace.op("aten::linear"):
+            trace.launch("gemm", 500)
+        costliest = result_of(trace).lines[0].where
+        assert (costliest.file, costliest.function) == (None, "aten::linear")
+
     def test_outside_everything_there_is_no_place(self) -> None:
         trace = TraceBuilder(stacks=False)
         trace.launch("gemm", 10)

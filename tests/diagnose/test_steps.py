@@ -59,6 +59,13 @@ class TestAnnotation:
                 kernels(trace, "gemm")
         assert result_of(trace, step="train").steps.count == 2
 
+    def test_steps_that_touch_are_two(self) -> None:
+        trace = TraceBuilder(stacks=False)
+        for _ in range(2):
+            with trace.step():
+                kernels(trace, "gemm")
+        assert result_of(trace).steps.count == 2
+
     def test_steps_that_launched_nothing_do_not_count_where_others_did(self) -> None:
         trace = TraceBuilder()
         for launches in (0, 1, 1):
@@ -82,6 +89,15 @@ class TestOptimizer:
 
     def test_what_comes_before_the_first_is_no_step_if_it_is_much_less(self) -> None:
         assert result_of(self.train(3, other_first=True)).steps.count == 2
+
+    def test_optimizers_that_launched_nothing_are_steps_all_the_same(self) -> None:
+        trace = TraceBuilder()
+        for _ in range(2):
+            with trace.optimizer():
+                trace.work(10)
+        steps = result_of(trace).steps
+        assert (steps.found_by, steps.count) == ("optimizer", 1)
+        assert steps.wall_ns > 0
 
     def test_one_alone_says_nothing(self) -> None:
         assert result_of(self.train(1)).steps.found_by == "whole"
@@ -135,6 +151,11 @@ class TestPeriod:
                 trace.item()
         assert result_of(trace).steps.found_by == "period"
         assert only(trace, "sync-item").count == 4
+
+    def test_a_step_that_the_recording_cuts_off_is_none(self) -> None:
+        trace = TraceBuilder()
+        kernels(trace, *4 * ["a", "b", "c", "d"], "a", "b")
+        assert result_of(trace).steps.count == 4
 
     def test_two_repetitions_are_not_enough(self) -> None:
         trace = TraceBuilder()

@@ -212,11 +212,9 @@ class TestLaunches:
 
     def test_of_calls_with_one_correlation_the_last_before_the_op_launched_it(self) -> None:
         """Ids repeat in a file of several processes, or of a recorder that was started twice."""
-        timeline = timeline_of(
-            self.launch(0, 1), self.kernel(7, 1), self.launch(100, 1, process=401), self.kernel(107, 1)
-        )
-        launched = timeline.host.start[timeline.device.launch]
-        assert launched.tolist() == [0, 100_000]
+        pairs = [(self.launch(at, 1, process=400 + at), self.kernel(at + 7, 1)) for at in (0, 100, 200, 300)]
+        timeline = timeline_of(*(each for pair in pairs for each in pair))
+        assert timeline.host.start[timeline.device.launch].tolist() == [0, 100_000, 200_000, 300_000]
 
     def test_a_call_that_cannot_launch_never_wins_over_one_that_can(self) -> None:
         timeline = timeline_of(

@@ -107,6 +107,34 @@ def test_every_one_of_them_is_told_once_one_wait_is_for_the_latest_record(trace:
     assert told.waits.inferred.all()
 
 
+def test_a_wait_for_an_event_from_before_the_recording_is_not_told_and_noted() -> None:
+    trace = TraceBuilder()
+    trace.launch("gemm", 100)
+    lost = trace.record()
+    trace.launch("gemm", 100)
+    kept = trace.record()
+    trace.stream_wait(lost, stream=20)
+    trace.launch("relu", 10, stream=20)
+    trace.stream_wait(kept, stream=20)
+    trace.launch("relu", 10, stream=20)
+    events = [event for event in numbered(trace.events) if event["args"].get("correlation") != lost.correlation]
+    timeline = trace.timeline(events)
+    assert record_times(timeline) == [-1, 11_000]
+    assert timeline.meta.notes == ("of 2 waits for an event, 1 do not say which it was",)
+
+
+def test_the_launches_of_another_thread_tell_nothing_of_a_wait() -> None:
+    trace = TraceBuilder(sync_records=False)
+    with trace.on_thread(450):
+        trace.launch("gemm", 10)
+    trace.sync()
+    trace.stream_wait(trace.record(stream=7), stream=20)
+    with trace.on_thread(450):
+        trace.launch("gemm", 10)
+    timeline = trace.timeline()
+    assert timeline.waits.stream.tolist() == [-1, -1]
+
+
 def test_a_guess_that_the_devices_own_order_belies_is_dropped_and_noted() -> None:
     """The waiting stream went on long before the work ahead of the only event had ended."""
     trace = TraceBuilder(sync_records=False)

@@ -44,6 +44,18 @@ def test_an_operator_that_is_slow_in_every_step_is_not() -> None:
     assert found(trace, "first-use") == []
 
 
+def test_each_operator_is_compared_with_itself() -> None:
+    """One is slow in the first step alone, another always, and a third never."""
+    trace = TraceBuilder()
+    for step in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            for name, us in (("aten::add", 10), ("aten::mm", 20_000 if step == 0 else 10), ("aten::sort", 20_000)):
+                with trace.op(name):
+                    trace.work(us)
+                    trace.launch(name, 5)
+    assert only(trace, "first-use").where.op == "aten::mm"
+
+
 def test_the_recorders_own_start_is_not_the_programs_first_use() -> None:
     trace = TraceBuilder()
     for step in range(STEPS):
