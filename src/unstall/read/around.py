@@ -20,7 +20,7 @@ _EXPORT = "give the file that export_chrome_trace() wrote"
 
 
 def go_to_events(window: Window, path: Path) -> bytes | None:
-    """Move to the inside of the list of events. The members before it, or None where the list stands alone.
+    """Move to the "[" of the list of events. The members before it, or None where the list stands alone.
 
     Raises TraceError if there is no such list.
     """
@@ -29,14 +29,13 @@ def go_to_events(window: Window, path: Path) -> bytes | None:
             raise TraceError(f"{path}: {window.damage or 'there is nothing in it'}; record the run again")
     window.skip(len(window) - len(text))
     if text.startswith(b"["):
-        window.skip(1)
         return None
     if not text.startswith(b"{"):
         raise TraceError(f"{path}: {_what_is(text)}")
     window.skip(1)
     start, end = _find_list(window, path)
-    before = window.text[:start]
-    window.skip(end)
+    before = bytes(window.text[:start])
+    window.skip(end - 1)
     return before
 
 
@@ -44,12 +43,12 @@ def rest(window: Window) -> bytes | None:
     """The text to its end, or None if it is too long for metadata."""
     while len(window) <= _MOST_BYTES:
         if not window.more():
-            return window.text
+            return bytes(window.text)
     return None
 
 
 def _find_list(window: Window, path: Path) -> tuple[int, int]:
-    """Where "traceEvents" begins, and the inside of its list. The key counts only where it is no text's and no
+    """Where "traceEvents" begins, and where its list's "[" ends. The key counts only where it is no text's and no
     inner object's, unless there is no other: quotes before it may be broken."""
     seen = Items()
     looked_at = looks = 0
@@ -85,8 +84,8 @@ def _why_no_list(window: Window) -> str:
     return f'there is no "traceEvents" in it; {_EXPORT}'
 
 
-def _what_is(text: bytes) -> str:
+def _what_is(text: bytearray) -> str:
     """What a text that is no JSON might be, and what to do."""
     if text.startswith(b"SQLite format 3\0"):
         return f"this is an SQLite database, such as Nsight Systems exports, and no trace of torch.profiler; {_EXPORT}"
-    return f"byte 0: {text[:1]!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"
+    return f"byte 0: {bytes(text[:1])!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"

@@ -21,15 +21,15 @@ class Items:
     is passed over.
     """
 
-    def __init__(self, text: bytes = b"") -> None:
+    def __init__(self, text: bytes | bytearray = b"", start: int = 0) -> None:
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.close = -1  # where the list's own "]" is; nothing after it counts
-        self._length = 0
+        self._length = start
         self._depth = 0
         self._in_text = False
         self._escaped = False  # the next byte is, by a backslash before it
-        self.feed(text)
+        self.feed(text, start)
 
     @property
     def whole(self) -> list[tuple[int, int]]:
@@ -40,12 +40,13 @@ class Items:
         """Whether what comes next is directly in the list."""
         return self._depth == 0 and not self._in_text and self.close < 0
 
-    def feed(self, text: bytes) -> None:
-        for start in range(0, len(text), _STRETCH_BYTES):
+    def feed(self, text: bytes | bytearray, start: int = 0) -> None:
+        """What comes next: `text` from `start` on."""
+        for at in range(start, len(text), _STRETCH_BYTES):
             if self.close < 0:
-                self._stretch(text[start : start + _STRETCH_BYTES])
+                self._stretch(text[at : at + _STRETCH_BYTES])
 
-    def _stretch(self, text: bytes) -> None:
+    def _stretch(self, text: bytes | bytearray) -> None:
         offset = self._length
         self._length += len(text)
         chars = np.frombuffer(text, dtype=np.uint8)

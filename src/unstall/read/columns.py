@@ -63,6 +63,21 @@ def _shortest_json(text: bytes) -> str:
         return text.decode("utf-8", "replace")
 
 
+class _Lanes(dict[tuple[str, str | int, str | int], int]):
+    """(category, process, thread) → its number: few, where events are many. Columns have the texts of each."""
+
+    def __init__(self, text: Strings) -> None:
+        super().__init__()
+        self._text = text
+        self.columns: tuple[list[int], list[int], list[int]] = [], [], []
+
+    def __missing__(self, lane: tuple[str, str | int, str | int]) -> int:
+        for column, part in zip(self.columns, lane, strict=True):
+            column.append(self._text[part])
+        self[lane] = len(self)
+        return self[lane]
+
+
 class _Column:
     """One figure a row."""
 
@@ -125,7 +140,8 @@ class Table:
     def __init__(self) -> None:
         self.strings = text = Strings()
         self.labels: dict[tuple[str, str], str] = {}
-        self._category, self._name, self._process, self._thread = (_Column(np.int32) for _ in range(4))
+        self._lanes = _Lanes(text)
+        self._lane, self._name = _Column(np.int32), _Column(np.int32)
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
         self._device = _Sparse(device=attrgetter("device"), stream=attrgetter("stream"), bytes=attrgetter("bytes"))
         self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
@@ -164,15 +180,15 @@ class Table:
         text, events, first = self.strings, rows.complete, len(self._start)
         args = [e.args for e in events]
         count = len(events)
-        category = np.fromiter([text[e.category] for e in events], np.int32, count)
-        self._category.append(category)
+        lanes = self._lanes
+        lane = np.fromiter([lanes[e.category, e.process, e.thread] for e in events], np.int32, count)
+        self._lane.append(lane)
         self._name.extend([text[e.name] for e in events], count)
-        self._process.extend([text[e.process] for e in events], count)
-        self._thread.extend([text[e.thread] for e in events], count)
         self._start.append(rows.start)
         self._duration.append(rows.duration)
         self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
         self._correlation.extend([a.correlation for a in args], count)
+        category = np.array(lanes.columns[0], np.int32)[lane]
         for known in np.unique(category).tolist():
             if figures := _carried(text.texts[known]):
                 rows_of_it = np.flatnonzero(category == known)
@@ -216,15 +232,17 @@ class Table:
         start -= zero
         memory_time = self._memory_time.array()
         by_time = np.argsort(memory_time, kind="stable")
+        lane = self._lane.array()
+        category, process, thread = (np.array(column, np.int32)[lane] for column in self._lanes.columns)
         self.strings.clear()
         return Events(
             strings=self.strings.texts,
-            category=self._category.array(),
+            category=category,
             name=self._name.array(),
             start=start,
             duration=self._duration.array(),
-            process=self._process.array(),
-            thread=self._thread.array(),
+            process=process,
+            thread=thread,
             external=_known(self._external.array()),
             correlation=_known(self._correlation.array()),
             device=_narrow(self._device.dense("device", count)),

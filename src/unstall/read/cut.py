@@ -28,15 +28,15 @@ _BETWEEN = b" \t\r\n,"
 class Sink(Protocol):
     """Where events go."""
 
-    def take(self, piece: memoryview) -> bool:
-        """Take all events of a piece, which commas separate; if one is not in order take none: False."""
+    def take(self, piece: memoryview | bytes) -> bool:
+        """Take all events of a list in JSON; if one is not in order take none: False."""
 
     def mend(self, event: bytes) -> bool:
         """Take one event, mended if need be; False if it cannot be."""
 
 
 class Cutter:
-    """Sends the events that a window comes upon to a sink, until their list ends."""
+    """Sends the events of a list to a sink. The window always begins with the "[" of what is left of the list."""
 
     def __init__(self, window: Window, sink: Sink, path: Path, piece_bytes: int = PIECE_BYTES) -> None:
         self.cut_off = False  # the text ended before the list did
@@ -52,12 +52,11 @@ class Cutter:
         """Raises TraceError for what is no list of events, or has one that is too long."""
         window = self._window
         while not self._closed:
-            may_grow = not window.ended and len(window) <= _MOST_EVENT_BYTES
-            if self._by_gaps() and may_grow:
+            if self._by_gaps() and self._may_grow:
                 window.more()
             elif self._by_brackets():
                 continue
-            elif may_grow:
+            elif self._may_grow:
                 window.double()
             elif self._by_trial():
                 continue
@@ -72,9 +71,13 @@ class Cutter:
         if self.unreadable and not self._any_taken:
             raise self._no_events()
 
+    @property
+    def _may_grow(self) -> bool:
+        return not self._window.ended and len(self._window) <= _MOST_EVENT_BYTES
+
     def _by_gaps(self) -> bool:
         """Take piece after piece while there is a gap to cut at; False at a piece that is not in order."""
-        start = 0
+        start = 1
         try:
             while gap := self._last_gap(start):
                 if not self._take(start, gap[0]):
@@ -82,12 +85,13 @@ class Cutter:
                 start = gap[1]
             return True
         finally:
-            self._window.skip(start)
+            self._window.reopen_list(start)
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
-        """(end of an event, start of the next), about one piece on from `start`."""
+        """(end of an event, start of the next), one or two pieces on from `start`."""
         text = self._window.text
-        for high in (start + self._piece_bytes, len(text)):
+        near = start + self._piece_bytes
+        for high in (near, len(text)) if len(text) - near > self._piece_bytes else (len(text),):
             end = high
             for _ in range(_MOST_TRIES):
                 end = text.rfind(b"}", start, end)
@@ -99,9 +103,9 @@ class Cutter:
 
     def _by_brackets(self) -> bool:
         """Take all events in the window that end there; whether there was anything to take."""
-        found = Items(self._window.text)
+        found = Items(self._window.text, 1)
         spans = found.whole
-        end = 0
+        end = 1
         for span in spans:
             self._check_between(end, span[0])
             end = span[1]
@@ -119,8 +123,11 @@ class Cutter:
         elif found.between:
             self._check_between(end, len(self._window))
             end = len(self._window)
-        self._window.skip(end)
-        return end > 0
+        if self._closed:
+            self._window.skip(end)
+        else:
+            self._window.reopen_list(end)
+        return end > 1
 
     def _check_between(self, start: int, end: int) -> None:
         if self._window.text[start:end].strip(_BETWEEN):
@@ -136,8 +143,9 @@ class Cutter:
 
     def _by_trial(self) -> bool:
         """Take the events that stand between gaps; whether there was any."""
-        taken, last = self._between_gaps(0, len(self._window))
-        self._window.skip(last if taken else 0)
+        taken, last = self._between_gaps(1, len(self._window))
+        if taken:
+            self._window.reopen_list(last)
         return taken
 
     def _between_gaps(self, low: int, high: int) -> tuple[bool, int]:
@@ -170,12 +178,20 @@ class Cutter:
         return any_taken, start
 
     def _take(self, start: int, end: int) -> bool:
-        taken = self._sink.take(memoryview(self._window.text)[start:end])
+        """A list of these events is what their text becomes for a moment: a copy would cost a tenth of the time."""
+        text = self._window.text
+        if end == len(text):
+            taken = self._sink.take(b"[%b]" % text[start:end])
+        else:
+            around = text[start - 1], text[end]
+            text[start - 1], text[end] = b"[]"
+            taken = self._sink.take(memoryview(text)[start - 1 : end + 1])
+            text[start - 1], text[end] = around
         self._any_taken |= taken
         return taken
 
     def _take_mended(self, start: int, end: int) -> bool:
-        taken = self._sink.mend(self._window.text[start:end])
+        taken = self._sink.mend(bytes(self._window.text[start:end]))
         self._any_taken |= taken
         return taken
 

@@ -60,8 +60,7 @@ class Decoder:
         self._usual = 0
 
     def piece(self, text: bytes | memoryview) -> Rows | None:
-        """Of events that commas separate; None if one of them is not in order."""
-        text = b"".join((b"[", text, b"]"))
+        """Of a list of events; None if one of them is not in order."""
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             decoder, to_ns = _NUMBERS[i]
             try:

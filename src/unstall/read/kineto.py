@@ -60,7 +60,7 @@ class _Sink:
         self._path = path
         self._mended: list[Event] = []
 
-    def take(self, piece: memoryview) -> bool:
+    def take(self, piece: memoryview | bytes) -> bool:
         rows = self.decoder.piece(piece)
         if rows is None:
             return False

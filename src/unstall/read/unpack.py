@@ -16,7 +16,7 @@ from unstall.errors import TraceError
 
 Progress = Callable[[int, int], None]
 
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 20
 _PACKED_BYTES = 256 << 10
 _BLOCKS_AHEAD = 2
 _TURN_S = 0.001

@@ -11,7 +11,7 @@ class Window:
     """It grows at its end, by what comes next, and shrinks at its front."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
-        self.text = b""
+        self.text = bytearray()
         self.end = 0  # of the window in the whole text, in bytes
         self.ended = False  # whether no more comes
         self.damage = ""  # why, if the file could not be unpacked to its end
@@ -32,7 +32,7 @@ class Window:
             self.damage, block = str(error), b""
         self.ended = not block
         self.end += len(block)
-        self.text += block
+        self.text = bytearray().join((self.text, block))
         return not self.ended
 
     def double(self) -> None:
@@ -43,3 +43,8 @@ class Window:
 
     def skip(self, count: int) -> None:
         self.text = self.text[count:]
+
+    def reopen_list(self, start: int) -> None:
+        """Skip to the byte before `start`, and make it the "[" of a list that has its first item there."""
+        self.skip(start - 1)
+        self.text[:1] = b"["
