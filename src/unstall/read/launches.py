@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.grouping import distinct
 from unstall.timeline import I32, I64, Device, Host, HostKind
 
 _SKEW_NS = 1_000  # older recorders write whole microseconds
@@ -16,17 +17,18 @@ def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
     """`device` with its `launch` column filled in, and notes on what does not add up."""
     notes: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
-    # Ids repeat where several processes share a file; a call that cannot launch never wins over one that can.
-    calls = calls[np.lexsort((host.start[calls], np.isin(host.kind[calls], _WORK), host.correlation[calls]))]
-    launch = _last_call_before(host, device, calls)
+    launches = calls[np.isin(host.kind[calls], _WORK)]
+    # A call that cannot launch never wins over one that can.
+    known = np.isin(host.correlation[calls], host.correlation[launches])
+    calls = np.union1d(launches, calls[~known])
+    launch = _join(host, device, calls) if len(calls) else np.full(len(device), -1, dtype=np.int32)
     orphans = int((launch < 0).sum())
     if orphans:
         notes.append(
             f"{orphans:,} of {len(device):,} device ops have no host call in the file: "
             "recording began after they were launched, or the recorder dropped the calls"
         )
-    joined = np.flatnonzero(launch >= 0)
-    early = int((device.start[joined] < host.start[launch[joined]] - _SKEW_NS).sum())
+    early = int(((launch >= 0) & (device.start < host.start[np.maximum(launch, 0)] - _SKEW_NS)).sum())
     if early:
         notes.append(
             f"{early:,} device ops start before the call that launched them: "
@@ -35,18 +37,52 @@ def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
     return replace(device, launch=launch), notes
 
 
-def _last_call_before(host: Host, device: Device, calls: I64) -> I32:
-    """By correlation id: the only call, or of several the last one that began before the op did."""
-    if not len(calls):
-        return np.full(len(device), -1, dtype=np.int32)
+def _join(host: Host, device: Device, calls: I64) -> I32:
+    """By correlation id. Processes that share a file repeat each other's ids; then by the order of calls and ops."""
+    calls = calls[np.lexsort((host.start[calls], host.correlation[calls]))]
     ids = host.correlation[calls]
     first = np.searchsorted(ids, device.correlation, side="left")
-    beyond = np.searchsorted(ids, device.correlation, side="right")
-    found = (beyond > first) & (device.correlation >= 0)
-    launch = np.where(found, calls[np.minimum(beyond - 1, len(calls) - 1)], -1)
-    shared = np.flatnonzero(found & (beyond - first > 1))
-    for step in range(1, int((beyond - first)[shared].max(initial=1))):
-        late = shared[device.start[shared] < host.start[launch[shared]]]
-        earlier = beyond[late] - 1 - step
-        launch[late] = np.where(earlier >= first[late], calls[np.maximum(earlier, 0)], launch[late])
+    count = np.searchsorted(ids, device.correlation, side="right") - first
+    found = (count > 0) & (device.correlation >= 0)
+    launch = np.where(found, calls[np.minimum(first, len(calls) - 1)], -1)
+    shared = np.flatnonzero(found & (count > 1))
+    if len(shared):
+        launch[shared] = calls[_last_before(host, device, calls, shared, first[shared])]
+        for unit in (np.arange(len(shared)), _by_stream(device, shared)):
+            number = _in_order(device, shared, unit, count[shared])
+            call = calls[first[shared] + np.maximum(number, 0)]
+            fits = (number >= 0) & (host.start[call] <= device.start[shared] + _SKEW_NS)
+            launch[shared[fits]] = call[fits]
     return launch.astype(np.int32)
+
+
+def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -> I64:
+    """Index of the last call with each op's id to begin before the op; else of the first."""
+    times, at = distinct(np.concatenate((host.start[calls], device.start[ops])))
+    _, identity = distinct(np.concatenate((host.correlation[calls], device.correlation[ops])))
+    keys = identity * len(times) + at
+    return np.maximum(np.searchsorted(keys[: len(calls)], keys[len(calls) :], side="right") - 1, first)
+
+
+def _by_stream(device: Device, ops: I64) -> I64:
+    """One number for all ops of one id on one stream: what one graph launch put there."""
+    _, stream = distinct(device.stream[ops])
+    _, identity = distinct(device.correlation[ops])
+    return distinct(identity * (int(stream.max()) + 1) + stream)[1]
+
+
+def _in_order(device: Device, ops: I64, unit: I64, calls: I64) -> I64:
+    """The n-th unit of ops with one id is the n-th of its calls, where there are as many of them; else -1."""
+    units = int(unit.max()) + 1
+    start = np.full(units, np.iinfo(np.int64).max)
+    np.minimum.at(start, unit, device.start[ops])
+    identity = np.zeros(units, dtype=np.int64)
+    identity[unit] = device.correlation[ops]
+    order = np.lexsort((start, identity))
+    opens = np.append(True, np.diff(identity[order]) != 0)
+    first = np.flatnonzero(opens)[np.cumsum(opens) - 1]
+    rank = np.zeros(units, dtype=np.int64)
+    rank[order] = np.arange(units) - first
+    size = np.zeros(units, dtype=np.int64)
+    size[order] = np.diff(np.append(np.flatnonzero(opens), units))[np.cumsum(opens) - 1]
+    return np.where(size[unit] == calls, rank[unit], -1)
