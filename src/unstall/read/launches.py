@@ -21,14 +21,15 @@ def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
     # A call that cannot launch never wins over one that can.
     known = np.isin(host.correlation[calls], host.correlation[launches])
     calls = np.union1d(launches, calls[~known])
-    launch = _join(host, device, calls) if len(calls) else np.full(len(device), -1, dtype=np.int32)
+    launch = _join(host, device, calls)
     orphans = int((launch < 0).sum())
     if orphans:
         notes.append(
             f"{orphans:,} of {len(device):,} device ops have no host call in the file: "
             "recording began after they were launched, or the recorder dropped the calls"
         )
-    early = int(((launch >= 0) & (device.start < host.start[np.maximum(launch, 0)] - _SKEW_NS)).sum())
+    joined = np.flatnonzero(launch >= 0)
+    early = int((device.start[joined] < host.start[launch[joined]] - _SKEW_NS).sum())
     if early:
         notes.append(
             f"{early:,} device ops start before the call that launched them: "
@@ -39,6 +40,8 @@ def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
 
 def _join(host: Host, device: Device, calls: I64) -> I32:
     """By correlation id. Processes that share a file repeat each other's ids; then by the order of calls and ops."""
+    if not len(calls):
+        return np.full(len(device), -1, dtype=np.int32)
     calls = calls[np.lexsort((host.start[calls], host.correlation[calls]))]
     ids = host.correlation[calls]
     first = np.searchsorted(ids, device.correlation, side="left")
