@@ -147,6 +147,29 @@ class Run:
         """(times, launch queue depth from each on)."""
         return depth_over_time(self.timeline)
 
+    def work(self, chosen: Bool) -> dict[int, Spans]:
+        """When each device was at work on the chosen ops."""
+        device = self.timeline.device
+        rows = np.flatnonzero(chosen)
+        return {
+            number: Spans.union(device.start[rows[mine]], device.end[rows[mine]])
+            for number, mine in groups(device.device[rows])
+        }
+
+    def alone(self, ops: I64, beside: dict[int, Spans]) -> int:
+        """ns of the window in which one of these device rows ran, and on its device none of the work `beside`."""
+        device = self.timeline.device
+        parts = Spans.union(device.start[:0], device.end[:0])
+        for number, mine in groups(device.device[ops]):
+            own = Spans.union(device.start[ops[mine]], device.end[ops[mine]]).clip(*self.window)
+            parts |= own - beside[number] if number in beside else own
+        return parts.total
+
+    def lost_to(self, *causes: str) -> I64:
+        """By host row: ns for which a device was idle for one of these causes, and this event is to blame."""
+        codes = [IDLE_CAUSES.index(cause) for cause in causes]
+        return self._blamed(np.isin(self.gaps.cause, codes))
+
     def gaps_by(self, cause: str) -> I64:
         """Indices of the idle intervals with this cause."""
         return np.flatnonzero(self.gaps.cause == IDLE_CAUSES.index(cause))

@@ -11,7 +11,7 @@ _SAYS = {
     "launch": "Launch-bound: {share} of the time the device waits for the host to dispatch the next operator.",
     "sync": "Sync-bound: {share} of the time the device idles because the host had waited and drained its queue.",
     "input": "Input-bound: {share} of the time the device waits for data loading.",
-    "copy": "Copy-bound: {share} of the time goes to copies between host and device.",
+    "copy": "Copy-bound: {share} of the time goes to copies.",
     "allocator": "Allocator-bound: {share} of the time the device waits for cudaMalloc, cudaFree or empty_cache.",
     "comm": "Communication-bound: {share} of the time goes to collectives with no computation beside them.",
     "startup": "Start-up: {share} of the time goes to first use (context, modules, kernel choice). Record later steps "

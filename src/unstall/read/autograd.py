@@ -31,19 +31,20 @@ def forward_operators(
     maker = is_op & (sequence >= 0) & (events.forward_thread[rows] <= 0)
     makers = np.flatnonzero(maker)
     wanted = np.flatnonzero(backward)
+    _follow_arrows(events, forward, thread, threads, start, np.flatnonzero(is_op))
+    wanted = wanted[forward[wanted] < 0]
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]
         last = np.searchsorted(sequence[makers], sequence[wanted], side="right") - 1
         found = makers[np.maximum(last, 0)]
         same = (last >= 0) & (sequence[found] == sequence[wanted]) & (start[found] <= start[wanted])
         forward[wanted[same]] = found[same]
-    _follow_arrows(events, forward, thread, threads, start, np.flatnonzero(is_op))
     node = nearest(parent, forward >= 0)
     return np.where(node >= 0, forward[np.maximum(node, 0)], -1).astype(np.int32)
 
 
 def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, start: I64, ops: I64) -> None:
-    """Fill in `forward` from flow arrows, for operators that it does not know yet.
+    """Fill in `forward` from flow arrows.
 
     An arrow names its ends by thread and start time.
     """
@@ -65,7 +66,7 @@ def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, 
     if not len(begun):
         return
     at = np.minimum(np.searchsorted(begun, ended), len(begun) - 1)
-    linked = (begun[at] == ended) & (forward[nodes] < 0) & (makers[at] != nodes)
+    linked = (begun[at] == ended) & (makers[at] != nodes)
     forward[nodes[linked]] = makers[at[linked]]
 
 

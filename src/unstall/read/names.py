@@ -55,11 +55,11 @@ _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
         (HostKind.EVENT_WAIT, r"StreamWaitEvent"),
         (
             HostKind.ALLOC,
-            r"(?:Malloc|HostAlloc|HostMalloc|ExtMalloc|MemAlloc|MemHostAlloc|MemCreate|MemMap|HostRegister|MemHostRegister)",
+            r"(?!\w*(?:Async|FromPool))(?:Malloc|HostAlloc|HostMalloc|ExtMalloc|MemAlloc|MemHostAlloc|MemCreate|MemMap|HostRegister|MemHostRegister)",
         ),
         (
             HostKind.FREE,
-            r"(?:Free|HostFree|MemFree|MemHostFree|MemRelease|MemUnmap|HostUnregister|MemHostUnregister)",
+            r"(?!\w*(?:Async|FromPool))(?:Free|HostFree|MemFree|MemHostFree|MemRelease|MemUnmap|HostUnregister|MemHostUnregister)",
         ),
         (
             HostKind.LOAD,

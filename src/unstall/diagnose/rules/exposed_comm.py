@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.spans import Spans
 from unstall.figures import counted, duration, share
 from unstall.result import Finding
 
@@ -15,28 +14,20 @@ _WORTH = 0.005  # of the window
 def exposed_comm(run: Run) -> list[Finding]:
     """One finding a line that starts collectives. `exposed` is the time with a collective and no other work."""
     device = run.timeline.device
-    low, high = run.window
-    others = run.ops_inside & ~run.comm
-    work = Spans.union(device.start[others], device.end[others])
-    ops = np.flatnonzero(run.comm & run.ops_inside & (device.launch >= 0))
-    start, end = np.maximum(device.start[ops], low), np.minimum(device.end[ops], high)
-    alone = end - start - work.covered(start, end)
-    by_call = np.zeros(len(run.timeline.host), dtype=np.int64)
-    np.add.at(by_call, device.launch[ops], alone)
-    length = np.zeros(len(run.timeline.host), dtype=np.int64)
-    np.add.at(length, device.launch[ops], end - start)
+    beside = run.work(run.ops_inside & ~run.comm)
+    collectives = np.flatnonzero(run.comm & run.ops_inside & (device.launch >= 0))
     findings = []
-    for group in run.lines(np.unique(device.launch[ops]).astype(np.int64)):
-        exposed = int(by_call[group.rows].sum())
+    for group in run.lines(np.unique(device.launch[collectives]).astype(np.int64)):
+        mine = np.intersect1d(run.ops_of(group.rows), collectives)
+        exposed, total = run.alone(mine, beside), run.alone(mine, {})
         if exposed < _WORTH * run.wall:
             continue
-        total = int(length[group.rows].sum())
         findings.append(
             run.finding(
                 "exposed-comm",
                 group,
                 title="Collectives run with no computation beside them",
-                saw=f"{counted(len(group.rows), 'collective')}, {duration(total)} in all, "
+                saw=f"{counted(len(mine), 'collective')}, {duration(total)} in all, "
                 f"{share(exposed, total)} of it with nothing else on the device "
                 "(a rank that comes early waits inside them)",
                 fix="start them earlier and wait later (DDP buckets, gradient_as_bucket_view, FSDP prefetch, "
@@ -44,7 +35,7 @@ def exposed_comm(run: Run) -> list[Finding]:
                 safe_if="nothing between start and wait reads the result",
                 exposed_ns=exposed,
                 wait_ns=0,
-                count=len(group.rows),
+                count=len(mine),
                 confidence="medium",
             )
         )

@@ -22,11 +22,7 @@ def launch_bound(run: Run) -> list[Finding]:
 
     Without stacks, one finding for each of the costliest places.
     """
-    gaps = run.gaps
-    late = run.gaps_by("launch")
-    late = late[gaps.culprit[late] >= 0]
-    lost = np.zeros(len(run.timeline.host), dtype=np.int64)
-    np.add.at(lost, gaps.culprit[late], gaps.length[late])
+    lost = run.lost_to("launch")
     calls = run.launch_depth[0]
     calls = calls[run.inside[calls]]
     groups = _stretch(run, calls, lost) or run.lines(calls)

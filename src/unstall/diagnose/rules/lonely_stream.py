@@ -30,10 +30,10 @@ def lonely_stream(run: Run) -> list[Finding]:
             overlap = (work & Spans.union(device.start[others], device.end[others])).total
             if work.total < _WORTH * run.wall or overlap > _OVERLAP * work.total:
                 continue
-            launches = device.launch[own & (device.launch >= 0)]
-            for group in run.lines(np.unique(launches).astype(np.int64)):
-                mine = run.ops_of(group.rows)
-                length = int((device.end - device.start)[mine].sum())
+            rows = np.flatnonzero(own & (device.launch >= 0))
+            for group in run.lines(np.unique(device.launch[rows]).astype(np.int64)):
+                mine = np.intersect1d(run.ops_of(group.rows), rows)
+                length = run.alone(mine, {})
                 findings.append(
                     run.finding(
                         "lonely-stream",

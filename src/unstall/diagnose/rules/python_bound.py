@@ -14,13 +14,9 @@ _MOST_PLACES = 3  # recording with stacks makes many small ones
 
 def python_bound(run: Run) -> list[Finding]:
     """One finding a line: the frame that ran meanwhile; without stacks, the place that launched next."""
-    gaps = run.gaps
-    idle = run.gaps_by("python")
-    idle = idle[gaps.culprit[idle] >= 0]
-    lost = np.zeros(len(run.timeline.host), dtype=np.int64)
-    np.add.at(lost, gaps.culprit[idle], gaps.length[idle])
+    lost = run.lost_to("python")
     findings = []
-    for group in run.lines(np.unique(gaps.culprit[idle]).astype(np.int64)):
+    for group in run.lines(np.flatnonzero(lost)):
         exposed = int(lost[group.rows].sum())
         if exposed < _WORTH * run.wall:
             continue

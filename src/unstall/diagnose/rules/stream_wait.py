@@ -12,13 +12,9 @@ _WORTH = 0.005  # of the window
 
 def stream_wait(run: Run) -> list[Finding]:
     """One finding a line whose launches were held."""
-    gaps = run.gaps
-    held = run.gaps_by("event")
-    held = held[gaps.culprit[held] >= 0]
-    lost = np.zeros(len(run.timeline.host), dtype=np.int64)
-    np.add.at(lost, gaps.culprit[held], gaps.length[held])
+    lost = run.lost_to("event")
     findings = []
-    for group in run.lines(np.unique(gaps.culprit[held]).astype(np.int64)):
+    for group in run.lines(np.flatnonzero(lost)):
         exposed = int(lost[group.rows].sum())
         if exposed < _WORTH * run.wall:
             continue

@@ -28,10 +28,7 @@ def tiny_kernels(run: Run) -> list[Finding]:
     cuts = np.flatnonzero(np.append(True, place[1:] != place[:-1])) if len(place) else place
     length = np.diff(np.append(cuts, len(place)))
     in_row = np.repeat((length >= _ROW) & (place[cuts] != -2), length) if len(place) else tiny
-    between = np.zeros(len(host), dtype=np.int64)
-    waiting = np.union1d(run.gaps_by("launch"), run.gaps_by("latency"))
-    waiting = waiting[run.gaps.culprit[waiting] >= 0]
-    np.add.at(between, run.gaps.culprit[waiting], run.gaps.length[waiting])
+    between = run.lost_to("launch", "latency")
     findings = []
     for group in run.lines(call[in_row].astype(np.int64)):
         exposed = int(between[group.rows].sum())
