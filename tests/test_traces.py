@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from programs import Program, programs
 from traces import TraceBuilder
 
+A_FEW = settings(max_examples=30)
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
+@A_FEW
 @given(programs())
 def test_a_stream_does_one_thing_at_a_time_in_the_order_of_calls(program: Program) -> None:
     streams = defaultdict(list)
@@ -23,6 +25,7 @@ def test_a_stream_does_one_thing_at_a_time_in_the_order_of_calls(program: Progra
             assert before["ts"] + before["dur"] <= after["ts"]
 
 
+@A_FEW
 @given(programs())
 def test_an_op_starts_after_its_call(program: Program) -> None:
     calls = {event["args"]["correlation"]: event for event in program.events if event["cat"] == "cuda_runtime"}
@@ -31,6 +34,7 @@ def test_an_op_starts_after_its_call(program: Program) -> None:
             assert calls[event["args"]["correlation"]]["ts"] + 5_000 < event["ts"]
 
 
+@A_FEW
 @given(programs())
 def test_events_of_a_thread_nest_but_for_annotations(program: Program) -> None:
     threads = defaultdict(list)
