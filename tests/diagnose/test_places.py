@@ -32,7 +32,7 @@ def line_of(trace: TraceBuilder) -> LineCost:
         "unstall/guard.py",
         "<string>",
         "<frozen importlib._bootstrap>",
-        "/tmp/torchinductor_me/ab/cab.py",
+        "/home/me/.cache/torchinductor_me/ab/cab.py",
         "",
     ],
 )
