@@ -189,7 +189,7 @@ class Table:
         self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
         self._correlation.extend([a.correlation for a in args], count)
         category = np.array(lanes.columns[0], np.int32)[lane]
-        for known in np.unique(category).tolist():
+        for known in set(lanes.columns[0]):
             if figures := _carried(text.texts[known]):
                 rows_of_it = np.flatnonzero(category == known)
                 self._add_figures(figures, rows_of_it + first, [args[i] for i in rows_of_it.tolist()])

@@ -17,10 +17,10 @@ def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
     """`device` with its `launch` column filled in, and notes on what does not add up."""
     notes: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
-    launches = calls[np.isin(host.kind[calls], _WORK)]
+    can_launch = np.isin(host.kind[calls], _WORK)
     # A call that cannot launch never wins over one that can.
-    known = np.isin(host.correlation[calls], host.correlation[launches])
-    calls = np.union1d(launches, calls[~known])
+    known = np.isin(host.correlation[calls], host.correlation[calls[can_launch]])
+    calls = calls[can_launch | ~known]
     launch = _join(host, device, calls)
     orphans = int((launch < 0).sum())
     if orphans:

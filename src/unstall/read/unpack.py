@@ -5,19 +5,19 @@ from __future__ import annotations
 import importlib
 import sys
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, BinaryIO, Protocol
 
 from unstall.errors import TraceError
 
 Progress = Callable[[int, int], None]
 
-BLOCK_BYTES = 1 << 20
-_PACKED_BYTES = 256 << 10
+BLOCK_BYTES = 2 << 20
+_PACKED_BYTES = 512 << 10
 _BLOCKS_AHEAD = 2
 _TURN_S = 0.001
 
@@ -48,12 +48,8 @@ def blocks(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
     try:
         with path.open("rb", buffering=0) as file:
             size = path.stat().st_size
-            with _short_turns(), ThreadPoolExecutor(1, thread_name_prefix="unstall-unpack") as thread:
-                source = _unpack(file, path)
-                ahead = deque(thread.submit(next, source, None) for _ in range(_BLOCKS_AHEAD))
-                while block := ahead.popleft().result():
-                    ahead.append(thread.submit(next, source, None))
-                    text, position = block
+            with _short_turns():
+                for text, position in _ahead(_unpack(file, path)):
                     if progress:
                         progress(position, max(size, position))
                     yield text
@@ -75,6 +71,36 @@ def _short_turns() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(usual)
+
+
+def _ahead(source: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+    """The same, made by a thread that is a few ahead."""
+    permits: SimpleQueue[bool] = SimpleQueue()
+    made: SimpleQueue[tuple[bytes, int] | Exception | None] = SimpleQueue()
+
+    def make() -> None:
+        try:
+            for block in source:
+                made.put(block)
+                if not permits.get():
+                    return
+            made.put(None)
+        except Exception as error:
+            made.put(error)
+
+    for _ in range(_BLOCKS_AHEAD):
+        permits.put(True)
+    thread = Thread(target=make, name="unstall-unpack", daemon=True)
+    thread.start()
+    try:
+        while block := made.get():
+            if isinstance(block, Exception):
+                raise block
+            permits.put(True)
+            yield block
+    finally:
+        permits.put(False)
+        thread.join()
 
 
 def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
