@@ -38,6 +38,28 @@ def depths(parent: I32) -> I32:
     return depth
 
 
+def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
+    """From each of `rows` up, itself included, the first whose reach is at least what is wanted; -1 if none is.
+
+    What encloses ends no earlier, so reach does not shrink on the way up: jumps of powers of two, longest first.
+    """
+    jumps = [parent]
+    while (jumps[-1] >= 0).any():
+        last = jumps[-1]
+        jumps.append(np.where(last >= 0, last[np.maximum(last, 0)], -1).astype(np.int32))
+
+    def falls_short(row: I32) -> Bool:
+        short: Bool = (row >= 0) & (reach[np.maximum(row, 0)] < wanted)
+        return short
+
+    current = rows
+    for jump in reversed(jumps):
+        above = np.where(current >= 0, jump[np.maximum(current, 0)], -1).astype(np.int32)
+        current = np.where(falls_short(current) & falls_short(above), above, current).astype(np.int32)
+    above = np.where(current >= 0, parent[np.maximum(current, 0)], -1)
+    return np.where(falls_short(current), above, current).astype(np.int32)
+
+
 def sums_below(parent: I32, values: I64) -> I64:
     """The sum of the values of each row and of all below it."""
     sums = values.copy()

@@ -144,7 +144,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     count: int  # in the whole window
     wait_ns: int  # host blocked, per step
-    exposed_ns: int  # device idle because of it, per step
+    # Device idle because of it, per step; of copies and collectives the time they ran with no computation beside them.
+    exposed_ns: int
     gain_ns: int | None = None
     edit: str | None = None
     saw: str = ""

@@ -67,8 +67,18 @@ def test_python_is_the_host_at_work_without_an_operator_for_100_us_or_more() -> 
     trace = Program()
     trace.start()
     trace.work(1_000)
-    trace.launch("gemm", 100)
+    with trace.op("aten::mm"):
+        trace.launch("gemm", 100)
     assert idle(trace) == {"launch": AT_FIRST, "python": 810_000}
+
+
+def test_without_the_hosts_side_no_time_is_called_pythons() -> None:
+    """ProfilerActivity.CUDA alone records calls, so there is no telling that no operator ran."""
+    trace = Program()
+    trace.start()
+    trace.work(1_000)
+    trace.launch("gemm", 100)
+    assert idle(trace) == {"launch": AT_FIRST + 810_000}
 
 
 def test_an_operator_of_the_host_alone_is_python_too() -> None:

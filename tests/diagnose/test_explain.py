@@ -37,14 +37,14 @@ def test_findings_come_costliest_first_and_harmless_ones_last() -> None:
     assert [finding.harmless for finding in findings if finding.rule.startswith("sync-")] == [False, True]
 
 
-def test_a_flood_of_harmless_findings_is_cut_short() -> None:
+def test_every_wait_that_costs_nothing_is_listed() -> None:
     trace = TraceBuilder()
     trace.launch("gemm", 1_000_000, stream=20)
     for line in range(50):
         with trace.frame("train.py", line, f"function_{line}"):
             trace.item()
     harmless = [finding for finding in result_of(trace).findings if finding.harmless]
-    assert len(harmless) == 30
+    assert len(harmless) == 50
 
 
 def test_the_result_survives_its_json() -> None:

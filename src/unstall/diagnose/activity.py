@@ -10,6 +10,7 @@ import numpy as np
 from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
 from unstall.grouping import by_text
+from unstall.read.names import LONGEST
 from unstall.timeline import (
     I32,
     I64,
@@ -38,7 +39,7 @@ _FIRST_FACTOR = 20
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
     """Which rows have a name that the pattern matches at its start; asked once a distinct name."""
-    return by_text(names, lambda index: pattern.match(timeline.text(index)) is not None).astype(np.bool_)
+    return by_text(names, lambda index: pattern.match(timeline.text(index), 0, LONGEST) is not None).astype(np.bool_)
 
 
 def is_comm(timeline: Timeline) -> Bool:
@@ -79,9 +80,8 @@ class Activity:
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
-    """Threads that launch: those with at least a fiftieth of the busiest one's launches."""
-    rows = np.unique(launches[launches >= 0])
-    counts = np.bincount(timeline.host.thread[rows], minlength=1)
+    """Threads that launch: those with at least a fiftieth of the busiest one's device ops."""
+    counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
     return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
 
 
@@ -108,6 +108,8 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     at_work = ours & (host.kind <= HostKind.CALL) & ~_host_operators(timeline)
     start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
     python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(PYTHON_LEAST_NS)
+    if not records_operators(timeline):
+        python = Spans.union(host.start[:0], host.end[:0])
     return Activity(
         waits=waits,
         input_rows=loading,
@@ -122,6 +124,12 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         python=python - input_spans,
         recorder=recorder,
     )
+
+
+def records_operators(timeline: Timeline) -> bool:
+    """Whether the host's own side was recorded; without it (CUDA alone) there is no telling that no operator ran."""
+    kind = timeline.host.kind
+    return bool(((kind == HostKind.OP) | (kind == HostKind.ANNOTATION) | (kind == HostKind.PYTHON)).any())
 
 
 def _host_operators(timeline: Timeline) -> Bool:
@@ -192,8 +200,11 @@ def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recor
     overhead = is_overhead & (named(timeline, _FIRST_USE, host.name) | named(timeline, _RECORDER, host.name))
     loading = ours & (host.kind == HostKind.LOAD)
     # Calls that only ask or set something take microseconds, unless they are the first to need the context.
-    asking = ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS)
-    certain = np.flatnonzero(loading | overhead | asking)
+    asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))
+    _, first = np.unique(host.name[asking], return_index=True)
+    early = host.start[asking] < second_step if second_step is not None else np.zeros(len(asking), dtype=np.bool_)
+    early[first] = True
+    certain = np.concatenate((np.flatnonzero(loading | overhead), asking[early]))
     return np.unique(
         np.concatenate(
             (certain, _slow_firsts(timeline, ours, second_step, recorder), _slow_first_launches(timeline, ours))

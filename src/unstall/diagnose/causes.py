@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.ancestry import first_reaching, nearest
 from unstall.diagnose.accounts import CAUSE, Gaps
 from unstall.diagnose.activity import Activity
 from unstall.diagnose.spans import Spans
@@ -173,26 +174,29 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
     return held
 
 
-def _running_frame(timeline: Timeline, python: Spans, low: I64, high: I64, otherwise: I32) -> I32:
-    """The Python frame that ran in the middle of the longest stretch of Python within each interval."""
+def _running_frame(timeline: Timeline, python: Spans, low: I64, high: I64, launch: I32) -> I32:
+    """The Python frame that ran in the middle of the longest stretch of Python within each interval.
+
+    It is one of the thread that launched next, or else of the one that has most frames; `launch` where there is none.
+    """
     host = timeline.host
     frames = np.flatnonzero(host.kind == HostKind.PYTHON)
     if not (len(frames) and len(low)):
-        return otherwise
-    thread = np.bincount(host.thread[frames]).argmax()
-    frames = frames[host.thread[frames] == thread]
-    stretch = _longest_within(python.start, python.end, low, high)
-    known = stretch >= 0
-    at = np.maximum(stretch, 0)
-    middle = (np.maximum(python.start[at], low) + np.minimum(python.end[at], high)) // 2
-    row = frames[np.maximum(np.searchsorted(host.start[frames], middle, side="right") - 1, 0)]
-    while True:
-        ended = (row >= 0) & (
-            (host.end[np.maximum(row, 0)] < middle) | (host.kind[np.maximum(row, 0)] != HostKind.PYTHON)
-        )
-        if not ended.any():
-            return np.where(known & (row >= 0), row, otherwise).astype(np.int32)
-        row = np.where(ended, host.parent[np.maximum(row, 0)], row)
+        return launch
+    stretch = np.maximum(_longest_within(python.start, python.end, low, high), 0)
+    middle = (np.maximum(python.start[stretch], low) + np.minimum(python.end[stretch], high)) // 2
+    frames_of = dict(groups(host.thread[frames]))
+    busiest = int(np.bincount(host.thread[frames]).argmax())
+    thread = np.where(launch >= 0, host.thread[np.maximum(launch, 0)], busiest)
+    result = launch.copy()
+    for number, mine in groups(thread):
+        rows = frames[frames_of.get(number, frames_of[busiest])]
+        at = np.searchsorted(host.start[rows], middle[mine], side="right") - 1
+        last = np.where(at >= 0, rows[np.maximum(at, 0)], -1).astype(np.int32)
+        enclosing = first_reaching(host.parent, host.end, last, middle[mine])
+        frame = np.where(enclosing >= 0, nearest(host.parent, host.kind == HostKind.PYTHON)[enclosing], -1)
+        result[mine] = np.where(frame >= 0, frame, launch[mine])
+    return result
 
 
 def _longest_within(start: I64, end: I64, low: I64, high: I64) -> I64:

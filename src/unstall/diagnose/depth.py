@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.grouping import groups
 from unstall.timeline import I32, I64, Timeline
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:
-    """(host rows of calls that launched, by time; ops outstanding on all streams as each call begins).
+    """(host rows of calls that launched, by time; ops outstanding on their device as each call begins).
 
     Ops inside a graph count as one, as they take one place in the launch queue.
     """
-    calls, _, done = _launched(timeline)
-    start = timeline.host.start[calls]
+    calls, start, done, device = _launched(timeline)
+    depth = np.zeros(len(calls), dtype=np.int32)
+    for _, mine in groups(device):
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        finished = np.searchsorted(np.sort(done[mine]), start[mine], side="right")
+        depth[mine] = np.maximum(np.arange(len(mine)) - finished, 0)
     order = np.argsort(start, kind="stable")
-    before = np.arange(len(calls))
-    finished = np.searchsorted(np.sort(done), start[order], side="right")
-    return calls[order], np.maximum(before - finished, 0).astype(np.int32)
+    return calls[order], depth[order]
 
 
 def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
     """The launch queue's depth as steps: (times, depth from each time on)."""
-    _, begun, done = _launched(timeline)
+    _, begun, done, _ = _launched(timeline)
     times = np.concatenate((begun, np.maximum(done, begun)))
     change = np.concatenate((np.ones(len(begun), np.int32), np.full(len(done), -1, np.int32)))
     order = np.argsort(times, kind="stable")
@@ -31,11 +34,11 @@ def depth_over_time(timeline: Timeline) -> tuple[I64, I32]:
     return times[last], depth[last]
 
 
-def _launched(timeline: Timeline) -> tuple[I64, I64, I64]:
-    """Calls that launched device ops, when each call began, and when the last of its ops was done."""
+def _launched(timeline: Timeline) -> tuple[I64, I64, I64, I32]:
+    """Calls that launched device ops, when each began, when the last of its ops was done, and on which device."""
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
-    calls, which = np.unique(device.launch[known], return_inverse=True)
+    calls, first, which = np.unique(device.launch[known], return_index=True, return_inverse=True)
     done = np.full(len(calls), np.iinfo(np.int64).min)
     np.maximum.at(done, which, device.end[known])
-    return calls.astype(np.int64), timeline.host.start[calls], done
+    return calls.astype(np.int64), timeline.host.start[calls], done, device.device[known[first]]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall._version import __version__
+from unstall.diagnose.activity import records_operators
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.verdict import judge
+from unstall.figures import share
 from unstall.read import load
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline import Timeline
-
-_MOST_HARMLESS = 30
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def explain(
             host_events=len(timeline.host),
             device_ops=len(timeline.device),
         ),
-        integrity=Integrity(ok=meta.sound, notes=_notes(timeline)),
+        integrity=Integrity(ok=meta.sound, notes=_notes(run)),
         steps=Steps(
             found_by=steps.found_by,
             name=steps.name,
@@ -131,14 +131,23 @@ def explain(
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:
-    """By what they expose, then by what they make the host wait; harmless ones last, and not all of a flood."""
-    order = sorted(findings, key=lambda f: (f.harmless, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)))
-    costly = sum(not f.harmless for f in order)
-    return order[: costly + _MOST_HARMLESS]
+    """By what they expose, then by what they make the host wait; harmless ones last."""
+    return sorted(findings, key=lambda f: (f.harmless, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)))
 
 
-def _notes(timeline: Timeline) -> tuple[str, ...]:
+def _notes(run: Run) -> tuple[str, ...]:
+    timeline, steps = run.timeline, run.steps
     notes = timeline.meta.notes
+    covered = int((steps.end - steps.start).sum())
+    between = int((steps.start[1:] - steps.end[:-1]).clip(min=0).sum())
+    if between > covered:
+        notes = (
+            *notes,
+            f"the steps themselves span {share(covered, covered + between)} of the host's time from the first to the "
+            "last: what happens between them counts too",
+        )
+    if not records_operators(timeline) and len(timeline.host):
+        notes = (*notes, "no operators were recorded (ProfilerActivity.CPU), so Python's share cannot be told")
     if timeline.meta.has_stacks or not len(timeline.host):
         return notes
     advice = (

@@ -8,8 +8,6 @@ from unstall.diagnose.run import Run
 from unstall.result import IDLE_CAUSES, LineCost, Where
 from unstall.timeline import I64
 
-_MOST_LINES = 500
-
 
 def cost_by_line(run: Run) -> tuple[LineCost, ...]:
     """The costliest lines first, by device time and idle time together."""
@@ -44,7 +42,7 @@ def cost_by_line(run: Run) -> tuple[LineCost, ...]:
     main_cause = by_cause.argmax(axis=1)
     first_row = np.full(len(places), len(host), dtype=np.int64)
     np.minimum.at(first_row, which, rows)
-    order = np.argsort(-(device_ns + idle_ns), kind="stable")[:_MOST_LINES]
+    order = np.argsort(-(device_ns + idle_ns), kind="stable")
     return tuple(
         LineCost(
             where=_where(run, int(places[i]), int(first_row[i])),

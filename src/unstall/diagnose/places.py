@@ -23,8 +23,9 @@ FRAMEWORKS = frozenset(
 )
 # In the standard library by name, but in a trace far more often somebody's own folder.
 _OWN = frozenset({"test", "tests", "this", "code", "idlelib", "turtledemo"})
+_FORMER_STDLIB = frozenset({"asynchat", "asyncore", "distutils", "imp", "lib2to3", "smtpd"})
 _GENERATED = re.compile(r"(^|/)torchinductor_|(^|/)\.?triton/cache/|^<")
-_INSTALLED = re.compile(r".*(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
+_INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
 
 
 def top_module(path: str) -> str:
@@ -45,7 +46,7 @@ def is_framework(path: str) -> bool:
     if (path.startswith("/") or path[1:3] == ":/") and not _INSTALLED.match(path):
         return False
     top = top_module(path)
-    return top in FRAMEWORKS or (top in sys.stdlib_module_names and top not in _OWN)
+    return top in FRAMEWORKS or (top in sys.stdlib_module_names | _FORMER_STDLIB and top not in _OWN)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,11 +94,11 @@ class Places:
         return None if top < 0 else self.timeline.strings[self.timeline.host.name[top]]
 
 
-def find_places(timeline: Timeline, user: Sequence[str] = ()) -> Places:
+def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None = None) -> Places:
     """Attribute every host event.
 
-    `user` narrows what counts as the user's code to files that match one of the globs. A backward operator
-    is at the line of its forward one.
+    `step` is what the steps are called, which is no place. `user` narrows what counts as the user's code to files
+    that match one of the globs. A backward operator is at the line of its forward one.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -117,7 +118,7 @@ def find_places(timeline: Timeline, user: Sequence[str] = ()) -> Places:
     caller = _at(timeline.stacks.line, np.where(calls_backward, own_frame, outer))
 
     top_op = _outermost_operators(timeline, mine)
-    fallback = _fallback(timeline, source, top_op)
+    fallback = _fallback(timeline, source, top_op, step)
     place = np.where(line >= 0, line, np.where(fallback >= 0, fallback + len(timeline.lines), -1))
     return Places(timeline, place.astype(np.int64), caller, top_op, frame, is_user_frame)
 
@@ -161,12 +162,12 @@ def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
     return outermost(host.parent, host.kind == HostKind.OP, users)
 
 
-def _fallback(timeline: Timeline, source: I64, top_op: I32) -> I64:
+def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) -> I64:
     """Text of the innermost annotation that is not a whole step, else of the outermost operator, else -1."""
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION
     names = np.unique(host.name[annotation])
-    steps = [i for i in names if timeline.strings[i].startswith("ProfilerStep")]
+    steps = [i for i in names if fnmatch.fnmatchcase(timeline.strings[i], f"{step or 'ProfilerStep'}*")]
     annotation &= ~np.isin(host.name, np.array(steps, dtype=np.int32))
     around = nearest(host.parent, annotation)[source]
     chosen = np.where(around >= 0, around, top_op[source])

@@ -27,6 +27,7 @@ from unstall.result import (
 )
 from unstall.timeline import I32, I64, Bool, Timeline
 
+_MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100
 # Idle time with these causes was spent in the culprit; with others the culprit may be the launch that came late.
 _HELD_UP = [IDLE_CAUSES.index(cause) for cause in ("sync", "copy", "input", "allocator")]
@@ -119,6 +120,13 @@ class Run:
         rows = self.activity.waits.row
         blocked[rows] = self.host_length[rows]
         return blocked
+
+    @cached_property
+    def waiting(self) -> int:
+        """ns of the window in which some thread that dispatches was blocked by the device."""
+        waits = self.activity.waits
+        mine = self.inside[waits.row]
+        return Spans.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
     def busy_during(self, rows: I64) -> float:
         """The share of these host events' time in which the device was at work."""
@@ -279,7 +287,7 @@ def analyse(timeline: Timeline, *, step: str | None = None, user: Sequence[str] 
     accounts, gaps, busy, activity = of(every)
     devices = np.unique(device.device)
     by_device = []
-    for number in devices:
+    for number in devices[:_MOST_DEVICES]:
         own_accounts, own_gaps = (accounts, gaps) if len(devices) == 1 else of(device.device == number)[:2]
         by_device.append(
             (
@@ -293,7 +301,7 @@ def analyse(timeline: Timeline, *, step: str | None = None, user: Sequence[str] 
                 own_gaps,
             )
         )
-    places = find_places(timeline, user)
+    places = find_places(timeline, user, steps.name if steps.found_by == "annotation" else None)
     return Run(timeline, steps, places, activity, busy, accounts, gaps, tuple(by_device))
 
 

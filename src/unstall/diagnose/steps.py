@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from unstall.errors import UsageError
-from unstall.timeline import I32, I64, Bool, HostKind, Timeline
+from unstall.timeline import I64, Bool, HostKind, Timeline
 
 FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 
@@ -112,6 +112,8 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
     What comes before the first counts as a step too if it launched as much as the others.
     """
     rows = _annotated(timeline, lambda text: bool(_OPTIMIZER_STEP.match(text)))
+    # Several optimizers step in one iteration: the last to come marks its end.
+    rows = rows[timeline.host.name[rows] == timeline.host.name[rows[-1:]]]
     if len(rows) < 2:
         return None
     ends = timeline.host.end[rows]
@@ -148,21 +150,23 @@ def _by_period(timeline: Timeline) -> Steps | None:
         if (tokens[period:] == tokens[:-period]).mean() >= _ALIKE:
             # Of the kernels at that distance the most frequent: a rarer one is missing from some steps.
             mark = max(np.flatnonzero(np.array(distances) == period), key=lambda i: len(places[i]))
-            name = timeline.strings[distinct[often[mark]]]
+            name = timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)]
             return _every(timeline, calls, tokens, places[mark], period, name)
     return None
 
 
-def _launch_sequence(timeline: Timeline) -> tuple[I64, I32]:
-    """Host rows of calls that launched something, by time, and the name of the first op of each."""
+def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
+    """Host rows of calls that launched, by time, and a number for the name and stream of each one's first op."""
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first = np.unique(device.launch[known], return_index=True)
     order = np.argsort(timeline.host.start[calls], kind="stable")
-    return calls[order].astype(np.int64), device.name[known[first]][order]
+    ops = known[first][order]
+    tokens = device.name[ops].astype(np.int64) * (len(timeline.streams) + 1) + device.stream[ops]
+    return calls[order].astype(np.int64), tokens
 
 
-def _every(timeline: Timeline, calls: I64, tokens: I32, places: I64, period: int, name: str) -> Steps:
+def _every(timeline: Timeline, calls: I64, tokens: I64, places: I64, period: int, name: str) -> Steps:
     """Steps that begin where the repetition does; the mark says where each is, the period how long the last."""
     same = np.append(0, np.cumsum(tokens[period:] == tokens[:-period]))
     width = min(period, len(same) - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from unstall.diagnose.run import Run
 from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
@@ -45,13 +47,23 @@ def judge(run: Run) -> Verdict:
         return _nothing("falls into these steps", ".")
     accounts = run.accounts
     shares = parts(accounts)
-    shares["startup"] -= _recorder_share(run)
+    recorder = _recorder_share(run)
+    unknown = _unknown_share(run)
+    shares["startup"] -= recorder
+    for cause, length in unknown.items():
+        shares[cause] -= length
     bound_by = max(shares, key=lambda name: shares[name])
-    sentences = [_SAYS[bound_by].format(share=share(shares[bound_by], accounts.wall_ns)), _rest(accounts, shares)]
-    if len(run.by_device) > 1:
+    says = _SAYS[bound_by].format(share=share(shares[bound_by], accounts.wall_ns))
+    if len(run.by_device) == 1:
+        sentences = [says, _rest(accounts, shares, recorder)]
+    else:
+        sentences = [says.replace("the device", "one device or another")]
         one_by_one = ", ".join(share(_busy(own), own.wall_ns) for own, _ in run.by_device)
         sentences.append(f"Taken one by one, its devices are busy {one_by_one}.")
-    waited = int(run.waited[run.inside].sum())
+    if sum(unknown.values()) >= _NOTABLE * accounts.wall_ns:
+        lost = share(sum(unknown.values()), accounts.wall_ns)
+        sentences.append(f"For {lost} of the time nothing can be said: the launches that ended it are not in the file.")
+    waited = run.waiting
     if waited and bound_by != "sync":
         sentences.append(
             f"Waits for the device take {share(waited, accounts.wall_ns)} of the host's time "
@@ -69,7 +81,7 @@ def _nothing(what: str, end: str) -> Verdict:
     return Verdict(bound_by="none", basis="recorded", text=text)
 
 
-def _rest(accounts: Accounts, shares: dict[str, int]) -> str:
+def _rest(accounts: Accounts, shares: dict[str, int], recorder: int) -> str:
     """How busy the device is, and what the rest of the time goes to."""
     wall, busy, total = accounts.wall_ns, accounts.busy_ns, _busy(accounts)
     if max(shares, key=lambda name: shares[name]) != "device":
@@ -80,6 +92,8 @@ def _rest(accounts: Accounts, shares: dict[str, int]) -> str:
             "comm": accounts.idle_ns.comm,
         }
         most = max(idle, key=lambda cause: idle[cause])
+        if recorder > idle[most]:
+            return f"It idles {share(wall - total, wall)}, most of it while the recorder set itself up."
         return (
             f"It idles {share(wall - total, wall)}, most of it for want of {_WANT[most]} ({share(idle[most], wall)})."
         )
@@ -94,6 +108,13 @@ def _recorder_share(run: Run) -> int:
     gaps = run.gaps
     chosen = run.gaps_by("startup")
     return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
+
+
+def _unknown_share(run: Run) -> dict[str, int]:
+    """ns of idle time, by the cause it was given, before ops whose launch is not in the file."""
+    gaps = run.gaps
+    ended = np.flatnonzero((gaps.op >= 0) & (run.timeline.device.launch[np.maximum(gaps.op, 0)] < 0))
+    return {cause: int(gaps.length[ended][gaps.cause[ended] == code].sum()) for code, cause in enumerate(IDLE_CAUSES)}
 
 
 def _busy(accounts: Accounts) -> int:

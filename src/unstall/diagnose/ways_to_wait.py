@@ -32,7 +32,7 @@ _SHAPE_SAFE = "the result may have a fixed shape, or its size is known beforehan
 WAYS = (
     Way(
         rule="sync-grad-scaler",
-        frame=r"torch/(cuda/)?amp/grad_scaler\.py|torch/amp/grad_scaler\.py",
+        frame=r"torch/(cuda/)?amp/grad_scaler\.py",
         title="GradScaler reads found_inf on the host at every step",
         fix="train in bfloat16, which needs no scaler; or keep the scaler and build the optimizer with fused=True, "
         "which reads found_inf on the device",
@@ -94,7 +94,7 @@ WAYS = (
     ),
     Way(
         rule="sync-bool",
-        op=r"aten::is_nonzero",
+        op=r"aten::is_nonzero$",
         title="`if tensor` (bool of a tensor) waits for its value",
         fix="compute both branches and choose with torch.where, or test every N steps, or a step late",
         safe_if="the branch may be taken on the device, or a step later",
@@ -108,7 +108,7 @@ WAYS = (
     ),
     Way(
         rule="sync-item",
-        op=r"aten::(item|_local_scalar_dense)",
+        op=r"aten::(item|_local_scalar_dense)$",
         title=".item() (or float(), int() of a tensor) waits for its value",
         fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once",
         safe_if="nothing on the host depends on the value at this point",
@@ -129,7 +129,7 @@ WAYS = (
     ),
     Way(
         rule="sync-shape",
-        op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|nms|segment_reduce)",
+        op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|segment_reduce)|torchvision::nms",
         title="An operator whose output size depends on the data waits for that size",
         fix="give the size where the operator takes it (repeat_interleave(output_size=…), bincount(minlength=…)), "
         "or use a version with a fixed shape",
@@ -144,7 +144,7 @@ WAYS = (
     ),
     Way(
         rule="sync-cpu",
-        op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach)",
+        op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach)$",
         title=".cpu() / .numpy() / .tolist() waits for the tensor",
         fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
         "or copy once, at the end",

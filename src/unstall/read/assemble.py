@@ -37,7 +37,7 @@ def assemble(events: Events) -> Timeline:
     """Join what belongs together. What does not fit is noted in `Timeline.meta`, never dropped in silence."""
     intern = Interner.of(events.strings)
     host_kind, device_kind = _kinds(events)
-    notes: list[str] = []
+    notes = _drop_far(events, host_kind, device_kind)
 
     threads, thread = _threads(events, intern)
     rows = _host_order(events, host_kind, thread)
@@ -114,6 +114,27 @@ def _kinds(events: Events) -> tuple[I8, I8]:
     calls = np.flatnonzero(host == HostKind.CALL)
     host[calls] = _of_distinct(events.name[calls], events.strings, names.call_kind)
     return host, device
+
+
+_FAR_NS = 2**52  # 52 days: no recording is longer, and sums of such times stay exact everywhere
+
+
+def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
+    """Take out events so far from the others that their clock must be another; a note if there are any."""
+    work = np.flatnonzero((host_kind != _NOTHING) | (device_kind != _NOTHING))
+    if not len(work):
+        return []
+    start = events.start[work]
+    far = work[(np.abs(start - np.sort(start)[len(start) // 2]) > _FAR_NS) | (events.duration[work] > _FAR_NS)]
+    if not len(far):
+        return []
+    host_kind[far] = device_kind[far] = _NOTHING
+    near = np.setdiff1d(work, far)
+    zero = int(events.start[near].min()) if len(near) else 0
+    for times in (events.start, events.flow_time, events.memory_time):
+        times -= zero
+    events.meta = replace(events.meta, zero_ns=events.meta.zero_ns + zero)
+    return [f"{len(far):,} events are months away from the others, or last as long, and were dropped"]
 
 
 def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:

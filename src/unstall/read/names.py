@@ -24,6 +24,10 @@ _DEVICE_KINDS = {
 SYNCS = frozenset({"cuda_sync", "hip_sync"})
 
 
+LONGEST = 4096
+"""Names are cut to so many characters before a pattern looks at them: no real one is longer."""
+
+
 def host_kind(category: str) -> int:
     """HostKind of a category, before calls are told apart by name; -1 for what is not the host's."""
     return _HOST_KINDS.get(category.lower().replace(" ", "_"), -1)
@@ -39,7 +43,7 @@ _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|Distribute
 
 def is_span(name: str) -> bool:
     """Whether an operator's name is a span's: before torch 1.9 annotations had no category of their own."""
-    return bool(_SPAN.match(name))
+    return bool(_SPAN.match(name, 0, LONGEST))
 
 
 _API = r"^_?(?:cuda|cu|hip)"
@@ -72,7 +76,7 @@ _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
 def call_kind(name: str) -> HostKind:
     """The kind of a CUDA or HIP, runtime or driver, API call."""
     for kind, pattern in _CALL_KINDS:
-        if pattern.match(name):
+        if pattern.match(name, 0, LONGEST):
             return kind
     return HostKind.CALL
 
@@ -101,7 +105,7 @@ _DIRECTIONS = (
 def copy_direction(name: str) -> CopyDirection:
     """From a device copy's name: "Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice"."""
     for direction, pattern in _DIRECTIONS:
-        if pattern.search(name):
+        if pattern.search(name, 0, LONGEST):
             return direction
     return CopyDirection.NONE
 

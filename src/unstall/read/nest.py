@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.ancestry import first_reaching
 from unstall.timeline import I8, I32, I64, HostKind
 
 _CLIP_ROUNDS = 3  # children that outlive their parent by a rounding microsecond, and their children
@@ -23,9 +24,9 @@ def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
         return parent
     span_parent = np.full(len(kind), -1, dtype=np.int32)
     span_parent[spans] = _rows(spans, _nest(thread[spans], start[spans], end[spans]))
-    parent[spans] = _first_around(_previous(solid, spans, thread), parent, end, spans)
+    parent[spans] = first_reaching(parent, end, _previous(solid, spans, thread), end[spans])
     around = np.full(len(kind), -1, dtype=np.int32)
-    around[solid] = _first_around(_previous(spans, solid, thread), span_parent, end, solid)
+    around[solid] = first_reaching(span_parent, end, _previous(spans, solid, thread), end[solid])
     around[spans] = span_parent[spans]
 
     span, outer = np.maximum(around, 0), np.maximum(parent, 0)
@@ -47,15 +48,6 @@ def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
     at = np.searchsorted(chosen, rows) - 1
     found = chosen[np.maximum(at, 0)]
     return np.where((at >= 0) & (thread[found] == thread[rows]), found, -1).astype(np.int32)
-
-
-def _first_around(candidate: I32, parent: I32, end: I64, rows: I64) -> I32:
-    """From each candidate up its parents, the first that ends no earlier than the row does."""
-    while True:
-        short = (candidate >= 0) & (end[np.maximum(candidate, 0)] < end[rows])
-        if not short.any():
-            return candidate
-        candidate = np.where(short, parent[np.maximum(candidate, 0)], candidate)
 
 
 def _nest(thread: I32, start: I64, end: I64) -> I32:

@@ -42,6 +42,7 @@ from unstall.timeline import (
 
 SCHEMA = "unstall.timeline/1"
 _HEADER = "timeline.json"
+_MOST_NS = 2**54  # from the run's zero
 _MOST_BYTES = 16 << 30
 _MOST_EXPANSION = 100  # large ones pack to a sixth; what any file may unpack to beyond that is:
 _ALWAYS_ALLOWED = 64 << 20
@@ -184,6 +185,15 @@ def _check_indices(timeline: Timeline, path: Path) -> None:
     for name, columns_of_kinds in _KINDS.items():
         for column, kinds in columns_of_kinds.items():
             _check_range(timeline, name, column, (0, len(kinds)), f"holds what is no {kinds.__name__}", path)
+    for name, timed in (("host", timeline.host), ("device", timeline.device)):
+        start, end = timed.start, timed.end
+        if (end < start).any() or (len(start) and max(-int(start.min()), int(end.max())) > _MOST_NS):
+            raise TraceError(f"{path}: the table {name} has times out of range")
+    by_thread = np.diff(timeline.host.thread)
+    if ((by_thread < 0) | ((by_thread == 0) & (np.diff(timeline.host.start) < 0))).any():
+        raise TraceError(f"{path}: the table host is not in order")
+    if (np.diff(timeline.device.start) < 0).any():
+        raise TraceError(f"{path}: the table device is not in order")
     for table, column in (("host", "parent"), ("stacks", "parent")):
         parent = getattr(tables[table], column)
         if (parent >= np.arange(len(parent))).any():

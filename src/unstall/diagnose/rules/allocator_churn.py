@@ -33,6 +33,7 @@ def _device_memory(run: Run, group: Group) -> Finding:
         safe_if="the device has room for what the cache keeps",
         count=len(group.rows),
         edit="keep-cache",
+        confidence="high" if len(run.steps) > 1 else "low",
         harmless=_negligible(run, group),
     )
 

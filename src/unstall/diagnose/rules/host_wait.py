@@ -13,6 +13,7 @@ from unstall.figures import counted, duration
 from unstall.result import Finding
 from unstall.timeline import I32, I64
 
+_LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
 _NEGLIGIBLE = 0.001  # of the window: less idle time than this is called none
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
@@ -92,4 +93,4 @@ def _frames(run: Run, stack: int, user: int) -> str:
         place = f"{timeline.text(int(timeline.lines.file[line]))}: " if timeline.lines.file[line] >= 0 else ""
         frames.append(place + timeline.text(int(timeline.lines.function[line])))
         stack = int(parent[stack])
-    return "\n".join(frames)
+    return "\n".join(frame[:_LONGEST] for frame in frames[:_MOST_FRAMES])

@@ -10,6 +10,7 @@ from unstall.result import Finding
 from unstall.timeline import HostKind
 
 _WORTH = 0.002  # of the window
+_SLOWER = 1.05
 
 
 def recording(run: Run) -> list[Finding]:
@@ -20,16 +21,20 @@ def recording(run: Run) -> list[Finding]:
     rows = overheads[during == (host.end - host.start)[overheads]]
     spent = run.activity.recorder.clip(*run.window).total
     exposed = int(run.activity.recorder.covered(gaps.start, gaps.end).sum())
-    if not len(rows) or spent < _WORTH * run.wall:
+    plain = run.timeline.meta.plain_step_ns
+    slower = plain is not None and run.per_step(run.wall) > _SLOWER * plain
+    if not slower and (not len(rows) or spent < _WORTH * run.wall):
         return []
+    known = f"; a step takes {duration(plain)} when nothing records" if plain is not None else ""
     names = sorted({run.timeline.text(int(i)) for i in host.name[rows]})
     return [
         run.finding(
             "recording",
             Group(-1, None, rows),
             title="The recorder itself took part of this time",
-            saw=f"{duration(spent)} went to {', '.join(names)}; beyond that, recording slows every operator on the "
-            "host (1.2x to 2.6x measured on an H200, most with stacks)",
+            saw=(f"{duration(spent)} went to {', '.join(names)}; beyond that, r" if names else "r")
+            + "ecording slows every operator on the host (1.2x to 2.6x measured on an H200, most with stacks)"
+            + known,
             fix="give the profiler a warm-up (schedule(wait=…, warmup=…)); compare with a run without stacks",
             safe_if="always",
             count=len(rows),
