@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -27,6 +28,7 @@ _HOST = 0  # c10::DeviceType of host memory
 _OF_DEVICE, _OF_SYNC, _OF_FRAME, _OF_OP = 1, 2, 4, 8
 
 
+@lru_cache(1024)
 def _carried(category: str) -> int:
     host = host_kind(category)
     return (
@@ -110,11 +112,12 @@ class _Sparse:
     def extend(self, rows: I64, args: Sequence[Any], chosen: list[int] | None = None) -> None:
         """Rows and what they say; of those perhaps only the chosen ones."""
         if chosen is not None:
+            if not chosen:
+                return
             rows, args = rows[chosen], [args[i] for i in chosen]
-        if len(rows):
-            self._row.append(rows)
-            for name, figure in self._figures.items():
-                self._columns[name].extend(map(figure, args), len(args))
+        self._row.append(rows)
+        for name, figure in self._figures.items():
+            self._columns[name].extend(map(figure, args), len(args))
 
     def rows(self) -> I64:
         return self._row.array()
@@ -188,8 +191,9 @@ class Table:
         self._duration.append(rows.duration)
         self._external.extend([a.external if a.external >= 0 else a.old_external for a in args], count)
         self._correlation.extend([a.correlation for a in args], count)
-        category = np.array(lanes.columns[0], np.int32)[lane]
-        for known in set(lanes.columns[0]):
+        category_of = lanes.columns[0]
+        category = np.array(category_of, np.int32)[lane]
+        for known in {category_of[i] for i in np.flatnonzero(np.bincount(lane)).tolist()}:
             if figures := _carried(text.texts[known]):
                 rows_of_it = np.flatnonzero(category == known)
                 self._add_figures(figures, rows_of_it + first, [args[i] for i in rows_of_it.tolist()])

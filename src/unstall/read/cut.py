@@ -16,7 +16,7 @@ from unstall.errors import TraceError
 from unstall.read.brackets import Items
 from unstall.read.window import Window
 
-PIECE_BYTES = 2 << 20
+PIECE_BYTES = 1 << 20
 _MOST_EVENT_BYTES = 16 << 20
 _MOST_TRIES = 64  # for a gap, or for an event in text that is broken
 _MOST_UNREADABLE = 10_000  # before the first that can be read

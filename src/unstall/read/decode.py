@@ -141,7 +141,9 @@ def _from_ints(values: list[Any]) -> I64 | None:
         us = np.fromiter(values, np.int64, len(values))
     except (TypeError, OverflowError):  # one is absent, or huge
         return None
-    return us * 1000 if (np.abs(us) <= _MOST_US).all() else None
+    if len(us) and (us.min() < -_MOST_US or us.max() > _MOST_US):
+        return None
+    return us * 1000
 
 
 def _from_floats(values: list[Any]) -> I64 | None:
