@@ -13,10 +13,10 @@ from unstall.timeline import Timeline
 A_FEW = settings(max_examples=20)
 
 
-def outstanding(timeline: Timeline, time: int) -> int:
-    """Calls begun before or at a time whose last op ends after it."""
+def outstanding(timeline: Timeline, time: int, on: int | None = None) -> int:
+    """Calls begun before or at a time whose last op ends after it; only those for one device if `on` is given."""
     host, device = timeline.host, timeline.device
-    calls = np.unique(device.launch[device.launch >= 0])
+    calls = np.unique(device.launch[(device.launch >= 0) & ((on is None) | (device.device == on))])
     done = [int(device.end[device.launch == call].max()) for call in calls]
     return sum(int(host.start[call]) <= time < end for call, end in zip(calls, done, strict=True))
 
@@ -37,9 +37,11 @@ def test_at_a_launch_it_is_the_number_of_calls_before_it_that_are_not_done(progr
     calls, depth = depth_at_launch(timeline)
     start = timeline.host.start[calls]
     assert (np.diff(start) >= 0).all()
-    for i, (call, ahead) in enumerate(zip(calls, depth, strict=True)):
-        together = int((start[i:] == start[i]).sum())
-        assert ahead == outstanding(timeline, int(timeline.host.start[call])) - together
+    device = timeline.device
+    on = np.array([int(device.device[device.launch == call][0]) for call in calls])
+    for i, ahead in enumerate(depth):
+        together = int(((start[i:] == start[i]) & (on[i:] == on[i])).sum())
+        assert ahead == outstanding(timeline, int(start[i]), int(on[i])) - together
 
 
 def test_a_graph_counts_as_one() -> None:
