@@ -43,21 +43,20 @@ def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
 
     What encloses ends no earlier, so reach does not shrink on the way up: jumps of powers of two, longest first.
     """
+    result = rows.copy()
+    climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]
+    if not len(climbing):
+        return result
+    current, goal = rows[climbing], wanted[climbing]
     jumps = [parent]
     while (jumps[-1] >= 0).any():
         last = jumps[-1]
         jumps.append(np.where(last >= 0, last[np.maximum(last, 0)], -1).astype(np.int32))
-
-    def falls_short(row: I32) -> Bool:
-        short: Bool = (row >= 0) & (reach[np.maximum(row, 0)] < wanted)
-        return short
-
-    current = rows
     for jump in reversed(jumps):
-        above = np.where(current >= 0, jump[np.maximum(current, 0)], -1).astype(np.int32)
-        current = np.where(falls_short(current) & falls_short(above), above, current).astype(np.int32)
-    above = np.where(current >= 0, parent[np.maximum(current, 0)], -1)
-    return np.where(falls_short(current), above, current).astype(np.int32)
+        above = jump[current]
+        current = np.where((above >= 0) & (reach[np.maximum(above, 0)] < goal), above, current)
+    result[climbing] = parent[current]
+    return result
 
 
 def sums_below(parent: I32, values: I64) -> I64:
