@@ -77,6 +77,7 @@ class Activity:
     comm: Spans
     python: Spans
     recorder: Spans  # the recorder's own work, whatever the thread
+    operators: bool  # whether operators, annotations or frames of these threads were recorded
 
 
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
@@ -105,10 +106,14 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         return Spans.union(host.start[rows], host.end[rows])
 
     input_spans = spans(loading)
+    host_side = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
+    operators = bool(np.isin(host.kind[ours], host_side).any())
     at_work = ours & (host.kind <= HostKind.CALL) & ~_host_operators(timeline)
-    start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
+    start = int(host.start[ours].min(initial=0))
+    end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
     python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(PYTHON_LEAST_NS)
-    if not records_operators(timeline):
+    if not operators:
+        # CUDA alone was recorded: there is no telling that no operator ran.
         python = Spans.union(host.start[:0], host.end[:0])
     return Activity(
         waits=waits,
@@ -123,13 +128,8 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         comm=spans(communicating),
         python=python - input_spans,
         recorder=recorder,
+        operators=operators,
     )
-
-
-def records_operators(timeline: Timeline) -> bool:
-    """Whether the host's own side was recorded; without it (CUDA alone) there is no telling that no operator ran."""
-    kind = timeline.host.kind
-    return bool(((kind == HostKind.OP) | (kind == HostKind.ANNOTATION) | (kind == HostKind.PYTHON)).any())
 
 
 def _host_operators(timeline: Timeline) -> Bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall._version import __version__
-from unstall.diagnose.activity import records_operators
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
@@ -146,7 +145,7 @@ def _notes(run: Run) -> tuple[str, ...]:
             f"the steps themselves span {share(covered, covered + between)} of the host's time from the first to the "
             "last: what happens between them counts too",
         )
-    if not records_operators(timeline) and len(timeline.host):
+    if not run.activity.operators and run.ops_inside.any():
         notes = (*notes, "no operators were recorded (ProfilerActivity.CPU), so Python's share cannot be told")
     if timeline.meta.has_stacks or not len(timeline.host):
         return notes
