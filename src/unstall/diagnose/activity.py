@@ -83,6 +83,8 @@ class Activity:
 def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
     """Threads that launch: those with at least a fiftieth of the busiest one's device ops."""
     counts = np.bincount(timeline.host.thread[launches[launches >= 0]], minlength=1)
+    if not counts.any():
+        return np.arange(len(timeline.threads))
     return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
 
 
