@@ -158,7 +158,7 @@ def _cells(accounts: list[Part], width: int) -> list[int]:
 
 def _accounts(result: Result) -> RenderableType | None:
     accounts = parts(result.accounts)
-    if not accounts:
+    if not accounts or result.verdict.bound_by == "none":
         return None
     legend = Table.grid(padding=(0, 1))
     for _ in range(2):
