@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 import numpy as np
@@ -212,13 +212,13 @@ def ns_of(value: Any) -> int | str:
         value = Decimal(value) if value.removeprefix("-").replace(".", "", 1).isdecimal() else None
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return ABSENT
-    if abs(value) > MOST_US:
+    if not -MOST_US <= value <= MOST_US:
         return "beyond all clocks"
-    whole, part = divmod(Decimal(value) * 1000, 1)
-    if part < 0:
-        whole, part = whole - 1, part + 1
+    ns = Decimal(value) * 1000
+    whole = int(ns.to_integral_value(ROUND_FLOOR))
+    part = ns - whole
     up = part > Decimal("0.5") or (part == Decimal("0.5") and whole % 2 != 0)
-    return int(whole) + up
+    return whole + up
 
 
 def spelled_out(events: Events) -> Reading:

@@ -68,20 +68,23 @@ def _find_list(window: Window, path: Path) -> tuple[int, int]:
             fallback = fallback or (match.span() if match["list"] else None)
         if len(window) > _MOST_BYTES or not window.more():
             break
+    if _is_whole(window):
+        raise TraceError(f'{path}: there is no "traceEvents" in it; {_EXPORT}')
     if fallback:
         return fallback
-    raise TraceError(f"{path}: {_why_no_list(window)}")
-
-
-def _why_no_list(window: Window) -> str:
     if len(window) > _MOST_BYTES:
-        return f'no "traceEvents" in its first {_MOST_BYTES >> 20} MiB; {_EXPORT}'
+        raise TraceError(f'{path}: no "traceEvents" in its first {_MOST_BYTES >> 20} MiB; {_EXPORT}')
+    why = window.damage or "cut off"
+    raise TraceError(f"{path}: {why} at byte {window.end:,} of the text, before the first event; record the run again")
+
+
+def _is_whole(window: Window) -> bool:
+    """Whether all of the object is there, and in order."""
     try:
         msgspec.json.decode(b"{" + window.text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
-        reason = window.damage or "cut off"
-        return f"{reason} at byte {window.end:,} of the text, before the first event; record the run again"
-    return f'there is no "traceEvents" in it; {_EXPORT}'
+        return False
+    return True
 
 
 def _what_is(text: bytearray) -> str:

@@ -22,6 +22,8 @@ _MOST_TRIES = 64  # for a gap, or for an event in text that is broken
 _MOST_UNREADABLE = 10_000  # before the first that can be read
 
 _GAP = re.compile(rb"\}\s*,\s*(?=\{)")
+_COMMA = re.compile(rb"\s*,\s*(?=\{)")
+_SOON_BYTES = (4 << 10, 16 << 10)
 _BETWEEN = b" \t\r\n,"
 
 
@@ -65,8 +67,8 @@ class Cutter:
                 break
             else:
                 raise TraceError(
-                    f"{self._path}: the event at byte {window.start:,} is longer than {_MOST_EVENT_BYTES >> 20} MiB; "
-                    "no recorder writes such, so this is not read"
+                    f"{self._path}: the event at byte {window.start + 1:,} is longer than "
+                    f"{_MOST_EVENT_BYTES >> 20} MiB; no recorder writes such, so this is not read"
                 )
         if self.unreadable and not self._any_taken:
             raise self._no_events()
@@ -104,84 +106,105 @@ class Cutter:
     def _by_brackets(self) -> bool:
         """Take all events in the window that end there; whether there was anything to take."""
         found = Items(self._window.text, 1)
-        spans = found.whole
         end = 1
-        for span in spans:
-            self._check_between(end, span[0])
-            end = span[1]
-        for group in _groups(spans, self._piece_bytes):
-            if not self._take(group[0][0], group[-1][1]):
-                for span in group:
-                    self._mend(*span)
+        for group in _groups(found.whole, self._piece_bytes):
+            self._check_between(end, group[0][0])
+            end = group[0][0]
+            if self._take(end, group[-1][1]):
+                end = group[-1][1]
+                continue
+            for span in group:
+                self._check_between(end, span[0])
+                if self._take_mended(*span):
+                    end = span[1]
+                    continue
+                if self._may_go_on(span[0]):
+                    self._window.reopen_list(span[0])
+                    return span[0] > 1
+                any_taken, end = self._among_the_broken(*span)
+                if any_taken:  # so a quote is missing, and brackets mean nothing from there on
+                    self._window.reopen_list(self._among_the_broken(end, len(self._window))[1])
+                    return True
+                self._drop(span[0])
+                end = span[1]
         if found.close >= 0:
             self._check_between(end, found.close)
             self._closed = True
-            end = found.close + 1
-        elif len(found.starts) > len(spans):
-            self._check_between(end, found.starts[-1])
-            end = found.starts[-1]
-        elif found.between:
-            self._check_between(end, len(self._window))
-            end = len(self._window)
-        if self._closed:
-            self._window.skip(end)
-        else:
-            self._window.reopen_list(end)
-        return end > 1
+            self._window.skip(found.close + 1)
+            return True
+        rest = len(self._window) if found.between else end
+        if len(found.starts) > len(found.ends):
+            rest = found.starts[-1]
+        self._check_between(end, rest)
+        self._window.reopen_list(rest)
+        return rest > 1
 
     def _check_between(self, start: int, end: int) -> None:
         if self._window.text[start:end].strip(_BETWEEN):
             self._drop(start)
 
-    def _mend(self, start: int, end: int) -> None:
-        """Take what brackets say is one event. If it is not, a quote may be missing that makes it of several."""
-        if self._take_mended(start, end):
-            return
-        taken, last = self._between_gaps(start, end)
-        if not taken or not self._take_mended(last, end):
-            self._drop(last if taken else start)
-
     def _by_trial(self) -> bool:
         """Take the events that stand between gaps; whether there was any."""
-        taken, last = self._between_gaps(1, len(self._window))
+        taken, end = self._among_the_broken(1, len(self._window))
         if taken:
-            self._window.reopen_list(last)
+            self._window.reopen_list(end)
         return taken
 
-    def _between_gaps(self, low: int, high: int) -> tuple[bool, int]:
-        """Of a stretch of broken text: whether any event was taken, and where the last may start.
+    def _among_the_broken(self, low: int, high: int) -> tuple[bool, int]:
+        """Take the events that begin in text where quotes do not pair up: whether any did, and how far it got.
 
-        That one is left: nothing says that it ends where the stretch does.
+        Each gap may be followed by one. It ends at the next gap, or if it has gaps of its own where its brackets
+        do. What is left at the end may go on.
         """
+        text = self._window.text
         start, in_a_row = low, 0
-        lost: list[int] = []
+        lost: list[tuple[int, int]] = []
         any_taken = False
-        while gap := _GAP.search(self._window.text, start, high):
+        while start < high:
+            gap = _GAP.search(text, start, high)
             if in_a_row >= _MOST_TRIES:
                 in_a_row = 0
                 piece = self._last_gap(start)
                 if piece and piece[1] <= high and self._take(start, piece[0]):
                     start, in_a_row = piece[1], _MOST_TRIES
                     continue
-            if self._take_mended(start, gap.start() + 1):
-                any_taken = True
-                in_a_row += 1
-            else:
-                lost.append(start)
-                in_a_row = 0
-                if not any_taken and len(lost) >= _MOST_TRIES:
+            if gap and self._take_mended(start, gap.start() + 1):
+                any_taken, in_a_row, start = True, in_a_row + 1, gap.end()
+            elif (end := self._end_by_brackets(start)) and self._take_mended(start, end):
+                any_taken, in_a_row, start = True, in_a_row + 1, end
+                if not (comma := _COMMA.match(text, end)):
                     break
-            start = gap.end()
+                start = comma.end()
+            elif self._may_go_on(start):
+                break
+            else:
+                in_a_row = 0
+                if not gap or (not any_taken and len(lost) >= _MOST_TRIES):
+                    break
+                lost.append((start, gap.end()))
+                start = gap.end()
         if any_taken:
-            for where in lost:
-                self._drop(where)
+            for stretch in lost:
+                if text.find(b'"ph"', *stretch) >= 0:
+                    self._drop(stretch[0])
         return any_taken, start
+
+    def _may_go_on(self, start: int) -> bool:
+        """Whether what begins here may end soon in text that is still to come."""
+        return self._may_grow and start + _SOON_BYTES[-1] > len(self._window)
+
+    def _end_by_brackets(self, start: int) -> int:
+        """Where the event ends that begins here; 0 if not soon."""
+        for length in _SOON_BYTES:
+            if ends := Items(self._window.text[start : start + length]).ends:
+                return start + ends[0]
+        return 0
 
     def _take(self, start: int, end: int) -> bool:
         """A list of these events is what their text becomes for a moment: a copy would cost a tenth of the time."""
         text = self._window.text
         if end == len(text):
-            taken = self._sink.take(b"[%b]" % text[start:end])
+            taken = self._sink.take(b"[%b]" % bytes(text[start:end]))
         else:
             around = text[start - 1], text[end]
             text[start - 1], text[end] = b"[]"

@@ -138,7 +138,8 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
             try:
                 text = member.decompress(packed, BLOCK_BYTES)
             except zlib.error as error:
-                yield _up_to_damage(before, packed), file.tell()
+                if text := _up_to_damage(before, packed):
+                    yield text, file.tell()
                 raise DamagedError(f"its gzip data is damaged ({error})") from error
             at_end = not packed
             packed = member.unconsumed_tail or member.unused_data or file.read(_PACKED_BYTES)

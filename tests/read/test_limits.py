@@ -1,0 +1,105 @@
+"""Files made to fill the memory are refused, in little of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from unstall.errors import TraceError
+from unstall.read import kineto
+from unstall.read.kineto import read
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
+MB = 1 << 20
+READ = r"""
+import re, sys
+from pathlib import Path
+from unstall.errors import TraceError
+from unstall.read.kineto import read
+try:
+    read(Path(sys.argv[1]))
+except TraceError as error:
+    print(error)
+print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def bomb(path: Path, start: bytes, unit: bytes) -> Path:
+    """1 GiB of text in 1 MB or so: the packed form of 1 MiB of `unit`, again and again."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    stretch = unit * (MB // len(unit))
+    begun = packer.compress(start + stretch) + packer.flush(zlib.Z_FULL_FLUSH)
+    again = packer.compress(stretch) + packer.flush(zlib.Z_FULL_FLUSH)
+    path.write_bytes(begun + again * 1023)
+    return path
+
+
+def refusal(path: Path) -> str:
+    """What a process of its own says to the file, which it reads in less than 200 MB."""
+    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+    *said, peak_kb = done.stdout.splitlines()
+    assert int(peak_kb) < 200 * 1024
+    assert said, "it was not refused"
+    return said[0]
+
+
+@pytest.mark.parametrize(
+    ("start", "unit"),
+    [
+        (b"", b" "),
+        (b"[", b" "),
+        (b"[", b"["),
+        (b"[", b"}"),
+        (b"[", b"0,"),
+        (b"[", b"{},"),
+        (b"[", b'{"ph":"X","ts":1,"name":"a"},\n'),
+        (b'[{"ph":"X","name":"', b"a"),
+        (b'[{"ph":"X","name":"', b"\\"),
+        (b'[{"ph":"X","name":"', b"}, {"),
+        (b'[{"ph":"X","args":{"a":[', b"{},"),
+        (b'[{"ph":"X","args":{"a":[', b'{"ph":"X"},'),
+        (b'{"a":"', b"a"),
+        (b'{"a":{', b'"traceEvents":['),
+        (b'{"traceEvents":[],"a":"', b"a"),
+    ],
+)
+def test_bombs(tmp_path: Path, start: bytes, unit: bytes) -> None:
+    said = refusal(bomb(tmp_path / "bomb.json.gz", start, unit))
+    assert "no trace packs more than 250 times" in said or "are no events" in said
+
+
+def test_one_event_of_a_gibibyte(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with path.open("wb") as file:
+        file.write(b'{"traceEvents":[{"ph":"X","name":"')
+        file.truncate(1 << 30)
+    assert refusal(path) == (
+        f"{path}: the event at byte 16 is longer than 16 MiB; no recorder writes such, so this is not read"
+    )
+
+
+def test_an_event_of_15_mebibytes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'[{"ph":"X","ts":1,"name":"' + b"}, {" * (15 * MB // 4) + b'"},{"ph":"X","ts":2}]')
+    events = read(path)
+    assert [len(events.strings[i]) for i in events.name] == [15 * MB // 4 * 4, 0]
+
+
+def test_metadata_of_any_length_is_left_out_rather_than_kept(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'{"traceEvents":[{"ph":"X","ts":1}],"log":"' + b"a" * (20 * MB) + b'"}')
+    events = read(path)
+    assert len(events.name) == 1
+    assert events.meta.notes == ("left out what follows the events: it is too long for metadata",)
+
+
+def test_distinct_texts_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kineto, "_MOST_TEXT", 1000)
+    path = tmp_path / "trace.json"
+    path.write_bytes(b"[" + b",".join(b'{"ph":"X","ts":1,"name":"%d"}' % i for i in range(1000)) + b"]")
+    with pytest.raises(TraceError, match="names and stacks are longer than"):
+        read(path)
