@@ -62,6 +62,8 @@ def reading(text: bytes) -> Reading:
     found.zero = min((row["time"] for row in found.rows), default=0)
     for row in found.rows + found.arrows + found.memory:
         row["time"] -= found.zero
+    if isinstance(document, dict):
+        found.zero += document.get("baseTimeNanoseconds", 0)
     found.memory.sort(key=lambda row: row["time"])
     return found
 
