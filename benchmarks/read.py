@@ -7,7 +7,7 @@ Each PYTHON is the interpreter of a virtual environment with a version of HTA (o
 `traceinsight`). Every measurement is a process of its own. Rounds are interleaved, so that whatever else the machine
 does strikes all of them alike, and a ratio is of two neighbours: the median is given, with the least and the largest.
 What is timed is the load alone, after all imports; HTA's is `parse_trace_file`, from the file to its data frame. The
-peak of memory is that of the whole process. `--copies` reads, too, a file of so many copies one after the other.
+peak of memory is that of the whole process, as Linux tells it. `--copies` reads, too, a file of so many copies.
 """
 
 from __future__ import annotations
@@ -29,17 +29,29 @@ from typing import Any
 
 _RESULTS = Path(__file__).parent / "results"
 
-_OURS = """
-import json, sys, time
+# A process's own figure: what `wait4` tells of a child is at least what its parent took.
+_PEAK = r"""
+import json, re, sys, time
+def say(*figures):
+    peak_kb = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1])
+    print(json.dumps([peak_kb / 1024, *figures]))
+"""
+
+_OURS = (
+    _PEAK
+    + """
 import unstall, unstall.read.kineto
 begun = time.perf_counter()
 timeline = unstall.load(sys.argv[1])
 took = time.perf_counter() - begun
-print(json.dumps([took, len(timeline.host) + len(timeline.device), "unstall " + unstall.__version__]))
+say(took, len(timeline.host) + len(timeline.device), "unstall " + unstall.__version__)
 """
+)
 
-_PEER = """
-import importlib.metadata, json, logging, sys, time
+_PEER = (
+    _PEAK
+    + """
+import importlib.metadata, logging
 logging.disable(logging.CRITICAL)
 from hta.common.trace import parse_trace_file
 begun = time.perf_counter()
@@ -47,8 +59,9 @@ frame = parse_trace_file(sys.argv[1])[1]
 took = time.perf_counter() - begun
 packages = {d.name: d.version for d in importlib.metadata.distributions()}
 name = next(name for name in ("traceinsight", "HolisticTraceAnalysis") if name in packages)
-print(json.dumps([took, len(frame), f"{name} {packages[name]}"]))
+say(took, len(frame), f"{name} {packages[name]}")
 """
+)
 
 
 @dataclass(frozen=True)
@@ -73,23 +86,19 @@ class Comparison:
 
 
 def measure(python: str, program: str, trace: Path) -> Run:
-    output, _, peak = run([python, "-c", program, str(trace)])
-    seconds, events, what = json.loads(output.splitlines()[-1])
-    return Run(what, round(seconds, 4), events, round(peak, 1))
+    output, _ = run([python, "-c", program, str(trace)])
+    peak_mb, seconds, events, what = json.loads(output.splitlines()[-1])
+    return Run(what, round(seconds, 4), events, round(peak_mb, 1))
 
 
-def run(command: Sequence[str]) -> tuple[str, float, float]:
-    """(what it printed, seconds from start to end, peak MB)."""
-    with tempfile.TemporaryFile("w+") as output:
-        begun = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        took = time.perf_counter() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{' '.join(command[:2])} … failed with exit code {process.returncode}")
-        output.seek(0)
-        return output.read(), took, usage.ru_maxrss / (1024 if sys.platform == "linux" else 1024**2)
+def run(command: Sequence[str]) -> tuple[str, float]:
+    """(what it printed, seconds from start to end)."""
+    begun = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True)
+    took = time.perf_counter() - begun
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command[:2])} … failed with exit code {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout, took
 
 
 def compare(trace: Path, name: str, peers: Sequence[str], rounds: int) -> Comparison:
@@ -99,7 +108,8 @@ def compare(trace: Path, name: str, peers: Sequence[str], rounds: int) -> Compar
     for _ in range(rounds):
         ours = measure(sys.executable, _OURS, trace)
         theirs = [measure(peer, _PEER, trace) for peer in peers]
-        explain.append(round(run([sys.executable, "-m", "unstall", "explain", str(trace), "--json"])[1], 4))
+        _, whole = run([sys.executable, "-m", "unstall", "explain", str(trace), "--json"])
+        explain.append(round(whole, 4))
         runs += [ours, *theirs]
         for other in theirs:
             ratios.setdefault(other.what, []).append(round(other.seconds / ours.seconds, 2))
