@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import importlib.util
 import json
+import sys
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -174,3 +177,13 @@ def test_zstd_is_read_and_its_damage_seen(tmp_path: Path) -> None:
     assert len(read(path).name) == 1
     path.write_bytes(frame[:-1])
     assert not read(path).meta.sound
+
+
+def test_nothing_of_the_reading_is_left_behind_when_it_fails(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(b"[" + b"0," * (8 << 20))
+    before = sys.getswitchinterval(), gc.isenabled(), threading.active_count()
+    with pytest.raises(TraceError) as caught:
+        read(path)
+    assert (sys.getswitchinterval(), gc.isenabled(), threading.active_count()) == before
+    assert caught.value.__traceback__ is not None  # which keeps all that was read alive

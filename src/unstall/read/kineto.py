@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +33,8 @@ def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Even
     `progress` is called with (bytes read, bytes in all). Raises TraceError for what is no trace, cannot be opened,
     or breaks a limit: 16 MiB an event, 512 Mi characters of distinct strings, 250 times its packed size.
     """
-    return events_of(blocks(path, progress), path)
+    with closing(blocks(path, progress)) as text_blocks:
+        return events_of(text_blocks, path)
 
 
 def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -39,17 +39,17 @@ class DamagedError(Exception):
     """The packing is broken here; all text before it is good."""
 
 
-def blocks(path: Path, progress: Progress | None = None) -> Iterator[bytes]:
+def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, None, None]:
     """The text of a file, in blocks of at most `BLOCK_BYTES`; `progress` gets (bytes of the file read, its size).
 
-    Raises TraceError for what cannot be opened or expands beyond reason, and DamagedError after the last good
-    block of a file whose packing breaks off.
+    To be closed by who does not read to the end. Raises TraceError for what cannot be opened or expands beyond
+    reason, and DamagedError after the last good block of a file whose packing breaks off.
     """
     try:
         with path.open("rb", buffering=0) as file:
             size = path.stat().st_size
-            with _short_turns():
-                for text, position in _ahead(_unpack(file, path)):
+            with _short_turns(), closing(_ahead(_unpack(file, path))) as ahead:
+                for text, position in ahead:
                     if progress:
                         progress(position, max(size, position))
                     yield text
@@ -73,7 +73,7 @@ def _short_turns() -> Iterator[None]:
         sys.setswitchinterval(usual)
 
 
-def _ahead(source: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:
     """The same, made by a thread that is a few ahead."""
     permits: SimpleQueue[bool] = SimpleQueue()
     made: SimpleQueue[tuple[bytes, int] | Exception | None] = SimpleQueue()
