@@ -69,10 +69,13 @@ def _nest(thread: I32, start: I64, end: I64) -> I32:
 def _enclosing(depth: I32) -> I32:
     """The last row before each that is one level less deep."""
     size = len(depth)
-    own = np.arange(size, dtype=np.int64)
-    keys = np.sort(depth.astype(np.int64) * size + own)
-    found = np.searchsorted(keys, (depth.astype(np.int64) - 1) * size + own) - 1
-    return np.where(depth > 0, keys[np.maximum(found, 0)] % max(size, 1), -1).astype(np.int32)
+    narrow = depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth  # numpy sorts those by radix
+    rows = np.argsort(narrow, kind="stable")
+    keys = depth[rows].astype(np.int64) * size + rows
+    found = np.searchsorted(keys, keys - size) - 1
+    parent = np.full(size, -1, dtype=np.int32)
+    parent[rows] = np.where(depth[rows] > 0, rows[np.maximum(found, 0)], -1)
+    return parent
 
 
 def _depths(thread: I32, start: I64, end: I64) -> I32:
@@ -84,7 +87,7 @@ def _depths(thread: I32, start: I64, end: I64) -> I32:
     cuts = np.flatnonzero(np.diff(thread)) + 1
     for low, high in zip((0, *cuts), (*cuts, len(start)), strict=True):
         ends = np.maximum(2 * end[low:high], 2 * start[low:high] + 1)
-        ends.sort()
+        ends.sort(kind="stable")  # nearly in order
         closed = np.searchsorted(ends, 2 * start[low:high], side="right")
         depth[low:high] = np.arange(high - low) - closed
     return depth
