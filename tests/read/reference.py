@@ -156,10 +156,8 @@ def args_of(args: Row, category: str) -> Row:
 
     is_device = category in DEVICE_CATEGORIES
     is_op = category in OP_CATEGORIES
-    is_frame = category == "python_function"
     shapes = next((args[key] for key in ("Input Dims", "Input dims") if key in args), None)
     device = known("device")
-    python_id = known("Python id")
     row: Row = {
         "external": figure("External id", "external id"),
         "correlation": figure("correlation"),
@@ -168,8 +166,6 @@ def args_of(args: Row, category: str) -> Row:
         "bytes": known("bytes") if is_device else -1,
         "sequence": known("Sequence number") if is_op else -1,
         "forward_thread": known("Fwd thread id") if is_op else -1,
-        "python_id": python_id if is_frame else -1,
-        "python_parent": known("Python parent id") if is_frame and figure("Python id") >= 0 else -1,
         "stack": (text_of(args.get("Call stack")) or None) if is_op else None,
         "shapes": json.dumps(shapes, separators=(",", ":"), ensure_ascii=False)
         if is_op and shapes is not None
@@ -177,7 +173,6 @@ def args_of(args: Row, category: str) -> Row:
     }
     if category == "cuda_sync":
         row["sync"] = (
-            text_of(args.get("cuda_sync_kind")) or None,
             known("wait_on_cuda_event_record_corr_id"),
             known("wait_on_cuda_event_id"),
             known("wait_on_stream"),
@@ -241,13 +236,12 @@ def spelled_out(events: Events) -> Reading:
         name: getattr(events, name).tolist()
         for name in (
             *("duration", "external", "correlation", "device", "stream", "bytes", "sequence", "forward_thread"),
-            *("python_id", "python_parent"),
         )
     }
     found = Reading(labels=events.thread_names, zero=events.meta.zero_ns)
     found.rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     syncs = (events.sync_record.tolist(), events.sync_event.tolist(), events.sync_on_stream.tolist())
-    for row, *sync in zip(events.sync_row.tolist(), texts(events.sync_kind), *syncs, strict=True):
+    for row, *sync in zip(events.sync_row.tolist(), *syncs, strict=True):
         found.rows[row]["sync"] = tuple(sync)
     found.arrows = [
         {"time": time, "id": number, "is_end": bool(is_end), "thread": thread}

@@ -69,17 +69,16 @@ def test_a_number_and_its_digits_are_one_id(tmp_path: Path) -> None:
 
 def test_ids_that_no_one_knows_are_minus_one(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    args = {"stream": 2**32 - 1, "correlation": 2**64 - 1, "cuda_sync_kind": "Context Sync", "device": -5}
+    args = {"stream": 2**32 - 1, "correlation": 2**64 - 1, "device": -5}
     path.write_text(json.dumps([{"ph": "X", "cat": "cuda_sync", "ts": 1, "args": args}]))
     events = read(path)
     assert (events.stream[0], events.correlation[0], events.device[0]) == (-1, -1, -1)
-    assert events.strings[events.sync_kind[0]] == "Context Sync"
 
 
 def test_a_column_that_no_event_has_takes_no_memory(tmp_path: Path) -> None:
     events = trace(tmp_path, '"ts": 1', '"ts": 2')
-    assert events.python_id.tolist() == [-1, -1]
-    assert events.python_id.strides == (0,)
+    assert events.sequence.tolist() == [-1, -1]
+    assert events.sequence.strides == (0,)
 
 
 def test_shapes_are_json_in_its_shortest_form(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ _HOST = 0  # c10::DeviceType of host memory
 
 
 # Which figures the events of a category carry: no others are looked for.
-_OF_DEVICE, _OF_SYNC, _OF_FRAME, _OF_OP = 1, 2, 4, 8
+_OF_DEVICE, _OF_SYNC, _OF_OP = 1, 2, 4
 
 
 @lru_cache(1024)
@@ -34,7 +34,6 @@ def _carried(category: str) -> int:
     return (
         (_OF_DEVICE if device_kind(category) >= 0 else 0)
         | (_OF_DEVICE | _OF_SYNC if category in SYNCS else 0)
-        | (_OF_FRAME if host == HostKind.PYTHON else 0)
         | (_OF_OP if host in (HostKind.OP, HostKind.ANNOTATION) else 0)
     )
 
@@ -148,13 +147,9 @@ class Table:
         self._start, self._duration, self._external, self._correlation = (_Column() for _ in range(4))
         self._device = _Sparse(device=attrgetter("device"), stream=attrgetter("stream"), bytes=attrgetter("bytes"))
         self._autograd = _Sparse(sequence=attrgetter("sequence"), thread=attrgetter("forward_thread"))
-        self._python = _Sparse(
-            id=attrgetter("python_id"), parent=lambda a: -1 if a.python_parent is None else a.python_parent
-        )
         self._stack = _Sparse(text=lambda a: text[a.stack])
         self._shapes = _Sparse(text=lambda a: text[bytes(a.shapes if a.shapes is not NO_JSON else a.old_shapes)])
         self._sync = _Sparse(
-            kind=lambda a: text[a.sync_kind] if a.sync_kind else -1,
             record=attrgetter("sync_record"),
             event=attrgetter("sync_event"),
             on_stream=attrgetter("sync_on_stream"),
@@ -204,8 +199,6 @@ class Table:
             self._device.extend(rows, args)
         if figures & _OF_SYNC:
             self._sync.extend(rows, args)
-        if figures & _OF_FRAME:
-            self._python.extend(rows, args, [i for i, a in enumerate(args) if a.python_id >= 0])
         if figures & _OF_OP:
             in_graph = [i for i, a in enumerate(args) if a.sequence >= 0 or a.forward_thread >= 0]
             shaped = [i for i, a in enumerate(args) if a.shapes is not NO_JSON or a.old_shapes is not NO_JSON]
@@ -254,12 +247,9 @@ class Table:
             bytes=self._device.dense("bytes", count),
             sequence=self._autograd.dense("sequence", count),
             forward_thread=self._autograd.dense("thread", count),
-            python_id=self._python.dense("id", count),
-            python_parent=self._python.dense("parent", count),
             stack=_narrow(self._stack.dense("text", count)),
             shapes=_narrow(self._shapes.dense("text", count)),
             sync_row=self._sync.rows(),
-            sync_kind=_narrow(self._sync.column("kind")),
             sync_record=self._sync.column("record"),
             sync_event=self._sync.column("event"),
             sync_on_stream=self._sync.column("on_stream"),

@@ -26,16 +26,13 @@ class Events:
     device: I32  # of device ops and waits only, as are the next two
     stream: I64
     bytes: I64
-    sequence: I64  # autograd's sequence number; of operators and annotations only, as all below but Python's
+    sequence: I64  # autograd's sequence number; of operators and annotations only, as all below
     forward_thread: I64  # "Fwd thread id": greater than 0 on backward operators
-    python_id: I64  # of a Python frame, and of the frame that called it
-    python_parent: I64
     stack: I32  # text: "Call stack", innermost frame first, ";" between frames
     shapes: I32  # text: "Input Dims" as JSON
 
     # Rows of "cuda_sync" events only: indices into the columns above, with what the file says of the wait.
     sync_row: I64
-    sync_kind: I32  # text
     sync_record: I64  # correlation id of the record call
     sync_event: I64  # the event's id
     sync_on_stream: I64

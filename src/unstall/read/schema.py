@@ -24,7 +24,6 @@ class Args(Struct, gc=False, frozen=True):
     external: Id = field(default=-1, name="External id")
     stack: str = field(default="", name="Call stack")
     shapes: Raw = field(default=NO_JSON, name="Input Dims")
-    sync_kind: str = field(default="", name="cuda_sync_kind")
     sync_on_stream: Id = field(default=-1, name="wait_on_stream")
     sync_record: Id = field(default=-1, name="wait_on_cuda_event_record_corr_id")
     sync_event: Id = field(default=-1, name="wait_on_cuda_event_id")
@@ -33,8 +32,6 @@ class Args(Struct, gc=False, frozen=True):
     correlation: Id = -1
     old_external: Id = field(default=-1, name="external id")
     bytes: Id = -1
-    python_parent: Id | None = field(default=None, name="Python parent id")
-    python_id: Id = field(default=-1, name="Python id")
     forward_thread: Id = field(default=-1, name="Fwd thread id")
     sequence: Id = field(default=-1, name="Sequence number")
     old_shapes: Raw = field(default=NO_JSON, name="Input dims")
