@@ -136,7 +136,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Threads:
-    """Host threads, by process then first event."""
+    """Host threads, by text index of the process, then of the thread: not by name, nor by time."""
 
     process: I32  # text of the process id
     thread: I32  # text of the thread id
