@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,10 +44,15 @@ def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
 
 
 def is_comm(timeline: Timeline) -> Bool:
-    """Which device ops are collectives: kernels of NCCL, RCCL or NVSHMEM."""
+    """Which device ops are collectives."""
     device = timeline.device
     kernels: Bool = device.kind == DeviceKind.KERNEL
-    return kernels & named(timeline, _COMM_KERNEL, device.name)
+    return kernels & is_collective(timeline.strings, device.name)
+
+
+def is_collective(strings: Sequence[str], names: I32) -> Bool:
+    """Which kernels' names are those of a collective: of NCCL, RCCL, MSCCL or NVSHMEM."""
+    return by_text(names, lambda index: _COMM_KERNEL.match(strings[index], 0, LONGEST) is not None).astype(np.bool_)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -7,9 +7,8 @@ import re
 import numpy as np
 
 from unstall.diagnose.run import Run
+from unstall.diagnose.ways_to_wait import MAKES_TENSOR
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory
-
-_MAKES_TENSOR = re.compile(r"<built-in (?:method|function) (?:tensor|as_tensor|asarray|scalar_tensor)\b")
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
@@ -48,7 +47,7 @@ def _makes_tensor(run: Run, rows: I64) -> Bool:
     """Whether a host event is below torch.tensor(…) or the like."""
     timeline = run.timeline
     functions = timeline.lines.function
-    maker = np.array([bool(_MAKES_TENSOR.match(timeline.text(int(i)))) for i in functions], dtype=np.bool_)
+    maker = np.array([bool(re.match(MAKES_TENSOR, timeline.text(int(i)))) for i in functions], dtype=np.bool_)
     stack = timeline.host.stack[rows]
     if not len(functions):
         return np.zeros(len(rows), dtype=np.bool_)

@@ -29,6 +29,9 @@ from unstall.timeline import I32, I64, Bool, Timeline
 
 _MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100
+# Of the window. The time of the same step differs by more than this from one run to the next, so that nobody could
+# measure what mending it would gain.
+_NEGLIGIBLE = 0.001
 # Idle time with these causes was spent in the culprit; with others the culprit may be the launch that came late.
 _HELD_UP = [IDLE_CAUSES.index(cause) for cause in ("sync", "copy", "input", "allocator")]
 
@@ -64,6 +67,10 @@ class Run:
     def wall(self) -> int:
         """The window's length."""
         return self.accounts.wall_ns
+
+    def negligible(self, total: int) -> bool:
+        """Whether so many ns, summed over the window, are too few to tell from none."""
+        return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
         """A sum over the window as a mean per step."""

@@ -27,6 +27,9 @@ class Way:
         )
 
 
+MAKES_TENSOR = r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b"
+"""The frame of torch.tensor(…) and its kind: their uploads are a way to wait, and no business of the copy rules."""
+
 _SHAPE_SAFE = "the result may have a fixed shape, or its size is known beforehand"
 
 WAYS = (
@@ -54,7 +57,7 @@ WAYS = (
     ),
     Way(
         rule="sync-tensor",
-        frame=r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b",
+        frame=MAKES_TENSOR,
         title="A tensor is made from Python values, straight onto the device",
         fix="make it once outside the loop, or on the device (torch.full, torch.arange), or pinned and then "
         ".to(device, non_blocking=True)",

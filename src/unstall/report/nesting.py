@@ -5,26 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.ancestry import depths, nearest
 from unstall.timeline import I32, I64, Bool
 
 
 def depth_within(parent: I32, is_counted: Bool) -> I32:
-    """For each row, how many of its ancestors are counted.
-
-    Pointer doubling: after n rounds every row knows about its nearest 2ⁿ ancestors.
-    """
-    depth = _through(is_counted.astype(np.int32), parent, 0)
-    ancestor = np.asarray(parent, np.int32)
-    while (ancestor >= 0).any():
-        depth = depth + _through(depth, ancestor, 0)
-        ancestor = _through(ancestor, ancestor, -1)
-    return depth
-
-
-def _through(column: I32, row: I32, none: int) -> I32:
-    if not len(row):
-        return np.zeros(0, np.int32)
-    return np.where(row >= 0, column[row], none).astype(np.int32)
+    """For each row, how many of its ancestors are counted: its depth, had each the nearest counted one for a parent."""
+    return depths(np.append(nearest(parent, is_counted), np.int32(-1))[parent])
 
 
 def shallowest(depth: I32, room: int) -> Bool:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.diagnose.activity import is_collective as is_collective
 from unstall.timeline import (
     I32,
-    Bool,
     CopyDirection,
     Device,
     DeviceKind,
@@ -62,13 +62,6 @@ class Texts:
 
 def _cut(text: str) -> str:
     return text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…"
-
-
-def is_collective(strings: Sequence[str], name: I32) -> Bool:
-    """Which names are those of NCCL's and RCCL's kernels."""
-    distinct, inverse = np.unique(name, return_inverse=True)
-    found = [strings[index].lower().startswith(("nccl", "rccl")) for index in distinct.tolist()]
-    return np.array(found, np.bool_)[inverse]
 
 
 def described_copies(texts: Texts, device: Device, rows: NDArray[np.integer]) -> I32:

@@ -34,7 +34,7 @@ def _device_memory(run: Run, group: Group) -> Finding:
         count=len(group.rows),
         edit="keep-cache",
         confidence="high" if len(run.steps) > 1 else "low",
-        harmless=_negligible(run, group),
+        harmless=run.negligible(int(run.exposed[group.rows].sum())),
     )
 
 
@@ -47,12 +47,8 @@ def _pinned_memory(run: Run, group: Group) -> Finding:
         fix="allocate pinned buffers once and copy into them; DataLoader(pin_memory=True) does it on its own thread",
         safe_if="a buffer is not refilled before its last copy has ended",
         count=len(group.rows),
-        harmless=_negligible(run, group),
+        harmless=run.negligible(int(run.exposed[group.rows].sum())),
     )
-
-
-def _negligible(run: Run, group: Group) -> bool:
-    return int(run.exposed[group.rows].sum()) < 0.001 * run.wall
 
 
 def _calls(run: Run, group: Group) -> str:

@@ -30,7 +30,7 @@ def blocking_pinned_copy(run: Run) -> list[Finding]:
                 count=len(waits),
                 wait_ns=int(run.waited[waits].sum()),
                 edit="pin-copies",
-                harmless=exposed < 0.001 * run.wall,
+                harmless=run.negligible(exposed),
             )
         )
     return findings

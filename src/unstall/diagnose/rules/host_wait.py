@@ -14,7 +14,6 @@ from unstall.result import Finding
 from unstall.timeline import I32, I64
 
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
-_NEGLIGIBLE = 0.001  # of the window: less idle time than this is called none
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
 
@@ -39,7 +38,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     waited = int(run.host_length[group.rows].sum())
     count = run.instances(group.rows)
     busy = run.busy_during(group.rows)
-    harmless = exposed < _NEGLIGIBLE * run.wall
+    harmless = run.negligible(exposed)
     saw = (
         f"{counted(count, 'wait')} of {duration(round(waited / count))} (mean), the device at work for {busy:.0%} of it"
     )

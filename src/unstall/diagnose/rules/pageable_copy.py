@@ -38,7 +38,7 @@ def pageable_copy(run: Run) -> list[Finding]:
                 count=len(mine),
                 wait_ns=int(run.waited[group.rows].sum()),
                 edit="pin-copies",
-                harmless=exposed + taken < 0.001 * run.wall,
+                harmless=run.negligible(exposed + taken),
             )
         )
     return findings
