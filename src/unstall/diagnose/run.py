@@ -220,17 +220,20 @@ class Run:
         saw: str,
         fix: str,
         safe_if: str,
-        wait_ns: int | None = None,
-        exposed_ns: int | None = None,
+        total_wait_ns: int | None = None,
+        total_exposed_ns: int | None = None,
         count: int | None = None,
         edit: str | None = None,
         confidence: Confidence = "high",
         harmless: bool = False,
     ) -> Finding:
-        """A finding at a group's place. Sums are over the window; they default to what the rows took and exposed."""
+        """A finding at a group's place.
+
+        The totals are over the window, and default to what the rows took and exposed; a Finding's are per step.
+        """
         rows = group.rows
-        wait = int(self.host_length[rows].sum()) if wait_ns is None else wait_ns
-        exposed = int(self.exposed[rows].sum()) if exposed_ns is None else exposed_ns
+        wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
+        exposed = int(self.exposed[rows].sum()) if total_exposed_ns is None else total_exposed_ns
         where = self.where(group)
         return Finding(
             rule=rule,

@@ -28,7 +28,7 @@ def blocking_pinned_copy(run: Run) -> list[Finding]:
                 fix="pass non_blocking=True: .to(device, non_blocking=True)",
                 safe_if="the pinned source is not written before the copy has ended",
                 count=len(waits),
-                wait_ns=int(run.waited[waits].sum()),
+                total_wait_ns=int(run.waited[waits].sum()),
                 edit="pin-copies",
                 harmless=run.negligible(exposed),
             )

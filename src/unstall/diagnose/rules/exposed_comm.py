@@ -33,8 +33,8 @@ def exposed_comm(run: Run) -> list[Finding]:
                 fix="start them earlier and wait later (DDP buckets, gradient_as_bucket_view, FSDP prefetch, "
                 "async_op=True); send less (bf16, larger accumulation); look for a slow rank",
                 safe_if="nothing between start and wait reads the result",
-                exposed_ns=exposed,
-                wait_ns=0,
+                total_exposed_ns=exposed,
+                total_wait_ns=0,
                 count=len(mine),
                 confidence="medium",
             )

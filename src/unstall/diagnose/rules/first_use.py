@@ -39,8 +39,8 @@ def first_use(run: Run) -> list[Finding]:
                 "(profiler schedule with wait and warmup)",
                 safe_if="always",
                 count=len(group.rows),
-                wait_ns=0,
-                exposed_ns=exposed,
+                total_wait_ns=0,
+                total_exposed_ns=exposed,
                 confidence="medium",
             )
         )

@@ -36,7 +36,7 @@ def full_queue(run: Run) -> list[Finding]:
             fix="nothing: the device is never short of work here; host time saved would only be waited for",
             safe_if="—",
             count=len(rows),
-            exposed_ns=0,
+            total_exposed_ns=0,
             harmless=True,
         )
     ]

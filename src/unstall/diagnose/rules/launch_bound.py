@@ -80,8 +80,8 @@ def _finding(run: Run, group: Group, lost: I64) -> Finding:
         safe_if="a replay's inputs are not overwritten before it has read them"
         if graphs
         else "shapes are fixed and nothing within is read on the host (CUDA graph)",
-        exposed_ns=exposed,
-        wait_ns=0,
+        total_exposed_ns=exposed,
+        total_wait_ns=0,
         count=len(group.rows),
         edit=None if graphs else "graph",
     )

@@ -45,8 +45,8 @@ def lonely_stream(run: Run) -> list[Finding]:
                         "overlap, stay on one stream",
                         safe_if="the two do not depend on each other",
                         count=len(mine),
-                        exposed_ns=round(length * (1 - overlap / work.total)),
-                        wait_ns=0,
+                        total_exposed_ns=round(length * (1 - overlap / work.total)),
+                        total_wait_ns=0,
                         confidence="medium",
                     )
                 )

@@ -36,7 +36,7 @@ def pageable_copy(run: Run) -> list[Finding]:
                 "then .to(device, non_blocking=True)",
                 safe_if="the pinned source is not written before the copy has ended",
                 count=len(mine),
-                wait_ns=int(run.waited[group.rows].sum()),
+                total_wait_ns=int(run.waited[group.rows].sum()),
                 edit="pin-copies",
                 harmless=run.negligible(exposed + taken),
             )

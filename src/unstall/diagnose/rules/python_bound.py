@@ -30,8 +30,8 @@ def python_bound(run: Run) -> list[Finding]:
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",
                 safe_if="the next launches do not need its result",
-                wait_ns=0,
-                exposed_ns=exposed,
+                total_wait_ns=0,
+                total_exposed_ns=exposed,
                 count=len(group.rows),
                 confidence="medium",
             )

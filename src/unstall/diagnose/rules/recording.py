@@ -38,8 +38,8 @@ def recording(run: Run) -> list[Finding]:
             fix="give the profiler a warm-up (schedule(wait=…, warmup=…)); compare with a run without stacks",
             safe_if="always",
             count=len(rows),
-            wait_ns=spent,
-            exposed_ns=exposed,
+            total_wait_ns=spent,
+            total_exposed_ns=exposed,
             harmless=True,
         )
     ]

@@ -40,7 +40,7 @@ def serial_copy(run: Run) -> list[Finding]:
                 "non_blocking=True, wait_stream before use, record_stream after",
                 safe_if="the data of the next copy does not depend on the computation it would overlap with",
                 count=len(mine),
-                exposed_ns=exposed,
+                total_exposed_ns=exposed,
                 edit="overlap-copies",
                 confidence="medium",
             )

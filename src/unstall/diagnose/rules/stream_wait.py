@@ -26,8 +26,8 @@ def stream_wait(run: Run) -> list[Finding]:
                 saw=f"{len(group.rows):,} launches were held by an event that another stream reached late",
                 fix="record the event right after the work that is needed, not later; wait right before the use",
                 safe_if="the event still covers all that the waiting stream reads",
-                exposed_ns=exposed,
-                wait_ns=0,
+                total_exposed_ns=exposed,
+                total_wait_ns=0,
                 count=len(group.rows),
                 confidence="medium",
             )

@@ -46,8 +46,8 @@ def tiny_kernels(run: Run) -> list[Finding]:
                 fix="fuse them: torch.compile; foreach=True or fused=True for optimizers; torch._foreach_* for lists "
                 "of tensors; one large operator instead of a loop",
                 safe_if="the fused version is numerically good enough (rounding may differ)",
-                wait_ns=0,
-                exposed_ns=exposed,
+                total_wait_ns=0,
+                total_exposed_ns=exposed,
                 count=len(group.rows),
                 confidence="medium",
             )
