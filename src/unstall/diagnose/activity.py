@@ -122,7 +122,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(PYTHON_LEAST_NS)
     if not operators:
         # CUDA alone was recorded: there is no telling that no operator ran.
-        python = Spans.union(host.start[:0], host.end[:0])
+        python = Spans.none()
     return Activity(
         waits=waits,
         input_rows=loading,

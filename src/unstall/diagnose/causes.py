@@ -27,13 +27,14 @@ def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity,
     """
     idle = busy.gaps(*window)
     end = _find_ends(timeline, ops, idle)
-    cause = _shares(activity, idle, end).argmax(axis=0).astype(np.int8)
+    doings = _doings(activity)
+    cause = _shares(activity, doings, idle, end).argmax(axis=0).astype(np.int8)
     cause[end.queued] = np.where(end.by_event[end.queued], CAUSE["event"], CAUSE["latency"])
     # Where no op follows, the device is done; the others may not be.
     elsewhere = Spans.union(timeline.device.start[~ops], timeline.device.end[~ops])
     others_work = 2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start
     cause[(end.op < 0) & others_work] = CAUSE["event"]
-    return Gaps(idle.start, idle.end, cause, end.op, _culprits(timeline, activity, idle, end, cause))
+    return Gaps(idle.start, idle.end, cause, end.op, _culprits(timeline, activity, doings, idle, end, cause))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,25 +71,42 @@ def _find_ends(timeline: Timeline, ops: Bool, idle: Spans) -> _Ends:
     )
 
 
-def _shares(activity: Activity, idle: Spans, end: _Ends) -> I64:
+@dataclass(frozen=True, eq=False, slots=True)
+class _Doing:
+    """Something that may have kept the host from launching, and the cause of idle time that it makes."""
+
+    cause: str
+    spans: Spans
+    rows: I64 | I32  # the host rows to blame
+
+
+def _doings(activity: Activity) -> tuple[_Doing, ...]:
+    """In order of precedence: a moment spent in two of them is the first one's."""
+    waits = activity.waits
+    return (
+        _Doing(
+            "sync", Spans.union(waits.start[~waits.for_copy], waits.end[~waits.for_copy]), waits.row[~waits.for_copy]
+        ),
+        _Doing("copy", Spans.union(waits.start[waits.for_copy], waits.end[waits.for_copy]), waits.row[waits.for_copy]),
+        _Doing("input", activity.input, activity.input_rows),
+        _Doing("allocator", activity.allocator, activity.allocator_rows),
+        _Doing("startup", activity.startup, activity.startup_rows),
+        _Doing("comm", activity.comm, activity.comm_rows),
+        _Doing("python", activity.python, np.zeros(0, np.int64)),  # to blame is the frame that ran meanwhile
+    )
+
+
+def _shares(activity: Activity, doings: tuple[_Doing, ...], idle: Spans, end: _Ends) -> I64:
     """ns of each idle interval by cause: a row for each of IDLE_CAUSES. What the host did after the launch is none."""
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
-    waiting = Spans.union(waits.start[~waits.for_copy], waits.end[~waits.for_copy])
-    copying = Spans.union(waits.start[waits.for_copy], waits.end[waits.for_copy]) - waiting
-    shares[CAUSE["sync"]] = waiting.covered(idle.start, end.begun)
-    shares[CAUSE["copy"]] = copying.covered(idle.start, end.launched)
-    blamed = waiting | copying
-    for name, spans in (
-        ("input", activity.input),
-        ("allocator", activity.allocator),
-        ("startup", activity.startup),
-        ("comm", activity.comm),
-        ("python", activity.python),
-    ):
-        own = spans - blamed
-        blamed = blamed | own
-        shares[CAUSE[name]] = own.covered(idle.start, end.launched)
+    blamed = Spans.none()
+    for doing in doings:
+        own = doing.spans - blamed
+        blamed |= own
+        # A launch may itself load, allocate or, as a copy, block; it cannot wait for what came before it.
+        until = end.begun if doing.cause == "sync" else end.launched
+        shares[CAUSE[doing.cause]] = own.covered(idle.start, until)
     shares[CAUSE["event"]] = np.where(end.by_event, idle.end - end.launched, 0)
 
     dispatching = idle.end - idle.start - shares.sum(axis=0)
@@ -99,26 +117,20 @@ def _shares(activity: Activity, idle: Spans, end: _Ends) -> I64:
     return shares
 
 
-def _culprits(timeline: Timeline, activity: Activity, idle: Spans, end: _Ends, cause: I8) -> I32:
+def _culprits(
+    timeline: Timeline, activity: Activity, doings: tuple[_Doing, ...], idle: Spans, end: _Ends, cause: I8
+) -> I32:
     """The host row to blame for each interval: what drained the queue or took longest, else the late launch."""
-    host, waits = timeline.host, activity.waits
+    host = timeline.host
     culprit = end.launch.copy()
-    drain = _draining_wait(activity, idle.start, end.begun_at)
-    for name, rows in (
-        ("sync", waits.row),
-        ("copy", waits.row),
-        ("input", activity.input_rows),
-        ("allocator", activity.allocator_rows),
-        ("startup", activity.startup_rows),
-        ("comm", activity.comm_rows),
-    ):
-        mine = np.flatnonzero(cause == CAUSE[name])
-        rows = rows[np.argsort(host.start[rows], kind="stable")]
+    for doing in doings:
+        mine = np.flatnonzero(cause == CAUSE[doing.cause])
+        rows = doing.rows[np.argsort(host.start[doing.rows], kind="stable")]
         longest = _longest_within(host.start[rows], host.end[rows], idle.start[mine], idle.end[mine])
         culprit[mine[longest >= 0]] = rows[longest[longest >= 0]]
-        if name in ("sync", "copy"):
-            drained = mine[drain[mine] >= 0]
-            culprit[drained] = waits.row[drain[drained]]
+    drain = _draining_wait(activity, idle.start, end.begun_at)
+    drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
+    culprit[drained] = activity.waits.row[drain[drained]]
     mine = np.flatnonzero(cause == CAUSE["python"])
     culprit[mine] = _running_frame(timeline, activity.python, idle.start[mine], idle.end[mine], culprit[mine])
     return culprit

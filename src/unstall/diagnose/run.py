@@ -174,7 +174,7 @@ class Run:
     def alone(self, ops: I64, beside: dict[int, Spans]) -> int:
         """ns of the window in which one of these device rows ran, and on its device none of the work `beside`."""
         device = self.timeline.device
-        parts = Spans.union(device.start[:0], device.end[:0])
+        parts = Spans.none()
         for number, mine in groups(device.device[ops]):
             own = Spans.union(device.start[ops[mine]], device.end[ops[mine]]).clip(*self.window)
             parts |= own - beside[number] if number in beside else own

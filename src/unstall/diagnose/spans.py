@@ -20,6 +20,11 @@ class Spans:
         return len(self.start)
 
     @classmethod
+    def none(cls) -> Spans:
+        """No interval."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    @classmethod
     def union(cls, start: I64, end: I64) -> Spans:
         """The union of any intervals; empty and touching ones merge away."""
         real = end > start
@@ -53,7 +58,7 @@ class Spans:
 
     def __and__(self, other: Spans) -> Spans:
         if not (len(self) and len(other)):
-            return Spans(np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return Spans.none()
         first = np.searchsorted(other.end, self.start, side="right")
         beyond = np.searchsorted(other.start, self.end, side="left")
         count = np.maximum(beyond - first, 0)
