@@ -36,6 +36,7 @@ _FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggere
 _RECORDER = re.compile(r"(Activity )?Buffer|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
 _FIRST_LEAST_NS = 1_000_000
 _FIRST_FACTOR = 20
+_BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even while it is recorded
 
 
 def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
@@ -62,10 +63,16 @@ class HostWaits:
     row: I32  # host row: a SYNC, or a COPY call that blocked
     start: I64
     end: I64
-    for_copy: Bool  # waited for a copy to the device: pageable staging, or the sync after a blocking one
+    upload: I32  # host row of the copy to the device that it waited for (pageable staging: itself), or -1
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @property
+    def for_copy(self) -> Bool:
+        """Whether it waited for a copy to the device."""
+        chosen: Bool = self.upload >= 0
+        return chosen
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -163,41 +170,53 @@ def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
 def _waits(timeline: Timeline, ours: Bool) -> HostWaits:
     host, device = timeline.host, timeline.device
     syncs = np.flatnonzero(ours & (host.kind == HostKind.SYNC))
-    copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
-    copies = copies[ours[device.launch[copies]]]
+    crosses = np.isin(device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
+    copies = np.flatnonzero((device.kind == DeviceKind.COPY) & crosses & (device.launch >= 0))
     calls = device.launch[copies]
-    blocked = _blocks(timeline, copies)
-    upload = np.zeros(len(host), dtype=np.bool_)
-    upload[calls[device.direction[copies] == CopyDirection.HOST_TO_DEVICE]] = True
-    # The sync that ends a blocking copy is inside the same operator as its copy call.
-    uploading_op = np.zeros(len(host) + 1, dtype=np.bool_)
-    uploading_op[host.op[upload]] = True
-    uploading_op[-1] = False
-    rows = np.concatenate((syncs, calls[blocked])).astype(np.int32)
-    for_copy = np.concatenate((uploading_op[host.op[syncs]], upload[calls[blocked]]))
-    rows, first = np.unique(rows, return_index=True)
-    for_copy = for_copy[first]
-    order = np.argsort(host.start[rows], kind="stable")
-    rows, for_copy = rows[order], for_copy[order]
-    return HostWaits(rows, host.start[rows], host.end[rows], for_copy)
+    chosen = ours[calls] & (host.kind[calls] != HostKind.GRAPH_LAUNCH)  # what is in a graph blocks nobody
+    copies, calls = copies[chosen], calls[chosen]
+    rows = np.union1d(syncs, calls[_blocks(timeline, copies)]).astype(np.int32)
+    rows = rows[np.argsort(host.start[rows], kind="stable")]
+    uploads = calls[device.direction[copies] == CopyDirection.HOST_TO_DEVICE]
+    copy = _copy_of(timeline, np.unique(calls), rows)
+    upload = np.where(np.isin(copy, uploads), copy, -1).astype(np.int32)
+    return HostWaits(rows, host.start[rows], host.end[rows], upload)
+
+
+def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
+    """The one of the copy calls that each of these host rows waited for: itself, or before a sync the last in its
+    operator; -1 for none."""
+    host = timeline.host
+    if not len(calls):
+        return np.full(len(waits), -1, dtype=np.int32)
+
+    def by_operator(rows: I32) -> I64:
+        return host.op[rows].astype(np.int64) * len(host) + rows
+
+    calls = calls[np.argsort(by_operator(calls), kind="stable")]
+    at = np.searchsorted(by_operator(calls), by_operator(waits), side="right") - 1
+    last = calls[np.maximum(at, 0)]
+    in_its_operator = (at >= 0) & (host.op[waits] >= 0) & (host.op[last] == host.op[waits])
+    is_sync = host.kind[waits] == HostKind.SYNC
+    return np.where((last == waits) | (is_sync & in_its_operator), last, -1).astype(np.int32)
 
 
 def _blocks(timeline: Timeline, copies: I64) -> Bool:
-    """Which device copies their host call waited for.
+    """Which copies between host and device their host call waited for.
 
     A synchronous API blocks by contract; an `Async` one blocks only for pageable memory, and then only if it
-    did not return before most of the copy was done (small uploads are staged and left to the driver).
+    did not return before most of the copy was done (small uploads are staged and left to the driver). Of memory
+    of an unknown kind, the time that the call took must tell.
     """
     host, device = timeline.host, timeline.device
     call = device.launch[copies]
     names = np.unique(host.name[call])
     asynchronous = np.isin(host.name[call], [i for i in names if "Async" in timeline.strings[i]])
-    pageable = device.host_memory[copies] == HostMemory.PAGEABLE
+    memory = device.host_memory[copies]
+    long = host.end[call] - host.start[call] >= _BLOCKED_LEAST_NS
+    may_block = (memory == HostMemory.PAGEABLE) | ((memory == HostMemory.UNKNOWN) & long)
     middle = (device.start[copies] + device.end[copies]) // 2
-    crosses_host = (device.direction[copies] == CopyDirection.HOST_TO_DEVICE) | (
-        device.direction[copies] == CopyDirection.DEVICE_TO_HOST
-    )
-    blocked: Bool = (host.end[call] >= middle) & crosses_host & (pageable | ~asynchronous)
+    blocked: Bool = (host.end[call] >= middle) & (may_block | ~asynchronous)
     return blocked
 
 

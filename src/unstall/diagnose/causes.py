@@ -149,9 +149,8 @@ def _draining_wait(activity: Activity, dry: I64, begun: I64) -> I64:
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)
-    at = np.searchsorted(waits.start, dry + _SKEW_NS, side="right") - 1
-    wait = np.maximum(at, 0)
-    drained = (at >= 0) & (waits.end[wait] >= dry - _SKEW_NS) & (waits.start[wait] < begun)
+    at = np.searchsorted(waits.start, np.minimum(dry + _SKEW_NS, begun - 1), side="right") - 1
+    drained = (at >= 0) & (waits.end[np.maximum(at, 0)] >= dry - _SKEW_NS)
     return np.where(drained, at, -1)
 
 

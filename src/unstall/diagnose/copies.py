@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diagnose.ways_to_wait import MAKES_TENSOR
-from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory
+from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory
 
 
 def uploads(run: Run, memory: HostMemory) -> I64:
@@ -20,27 +20,25 @@ def uploads(run: Run, memory: HostMemory) -> I64:
         & (device.host_memory == memory)
         & (device.launch >= 0)
     )
-    rows = np.flatnonzero(chosen)
-    rows = rows[run.inside[device.launch[rows]]]
+    rows: I64 = np.flatnonzero(chosen)
+    in_graph = run.timeline.host.kind[device.launch[rows]] == HostKind.GRAPH_LAUNCH
+    rows = rows[run.inside[device.launch[rows]] & ~in_graph]
     return rows[~_makes_tensor(run, device.launch[rows].astype(np.int64))]
 
 
 def with_waits(run: Run, copies: I64) -> I64:
-    """Host rows of these copies' calls, and of the waits that the same operators made for them."""
-    host = run.timeline.host
+    """Host rows of these copies' calls, and of the waits for them."""
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
-    in_op = np.zeros(len(host) + 1, dtype=np.bool_)
-    in_op[host.op[calls]] = True
-    in_op[-1] = False
-    waits = run.activity.waits.row
-    return np.union1d(calls, waits[in_op[host.op[waits]] & run.activity.waits.for_copy])
+    waits = run.activity.waits
+    return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)
 
 
-def waits_for_upload(run: Run, waits: I64) -> Bool:
-    """Which of these host rows wait for a copy to the device that is not a tensor being made from Python values."""
-    for_copy = np.zeros(len(run.timeline.host), dtype=np.bool_)
-    for_copy[run.activity.waits.row] = run.activity.waits.for_copy
-    return for_copy[waits] & ~_makes_tensor(run, waits)
+def other_waits(run: Run) -> I64:
+    """Host rows of the waits that are for no upload, or for that of a tensor being made from Python values."""
+    waits = run.activity.waits
+    for_upload = waits.for_copy & ~_makes_tensor(run, waits.upload.astype(np.int64))
+    rows: I64 = waits.row[~for_upload].astype(np.int64)
+    return rows
 
 
 def _makes_tensor(run: Run, rows: I64) -> Bool:

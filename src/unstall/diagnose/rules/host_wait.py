@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from unstall.diagnose.copies import waits_for_upload
+from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
 from unstall.diagnose.ways_to_wait import WAYS, Way
 from unstall.figures import counted, duration
@@ -20,9 +20,8 @@ _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
 
 def host_wait(run: Run) -> list[Finding]:
     """One finding a line, operator and way of waiting. Waits for uploads are the copy rules' business."""
-    waits = run.activity.waits
-    rows = waits.row.astype(np.int64)
-    rows = rows[run.inside[rows] & ~waits_for_upload(run, rows)]
+    rows = other_waits(run)
+    rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
     findings = []
     for number, way in enumerate(WAYS):

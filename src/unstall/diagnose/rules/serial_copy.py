@@ -13,7 +13,10 @@ _WORTH = 0.01  # of the window
 
 
 def serial_copy(run: Run) -> list[Finding]:
-    """One finding a line. `exposed` is the time in which these copies ran and nothing computed."""
+    """One finding a line. `exposed` is the time in which these copies ran and nothing computed.
+
+    Waits for them are the business of the rules of pageable and of pinned copies.
+    """
     device = run.timeline.device
     kernels = (device.kind != DeviceKind.COPY) & run.ops_inside
     beside = run.work(kernels)
@@ -40,6 +43,7 @@ def serial_copy(run: Run) -> list[Finding]:
                 "non_blocking=True, wait_stream before use, record_stream after",
                 safe_if="the data of the next copy does not depend on the computation it would overlap with",
                 count=len(mine),
+                total_wait_ns=0,
                 total_exposed_ns=exposed,
                 edit="overlap-copies",
                 confidence="medium",
