@@ -25,11 +25,8 @@ RETURN_NS = 6_000
 """From the end of what is waited for to the return of the call: H200, CUDA 13."""
 EVENT_NS = 1_500
 """From the end of what an event marks to the start of an op that waited for it on another stream."""
-STAGING_NS = 20_000
-"""From the call to the start of a copy from pageable memory."""
 
 _SKEW_NS = 2_000
-_COPY_SKEW_NS = 50_000  # a call that staged a copy may return before the copy seems done
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _LONG_CALL = 5  # times the usual one: it waited for room in the launch queue
 
@@ -79,11 +76,11 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
         *_waits(timeline, queue),
         *_allocations(timeline, queue),
     ]
-    after = infer_order(timeline, queue, _held_until(timeline, queue))
+    after, lag = infer_order(timeline, queue, _held_until(timeline, queue))
     marks = np.full(len(step_starts), -1)
     first = _rows(timeline, marks, Code.CALL, time=step_starts)
     last = _rows(timeline, marks, Code.CALL, time=step_ends)
-    return _assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, after)
+    return _assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, after, lag)
 
 
 def _capacity(timeline: Timeline, queue: on_device.Queued) -> tuple[int, Bool]:
@@ -120,47 +117,41 @@ def _launches(timeline: Timeline, queue: on_device.Queued, full: Bool) -> list[_
     usual = learn([host.name[calls].astype(np.int64)], ~full[first], length, LAUNCH_NS)
     length = np.where(full[first], np.minimum(length, usual), length)
     last = first + counts - 1
-    pageable = device.host_memory[queue.row[first]] == HostMemory.PAGEABLE
-    is_copy = host.kind[calls] == HostKind.COPY
-    synchronous = np.array([not timeline.strings[i].endswith("Async") and "Async" not in timeline.strings[i] for i in host.name[calls]], np.bool_)
-    skew = np.minimum((queue.end - queue.start)[last] // 2, _COPY_SKEW_NS)
-    blocks = is_copy & (counts == 1) & (pageable | synchronous) & (host.end[calls] >= queue.end[last] - skew)
-    free = blocks & (queue.previous_end[first] < host.start[calls])
-    staging = learn([device.direction[queue.row[first]].astype(np.int64)], free, queue.start[first] - host.start[calls], STAGING_NS)
-    own = np.where(blocks, np.minimum(staging, length), length)
-    queue.latency[first[blocks]] = 0
+    issued, blocks = queue.issued[first], queue.blocks[first]
+    own = np.where(issued, np.minimum(queue.latency[first], length), length)
+    queue.latency[first[issued]] = 0
     launches = _rows(timeline, calls, Code.LAUNCH, stream=queue.stream[first], call=own, ops=counts)
     rows = calls[blocks]
-    at = queue.stream[first[blocks]]
-    waits = _rows(timeline, rows, Code.SYNC_STREAM, stream=at, latency=host.end[rows] - queue.end[last[blocks]])
+    waits = _rows(
+        timeline, rows, Code.SYNC_STREAM, stream=queue.stream[first[blocks]], latency=host.end[rows] - queue.end[last[blocks]]
+    )
+    rest = issued & ~blocks
+    waits_not = _rows(timeline, calls[rest], Code.CALL, call=(length - own)[rest])
     lost = np.flatnonzero(queue.launch < 0)
     none = np.full(len(lost), -1)
-    orphans = _rows(timeline, none, Code.LAUNCH, time=queue.start[lost], stream=queue.stream[lost], ops=1)
-    queue.latency[lost] = 0
-    return [launches, orphans, waits]
+    orphans = _rows(timeline, none, Code.LAUNCH, time=queue.begun[lost], stream=queue.stream[lost], ops=1)
+    return [launches, orphans, waits, waits_not]
 
 
 LAUNCH_NS = 5_000
 
 
-def _done_before(queue: on_device.Queued, timeline: Timeline, stream: I32, time: I64) -> I64:
+def _done_before(queue: on_device.Queued, stream: I32, time: I64) -> I64:
     """When all that was launched on a stream before a time was done; long ago if nothing was."""
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
-    begun = np.where(queue.launch >= 0, timeline.host.start[np.maximum(queue.launch, 0)], queue.start)
     asked = dict(groups(stream))
     for number, mine in groups(queue.stream):
         if number in asked:
             rows = asked[number]
             done = np.maximum.accumulate(queue.end[mine])
-            at = np.searchsorted(begun[mine], time[rows])
+            at = np.searchsorted(queue.begun[mine], time[rows])
             result[rows] = np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO)
     return result
 
 
-def _all_done_before(queue: on_device.Queued, timeline: Timeline, time: I64) -> I64:
-    begun = np.where(queue.launch >= 0, timeline.host.start[np.maximum(queue.launch, 0)], queue.start)
+def _all_done_before(queue: on_device.Queued, time: I64) -> I64:
     done = np.maximum.accumulate(queue.end) if len(queue) else queue.end
-    at = np.searchsorted(begun, time)
+    at = np.searchsorted(queue.begun, time)
     return np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO) if len(queue) else np.full(len(time), _LONG_AGO)
 
 
@@ -172,11 +163,11 @@ def _waits(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
     by_event = ((waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)) & (waits.record >= 0) & (waits.on_stream >= 0)
     by_stream = (waits.kind == WaitKind.STREAM) & (waits.stream >= 0)
     done = np.full(len(waits), _LONG_AGO, dtype=np.int64)
-    done[by_event] = _done_before(queue, timeline, waits.on_stream[by_event], host.start[record[by_event]])
-    done[by_stream] = _done_before(queue, timeline, waits.stream[by_stream], start[by_stream])
+    done[by_event] = _done_before(queue, waits.on_stream[by_event], host.start[record[by_event]])
+    done[by_stream] = _done_before(queue, waits.stream[by_stream], start[by_stream])
     blocking = waits.kind != WaitKind.STREAM_EVENT
     everything = blocking & ~by_event & ~by_stream
-    done[everything] = _all_done_before(queue, timeline, start[everything])
+    done[everything] = _all_done_before(queue, start[everything])
 
     waited = blocking & (done > start) & (done <= end + _SKEW_NS)
     belied = blocking & (done > end + _SKEW_NS)
@@ -208,7 +199,7 @@ def _held_until(timeline: Timeline, queue: on_device.Queued) -> I64:
     host, waits = timeline.host, timeline.waits
     result = np.full(len(queue), _LONG_AGO, dtype=np.int64)
     known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
-    done = _done_before(queue, timeline, waits.on_stream[known], host.start[waits.record[known]])
+    done = _done_before(queue, waits.on_stream[known], host.start[waits.record[known]])
     by_stream = dict(groups(waits.stream[known]))
     for number, mine in groups(queue.stream):
         if number in by_stream:
@@ -224,7 +215,7 @@ def _allocations(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
     """Those during which the device ran dry: they waited for it."""
     host = timeline.host
     rows = np.flatnonzero((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE))
-    done = _all_done_before(queue, timeline, host.start[rows])
+    done = _all_done_before(queue, host.start[rows])
     drained = (done > host.start[rows]) & (done <= host.end[rows])
     rows, done = rows[drained], done[drained]
     return [
@@ -233,7 +224,7 @@ def _allocations(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
     ]
 
 
-def _assemble(timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], steps: int, capacity: int, after: I32) -> Program:
+def _assemble(timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], steps: int, capacity: int, after: I32, lag: I64) -> Program:
     host = timeline.host
 
     def column(name: str) -> np.ndarray:
@@ -296,6 +287,7 @@ def _assemble(timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], s
             stream=queue.stream,
             engine=queue.engine,
             after=after,
+            lag=lag,
             duration=duration,
             latency=queue.latency,
             gap=queue.gap,

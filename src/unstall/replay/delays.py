@@ -15,7 +15,7 @@ def typical(values: I64, default: int) -> int:
     return round(float(np.median(values))) if len(values) else default
 
 
-def learn(keys: list[I64], known: Bool, values: I64, default: int) -> I64:
+def learn(keys: list[I64] | list[Bool], known: Bool, values: I64, default: int) -> I64:
     """For every row the typical value of the known rows that are like it.
 
     `keys` go from the most telling to the least: a row takes its figure from the first of them of which there are

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.grouping import groups
+from unstall.grouping import by_text, groups
 from unstall.replay.delays import learn
-from unstall.timeline import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
+from unstall.timeline import I32, I64, Bool, CopyDirection, HostKind, HostMemory, Timeline
 
 LATENCY_NS = 2_000
 """From the end of a launching call to the start of its op on an idle stream: H200, CUDA 13."""
 GAP_NS = 1_000
 """Between two ops of one stream, the second long queued: H200, CUDA 13."""
 
+_STAGED_AT_ONCE_BYTES = 64 << 10  # a smaller upload goes into the launch queue itself: CUDA's API sync behaviour
+_COPY_SKEW_NS = 50_000  # a call that staged a copy may return before the copy seems done
+_CLOCK_SKEW_NS = 1_000_000  # an op that began so long before its call has another's
 _QUEUED_NS = 5_000  # launched so long before its turn that it surely stood in the queue
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
@@ -26,6 +29,7 @@ class Queued:
 
     row: I64
     launch: I64  # host row of the call; -1 where none is known for it or for an earlier op of its stream
+    begun: I64  # when its launch began
     orphan: Bool  # has no call of its own in the file
     follows: Bool  # not the first op of its launch
     previous: I64  # index of the op before it on its stream, or -1
@@ -34,6 +38,8 @@ class Queued:
     start: I64
     end: I64
     engine: I32
+    issued: Bool  # arrives `latency` after its call began, not after it returned
+    blocks: Bool  # its call returned when it was done
     latency: I64
     gap: I64
 
@@ -45,8 +51,10 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     """`held` says which host rows tell a stream to wait for an event: what is launched after them shows no delay."""
     host, device = timeline.host, timeline.device
     launch = _launches(timeline)
-    begun = np.where(launch >= 0, host.start[np.maximum(launch, 0)], device.start)
+    own = launch == device.launch
+    begun = _begun(timeline, launch)
     row = np.lexsort((device.start, launch, begun))
+    begun = begun[row]
     launch = launch[row].astype(np.int64)
     stream, start, end = device.stream[row], device.start[row], device.end[row]
     follows = np.append(False, (launch[1:] == launch[:-1]) & (launch[1:] >= 0)) if len(row) else np.zeros(0, np.bool_)
@@ -55,7 +63,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     for _, mine in groups(stream):
         previous[mine[1:]] = mine[:-1]
         previous_end[mine[1:]] = np.maximum.accumulate(end[mine])[:-1]
-    orphan = device.launch[row] < 0
+    orphan = ~own[row] | (launch < 0)
 
     call = np.maximum(launch, 0)
     called, returned = host.start[call], host.end[call]
@@ -63,7 +71,17 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     sort = _sort(timeline)[row]
     apart = (launch >= 0) & ~follows & ~orphan & ~_after_event(timeline, launch, held, stream)
     free = apart & (previous_end < called) & (start >= called)
-    latency = learn([(kind * 64 + sort) * len(timeline.streams) + stream, kind * 64 + sort, kind], free, start - returned, LATENCY_NS)
+    blocks = _blocks(timeline, launch, row) & ~follows
+    issued = blocks | ((kind == HostKind.GRAPH_LAUNCH) & (launch >= 0))
+    large = device.bytes[row] > _STAGED_AT_ONCE_BYTES
+    like = ((kind * 64 + sort) * 2 + large) * 2 + issued
+    delay = np.where(issued, start - called, start - returned)
+    latency = learn([like * len(timeline.streams) + stream, like, kind * 2 + issued], free, delay, LATENCY_NS)
+    # What such a call does before its op begins is the host's work, and as long as it was.
+    latency = np.where(issued & free, delay, latency)
+    latency[follows] = 0
+    lost = launch < 0
+    latency[lost] = (start - begun)[lost]
 
     before = np.where(previous >= 0, sort[previous], 63)
     gap = start - previous_end
@@ -79,7 +97,18 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     for direction, number in _ENGINES.items():
         engine[device.direction[row] == direction] = number
     engine = np.where(engine >= 0, engine + len(_ENGINES) * timeline.streams.device[stream], -1).astype(np.int32)
-    return Queued(row, launch, orphan, follows, previous, previous_end, stream, start, end, engine, latency, gap)
+    return Queued(row, launch, begun, orphan, follows, previous, previous_end, stream, start, end, engine, issued, blocks, latency, gap)
+
+
+def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
+    """Which ops are copies whose call returned only when they were done, give or take what staging hides."""
+    host, device = timeline.host, timeline.device
+    call = np.maximum(launch, 0)
+    slack = np.minimum((device.end - device.start)[row] // 2, _COPY_SKEW_NS)
+    may = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)[call]
+    may |= device.host_memory[row] == HostMemory.PAGEABLE
+    chosen: Bool = (launch >= 0) & (host.kind[call] == HostKind.COPY) & may & (host.end[call] >= device.end[row] - slack)
+    return chosen
 
 
 def engines(timeline: Timeline) -> int:
@@ -90,11 +119,26 @@ def engines(timeline: Timeline) -> int:
 def _launches(timeline: Timeline) -> I32:
     """Host row by device row; an op whose call is lost counts as put there by the call of the op before it."""
     launch = timeline.device.launch.copy()
+    kind = timeline.host.kind[np.maximum(launch, 0)]
+    launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # ids collide where several processes share a file
+    launch[timeline.device.start < timeline.host.start[np.maximum(launch, 0)] - _CLOCK_SKEW_NS] = -1
     for _, mine in groups(timeline.device.stream):
         known = np.where(launch[mine] >= 0, np.arange(len(mine)), -1)
         last = np.maximum.accumulate(known)
         launch[mine] = np.where(last >= 0, launch[mine[np.maximum(last, 0)]], -1)
     return launch
+
+
+def _begun(timeline: Timeline, launch: I32) -> I64:
+    """By device row: when its launch began. Ops at the head of a stream without one were launched before all others."""
+    start = timeline.device.start
+    begun = np.where(launch >= 0, timeline.host.start[np.maximum(launch, 0)], start)
+    for _, mine in groups(timeline.device.stream):
+        known = launch[mine] >= 0
+        if known.any() and not known.all():
+            head = mine[~known]
+            begun[head] = np.minimum(start[head], begun[mine[known]].min())
+    return begun
 
 
 def _sort(timeline: Timeline) -> I64:

@@ -17,7 +17,8 @@ def replay(program: Program) -> Replayed:
     do, ops = program.instructions, program.ops
     columns = (do.code, do.thread, do.stream, do.target, do.work, do.call, do.latency, do.ops)
     op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
-    op_duration, op_latency, op_gap = ops.duration.tolist(), ops.latency.tolist(), ops.gap.tolist()
+    op_duration, op_latency = ops.duration.tolist(), ops.latency.tolist()
+    op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
     device_of_stream = program.device_of_stream.tolist()
 
     clock = [0] * program.threads
@@ -44,7 +45,7 @@ def replay(program: Program) -> Replayed:
                 on, engine, after = op_stream[op], op_engine[op], op_after[op]
                 time = max(begin, done + op_latency[op], max(follows, ready[on]) + op_gap[op], held[on])
                 if after >= 0:
-                    time = max(time, op_end[after] + op_gap[op])
+                    time = max(time, op_end[after] + op_lag[op])
                 if engine >= 0:
                     time = max(time, free[engine])
                 op_start[op] = time

@@ -69,7 +69,8 @@ class Ops:
     after: I32  # an earlier op that it follows, on whatever stream; -1 for none
     duration: I64
     latency: I64  # from the end of the launching call to its arrival
-    gap: I64  # from the end of what it follows to its start
+    gap: I64  # from the end of the op before it on its stream to its start
+    lag: I64  # from the end of the op that it is `after` to its start; negative where it starts in that one's tail
     device: I32  # row of the timeline's device ops; -1 for none
 
     def __len__(self) -> int:
