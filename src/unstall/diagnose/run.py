@@ -32,8 +32,6 @@ _MOST_SPANS = 100
 # Of the window. The time of the same step differs by more than this from one run to the next, so that nobody could
 # measure what mending it would gain.
 _NEGLIGIBLE = 0.001
-# Idle time with these causes was spent in the culprit; with others the culprit may be the launch that came late.
-_HELD_UP = [IDLE_CAUSES.index(cause) for cause in ("sync", "copy", "input", "allocator")]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,9 +100,9 @@ class Run:
         return self._blamed(np.ones(len(self.gaps), dtype=np.bool_))
 
     @cached_property
-    def exposed(self) -> I64:
-        """The part of `blamed` in which the event held the host up, rather than being launched late itself."""
-        return self._blamed(np.isin(self.gaps.cause, _HELD_UP))
+    def exposed_by_waits(self) -> I64:
+        """By host row: ns for which the device was idle after a wait, or for a copy, and this event is to blame."""
+        return self.lost_to("sync", "copy")
 
     def _blamed(self, chosen: Bool) -> I64:
         total = np.zeros(len(self.timeline.host), dtype=np.int64)
@@ -220,8 +218,8 @@ class Run:
         saw: str,
         fix: str,
         safe_if: str,
+        total_exposed_ns: int,
         total_wait_ns: int | None = None,
-        total_exposed_ns: int | None = None,
         count: int | None = None,
         edit: str | None = None,
         confidence: Confidence = "high",
@@ -229,11 +227,11 @@ class Run:
     ) -> Finding:
         """A finding at a group's place.
 
-        The totals are over the window, and default to what the rows took and exposed; a Finding's are per step.
+        The totals are over the window, where a Finding's figures are per step. The wait is what the rows took, if
+        nothing else is said.
         """
         rows = group.rows
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
-        exposed = int(self.exposed[rows].sum()) if total_exposed_ns is None else total_exposed_ns
         where = self.where(group)
         return Finding(
             rule=rule,
@@ -241,7 +239,7 @@ class Run:
             where=where,
             count=self.instances(rows) if count is None else count,
             wait_ns=self.per_step(wait),
-            exposed_ns=self.per_step(exposed),
+            exposed_ns=self.per_step(total_exposed_ns),
             edit=_at(edit, where),
             saw=saw,
             fix=fix,

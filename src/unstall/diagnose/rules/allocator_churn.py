@@ -15,14 +15,15 @@ _PINNED = re.compile(r"(cuda|cu|hip)(Host|MallocHost|FreeHost|MemHost|MemAllocHo
 def allocator_churn(run: Run) -> list[Finding]:
     """One finding a line and kind of memory."""
     rows = churning(run)
+    lost = run.lost_to("allocator")
     pinned = named(run.timeline, _PINNED, run.timeline.host.name[rows])
     return [
-        *(_device_memory(run, group) for group in run.lines(rows[~pinned])),
-        *(_pinned_memory(run, group) for group in run.lines(rows[pinned])),
+        *(_device_memory(run, group, int(lost[group.rows].sum())) for group in run.lines(rows[~pinned])),
+        *(_pinned_memory(run, group, int(lost[group.rows].sum())) for group in run.lines(rows[pinned])),
     ]
 
 
-def _device_memory(run: Run, group: Group) -> Finding:
+def _device_memory(run: Run, group: Group, exposed: int) -> Finding:
     return run.finding(
         "allocator-churn",
         group,
@@ -34,11 +35,12 @@ def _device_memory(run: Run, group: Group) -> Finding:
         count=len(group.rows),
         edit="keep-cache",
         confidence="high" if len(run.steps) > 1 else "low",
-        harmless=run.negligible(int(run.exposed[group.rows].sum())),
+        total_exposed_ns=exposed,
+        harmless=run.negligible(exposed),
     )
 
 
-def _pinned_memory(run: Run, group: Group) -> Finding:
+def _pinned_memory(run: Run, group: Group, exposed: int) -> Finding:
     return run.finding(
         "pinned-allocation",
         group,
@@ -47,7 +49,8 @@ def _pinned_memory(run: Run, group: Group) -> Finding:
         fix="allocate pinned buffers once and copy into them; DataLoader(pin_memory=True) does it on its own thread",
         safe_if="a buffer is not refilled before its last copy has ended",
         count=len(group.rows),
-        harmless=run.negligible(int(run.exposed[group.rows].sum())),
+        total_exposed_ns=exposed,
+        harmless=run.negligible(exposed),
     )
 
 

@@ -18,7 +18,7 @@ def blocking_pinned_copy(run: Run) -> list[Finding]:
         waits = group.rows[host.kind[group.rows] == HostKind.SYNC]
         if not len(waits):
             continue
-        exposed = int(run.exposed[group.rows].sum())
+        exposed = int(run.exposed_by_waits[group.rows].sum())
         findings.append(
             run.finding(
                 "blocking-pinned-copy",
@@ -28,6 +28,7 @@ def blocking_pinned_copy(run: Run) -> list[Finding]:
                 fix="pass non_blocking=True: .to(device, non_blocking=True)",
                 safe_if="the pinned source is not written before the copy has ended",
                 count=len(waits),
+                total_exposed_ns=exposed,
                 total_wait_ns=int(run.waited[waits].sum()),
                 edit="pin-copies",
                 harmless=run.negligible(exposed),

@@ -20,9 +20,10 @@ def data_loading(run: Run) -> list[Finding]:
     rows = run.activity.input_rows[run.inside[run.activity.input_rows]]
     gaps = run.gaps_by("input")
     rows = np.union1d(rows, run.gaps.culprit[gaps][run.gaps.culprit[gaps] >= 0]).astype(np.int64)
+    lost = run.lost_to("input")
     findings = []
     for group in run.lines(rows):
-        exposed = int(run.exposed[group.rows].sum())
+        exposed = int(lost[group.rows].sum())
         if exposed < _WORTH * run.wall:
             continue
         single = _in_this_process(run, group)
@@ -36,6 +37,7 @@ def data_loading(run: Run) -> list[Finding]:
                 f"{duration(round(exposed / len(group.rows)))} each; {how}",
                 fix="DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4); "
                 "move heavy transforms to the device or do them beforehand",
+                total_exposed_ns=exposed,
                 safe_if="the dataset can be read from several processes",
                 confidence="high" if single else "medium",
             )

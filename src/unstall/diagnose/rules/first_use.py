@@ -15,7 +15,8 @@ _WORTH = 0.005  # of the window
 def first_use(run: Run) -> list[Finding]:
     """One finding a line. `exposed` is the idle time while something ran for the first time, less the recorder's."""
     host, gaps = run.timeline.host, run.gaps
-    idle = np.union1d(run.gaps_by("startup"), np.flatnonzero(np.isin(gaps.culprit, growing(run))))
+    allocating = run.gaps_by("allocator")
+    idle = np.union1d(run.gaps_by("startup"), allocating[np.isin(gaps.culprit[allocating], growing(run))])
     own = gaps.length[idle] - run.activity.recorder.covered(gaps.start[idle], gaps.end[idle])
     ours = (gaps.culprit[idle] >= 0) & (2 * own >= gaps.length[idle])
     idle, own = idle[ours], own[ours]

@@ -33,7 +33,7 @@ def host_wait(run: Run) -> list[Finding]:
 
 
 def _finding(run: Run, way: Way, group: Group) -> Finding:
-    exposed = int(run.exposed[group.rows].sum())
+    exposed = int(run.exposed_by_waits[group.rows].sum())
     waited = int(run.host_length[group.rows].sum())
     count = run.instances(group.rows)
     busy = run.busy_during(group.rows)
@@ -52,6 +52,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
         saw=saw,
         fix=way.fix,
         safe_if=way.safe_if,
+        total_exposed_ns=exposed,
         edit="remove-syncs",
         harmless=harmless,
         confidence="medium" if way.rule == "sync-other" else "high",

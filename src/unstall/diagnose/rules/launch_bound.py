@@ -20,7 +20,8 @@ _MOST_PLACES = 5  # where no stack says what belongs together
 def launch_bound(run: Run) -> list[Finding]:
     """One finding, at the innermost function below which most late launches are: what a graph would capture.
 
-    Without stacks, one finding for each of the costliest places.
+    Without stacks, one finding for each of the costliest places. The same idle time may be tiny_kernels' too, which
+    names another way out of it, at a place within the stretch; no other two findings share any.
     """
     lost = run.lost_to("launch")
     calls = run.launch_depth[0]

@@ -20,7 +20,7 @@ def pageable_copy(run: Run) -> list[Finding]:
         mine = np.intersect1d(run.ops_of(group.rows), copies)
         size = int(np.maximum(device.bytes[mine], 0).sum())
         taken = int((device.end - device.start)[mine].sum())
-        exposed = int(run.exposed[group.rows].sum())
+        exposed = int(run.exposed_by_waits[group.rows].sum())
         blocked = group.rows[run.waited[group.rows] > 0]
         busy = run.busy_during(blocked)
         rate = f", at {size / taken:.1f} GB/s" if taken and size else ""
@@ -36,6 +36,7 @@ def pageable_copy(run: Run) -> list[Finding]:
                 "then .to(device, non_blocking=True)",
                 safe_if="the pinned source is not written before the copy has ended",
                 count=len(mine),
+                total_exposed_ns=exposed,
                 total_wait_ns=int(run.waited[group.rows].sum()),
                 edit="pin-copies",
                 harmless=run.negligible(exposed + taken),

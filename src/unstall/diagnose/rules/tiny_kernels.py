@@ -16,7 +16,10 @@ _WORTH = 0.01  # of the window
 
 
 def tiny_kernels(run: Run) -> list[Finding]:
-    """One finding a line. `exposed` is the idle time between these kernels: launch and latency."""
+    """One finding a line. `exposed` is the idle time between these kernels: launch and latency.
+
+    launch_bound may count the same time: a graph over the whole stretch is the other way out of it.
+    """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
     joined = np.flatnonzero((device.launch >= 0) & run.ops_inside)

@@ -1,0 +1,57 @@
+"""No idle nanosecond is two findings': each rule claims idle time by cause, and what a cause has is not exceeded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from programs import Program, programs
+
+from unstall.diagnose.explain import explain
+from unstall.result import Finding, Result
+
+WAITS = frozenset({"sync", "copy"})
+CAUSES = {  # the causes of the idle time that a rule claims, and shares with all rules that claim the same ones
+    "pageable-copy": WAITS,
+    "blocking-pinned-copy": WAITS,
+    "data-loading": frozenset({"input"}),
+    "allocator-churn": frozenset({"allocator", "startup"}),
+    "pinned-allocation": frozenset({"allocator", "startup"}),
+    "first-use": frozenset({"allocator", "startup"}),
+    "python-bound": frozenset({"python"}),
+    "stream-wait": frozenset({"event"}),
+    # These two may claim the same time: they name two ways out of it.
+    "launch-bound": frozenset({"launch"}),
+    "tiny-kernels": frozenset({"launch", "latency"}),
+}
+BUSY = {"exposed-comm", "serial-copy", "lonely-stream"}  # they claim time in which the device is at work
+APART = {"full-queue", "recording"}  # the first claims none; the recorder held up what others are to blame for
+
+TRACES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))
+
+
+def causes_of(finding: Finding) -> frozenset[str]:
+    return WAITS if finding.rule.startswith("sync-") else CAUSES[finding.rule]
+
+
+def check(result: Result) -> None:
+    """Sums of means per step are exact to half a nanosecond a step and finding."""
+    claims: dict[frozenset[str], list[int]] = {}
+    for finding in result.findings:
+        assert 0 <= finding.exposed_ns <= result.steps.mean_ns
+        if finding.rule not in BUSY | APART:
+            claims.setdefault(causes_of(finding), []).append(finding.exposed_ns)
+    for causes, exposed in claims.items():
+        idle = sum(int(getattr(result.accounts.idle_ns, cause)) for cause in causes)
+        assert result.steps.count * sum(exposed) <= idle + result.steps.count * len(exposed) / 2
+
+
+@given(programs())
+def test_of_any_program_idle_time_is_claimed_once(program: Program) -> None:
+    check(explain(program.timeline()).result)
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=[path.name.removesuffix(".json.gz") for path in TRACES])
+def test_of_a_recorded_run_idle_time_is_claimed_once(trace: Path) -> None:
+    check(explain(trace).result)
