@@ -14,6 +14,7 @@ from unstall.result import Finding, Result
 WAITS = frozenset({"sync", "copy"})
 CAUSES = {  # the causes of the idle time that a rule claims, and shares with all rules that claim the same ones
     "pageable-copy": WAITS,
+    "blocking-copy": WAITS,
     "blocking-pinned-copy": WAITS,
     "data-loading": frozenset({"input"}),
     "allocator-churn": frozenset({"allocator", "startup"}),

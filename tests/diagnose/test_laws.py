@@ -94,7 +94,7 @@ def test_each_wait_is_one_findings(program: Program) -> None:
 
 
 def is_a_wait(rule: str) -> bool:
-    return rule.startswith("sync-") or rule in ("pageable-copy", "blocking-pinned-copy")
+    return rule.startswith("sync-") or rule in ("pageable-copy", "blocking-copy", "blocking-pinned-copy")
 
 
 @A_FEW

@@ -57,3 +57,21 @@ def test_with_the_device_at_work_on_another_stream_it_is_harmless() -> None:
             trace.sync()
     finding = only(trace, "blocking-pinned-copy")
     assert (finding.harmless, finding.exposed_ns) == (True, 0)
+
+
+def test_a_synchronous_call_blocks_whatever_the_memory() -> None:
+    """The copy is called at 10 µs and runs 59-159, as above; nothing but the call waits."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 50)
+        with trace.op("aten::to"), trace.op("aten::copy_"):
+            trace.copy("HtoD", 100, memory="Pageable")
+            for event in trace.events[-2:]:
+                event["name"] = event["name"].replace("cudaMemcpyAsync", "cudaMemcpy").replace("Pageable", "Pinned")
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 200)
+    finding = only(trace, "blocking-pinned-copy")
+    assert (finding.count, finding.wait_ns, finding.exposed_ns) == (1, 149_000, 10_000)
+    assert "by cudaMemcpy, which returns when the copy is done" in finding.saw
+    assert found(trace, "pageable-copy") == []

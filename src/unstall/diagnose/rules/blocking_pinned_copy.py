@@ -1,37 +1,56 @@
-"""Copies from pinned memory that block all the same, for want of `non_blocking=True`."""
+"""Copies from pinned memory that block all the same: `non_blocking=True` is missing, or the call is synchronous."""
 
 from __future__ import annotations
 
 from unstall.diagnose.copies import uploads, with_waits
-from unstall.diagnose.run import Run
+from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
 from unstall.result import Finding
 from unstall.timeline import HostKind, HostMemory
 
 
 def blocking_pinned_copy(run: Run) -> list[Finding]:
-    """One finding a line: pinned copies whose operator waits for its stream right after."""
+    """One finding a line and way of waiting: in a sync right after the copy, or in a copy call that is synchronous."""
     host = run.timeline.host
-    copies = uploads(run, HostMemory.PINNED)
-    findings = []
-    for group in run.groups(with_waits(run, copies)):
-        waits = group.rows[host.kind[group.rows] == HostKind.SYNC]
-        if not len(waits):
-            continue
-        exposed = int(run.exposed_by_waits[group.rows].sum())
-        findings.append(
-            run.finding(
-                "blocking-pinned-copy",
+    rows = with_waits(run, uploads(run, HostMemory.PINNED))
+    rows = rows[run.waited[rows] > 0]
+    is_sync = host.kind[rows] == HostKind.SYNC
+    return [
+        *(
+            _finding(
+                run,
                 group,
                 title="Copies from pinned memory wait, because non_blocking=True is missing",
-                saw=f"{counted(len(waits), 'upload')} from pinned memory, each followed by a wait for the stream",
+                how="each followed by a wait for the stream",
                 fix="pass non_blocking=True: .to(device, non_blocking=True)",
-                safe_if="the pinned source is not written before the copy has ended",
-                count=len(waits),
-                total_exposed_ns=exposed,
-                total_wait_ns=int(run.waited[waits].sum()),
-                edit="pin-copies",
-                harmless=run.negligible(exposed),
             )
-        )
-    return findings
+            for group in run.groups(rows[is_sync])
+        ),
+        *(
+            _finding(
+                run,
+                group,
+                title="Copies from pinned memory wait, because the call is synchronous",
+                how=f"by {run.timeline.text(int(host.name[group.rows[0]]))}, which returns when the copy is done",
+                fix="copy with .to(device, non_blocking=True), or cudaMemcpyAsync (hipMemcpyAsync) on a stream",
+            )
+            for group in run.groups(rows[~is_sync])
+        ),
+    ]
+
+
+def _finding(run: Run, group: Group, *, title: str, how: str, fix: str) -> Finding:
+    exposed = int(run.exposed_by_waits[group.rows].sum())
+    return run.finding(
+        "blocking-pinned-copy",
+        group,
+        title=title,
+        saw=f"{counted(len(group.rows), 'upload')} from pinned memory, {how}",
+        fix=fix,
+        safe_if="the pinned source is not written before the copy has ended",
+        count=len(group.rows),
+        total_wait_ns=int(run.waited[group.rows].sum()),
+        total_exposed_ns=exposed,
+        edit="pin-copies",
+        harmless=run.negligible(exposed),
+    )

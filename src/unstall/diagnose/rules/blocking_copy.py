@@ -1,0 +1,43 @@
+"""Copies to the device that block the host, from memory of a kind that the file does not name: ROCm's never do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.copies import uploads, with_waits
+from unstall.diagnose.run import Run
+from unstall.figures import counted
+from unstall.result import Finding
+from unstall.timeline import HostMemory
+
+
+def blocking_copy(run: Run) -> list[Finding]:
+    """One finding a line where uploads from unknown memory were waited for; those that were not cannot be judged."""
+    copies = uploads(run, HostMemory.UNKNOWN)
+    findings = []
+    for group in run.groups(with_waits(run, copies)):
+        blocked = group.rows[run.waited[group.rows] > 0]
+        if not len(blocked):
+            continue
+        mine = np.intersect1d(run.ops_of(group.rows), copies)
+        exposed = int(run.exposed_by_waits[group.rows].sum())
+        calls = sorted({run.timeline.text(int(name)) for name in run.timeline.host.name[blocked]})
+        findings.append(
+            run.finding(
+                "blocking-copy",
+                group,
+                title="Copies to the device block the host",
+                saw=f"{counted(len(mine), 'upload')}; the host was blocked in {', '.join(calls)}; the file does not "
+                "say whether the memory is pageable, which blocks whatever the call, or pinned, which need not",
+                fix="pin the source if it is not (DataLoader(pin_memory=True), or tensor.pin_memory() once), and pass "
+                "non_blocking=True: .to(device, non_blocking=True)",
+                safe_if="the pinned source is not written before the copy has ended",
+                count=len(mine),
+                total_wait_ns=int(run.waited[blocked].sum()),
+                total_exposed_ns=exposed,
+                edit="pin-copies",
+                confidence="medium",
+                harmless=run.negligible(exposed),
+            )
+        )
+    return findings
