@@ -13,18 +13,16 @@ import numpy as np
 
 from unstall.grouping import groups
 from unstall.replay import device as on_device
-from unstall.replay.delays import learn, typical
-from unstall.replay.order import infer_order
+from unstall.replay.delays import learn
+from unstall.replay.order import Order, find_order
 from unstall.replay.program import QUEUE_CAPACITY, Code, Instructions, Ops, Program, Recorded
 from unstall.replay.threads import merge_threads
-from unstall.timeline import I8, I32, I64, Bool, HostKind, HostMemory, CopyDirection, Timeline, WaitKind
+from unstall.timeline import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
 
 SYNC_NS = 3_000
 """A wait that finds everything done: H200, CUDA 13."""
 RETURN_NS = 6_000
 """From the end of what is waited for to the return of the call: H200, CUDA 13."""
-EVENT_NS = 1_500
-"""From the end of what an event marks to the start of an op that waited for it on another stream."""
 
 _SKEW_NS = 2_000
 _LONG_AGO = np.iinfo(np.int64).min // 2
@@ -71,16 +69,16 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
     held[timeline.waits.host[timeline.waits.kind == WaitKind.STREAM_EVENT]] = True
     queue = on_device.queue_up(timeline, held)
     capacity, calls_full = _capacity(timeline, queue)
+    order = find_order(timeline, queue, _held_until(timeline, queue))
     parts = [
         *_launches(timeline, queue, calls_full),
-        *_waits(timeline, queue),
+        *_waits(timeline, queue, order),
         *_allocations(timeline, queue),
     ]
-    after, lag = infer_order(timeline, queue, _held_until(timeline, queue))
     marks = np.full(len(step_starts), -1)
     first = _rows(timeline, marks, Code.CALL, time=step_starts)
     last = _rows(timeline, marks, Code.CALL, time=step_ends)
-    return _assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, after, lag)
+    return _assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, order)
 
 
 def _capacity(timeline: Timeline, queue: on_device.Queued) -> tuple[int, Bool]:
@@ -123,7 +121,11 @@ def _launches(timeline: Timeline, queue: on_device.Queued, full: Bool) -> list[_
     launches = _rows(timeline, calls, Code.LAUNCH, stream=queue.stream[first], call=own, ops=counts)
     rows = calls[blocks]
     waits = _rows(
-        timeline, rows, Code.SYNC_STREAM, stream=queue.stream[first[blocks]], latency=host.end[rows] - queue.end[last[blocks]]
+        timeline,
+        rows,
+        Code.SYNC_STREAM,
+        stream=queue.stream[first[blocks]],
+        latency=host.end[rows] - queue.end[last[blocks]],
     )
     rest = issued & ~blocks
     waits_not = _rows(timeline, calls[rest], Code.CALL, call=(length - own)[rest])
@@ -155,12 +157,16 @@ def _all_done_before(queue: on_device.Queued, time: I64) -> I64:
     return np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO) if len(queue) else np.full(len(time), _LONG_AGO)
 
 
-def _waits(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
+def _waits(timeline: Timeline, queue: on_device.Queued, order: Order) -> list[_Rows]:
     host, waits = timeline.host, timeline.waits
     record = np.maximum(waits.record, 0)
     calls = waits.host.astype(np.int64)
     start, end = host.start[calls], host.end[calls]
-    by_event = ((waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)) & (waits.record >= 0) & (waits.on_stream >= 0)
+    by_event = (
+        ((waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT))
+        & (waits.record >= 0)
+        & (waits.on_stream >= 0)
+    )
     by_stream = (waits.kind == WaitKind.STREAM) & (waits.stream >= 0)
     done = np.full(len(waits), _LONG_AGO, dtype=np.int64)
     done[by_event] = _done_before(queue, waits.on_stream[by_event], host.start[record[by_event]])
@@ -184,9 +190,25 @@ def _waits(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
     target = np.where(by_event, waits.record, -1).astype(np.int64)
 
     pick = np.flatnonzero(blocking)
-    host_waits = _rows(timeline, calls[pick], codes[pick], stream=stream[pick], record=target[pick], call=call[pick], latency=latency[pick])
+    host_waits = _rows(
+        timeline,
+        calls[pick],
+        codes[pick],
+        stream=stream[pick],
+        record=target[pick],
+        call=call[pick],
+        latency=latency[pick],
+    )
     pick = np.flatnonzero(~blocking & by_event & (waits.stream >= 0))
-    stream_waits = _rows(timeline, calls[pick], Code.STREAM_WAIT, stream=waits.stream[pick], record=target[pick], call=length[pick], latency=EVENT_NS)
+    stream_waits = _rows(
+        timeline,
+        calls[pick],
+        Code.STREAM_WAIT,
+        stream=waits.stream[pick],
+        record=target[pick],
+        call=length[pick],
+        latency=order.event_latency[waits.stream[pick]],
+    )
     used = np.unique(waits.record[by_event]).astype(np.int64)
     on = np.full(len(host), -1, dtype=np.int32)
     on[waits.record[by_event]] = waits.on_stream[by_event]
@@ -224,7 +246,9 @@ def _allocations(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
     ]
 
 
-def _assemble(timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], steps: int, capacity: int, after: I32, lag: I64) -> Program:
+def _assemble(
+    timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], steps: int, capacity: int, across: Order
+) -> Program:
     host = timeline.host
 
     def column(name: str) -> np.ndarray:
@@ -266,7 +290,7 @@ def _assemble(timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], s
     by_row[rows[is_record]] = position[is_record]
     record = column("record")
     target = np.where(record >= 0, by_row[np.maximum(record, 0)], -1)[order]
-    late = (target >= np.arange(len(order)))
+    late = target >= np.arange(len(order))
     codes = codes[order].copy()
     codes[late] = Code.CALL
     duration = queue.end - queue.start
@@ -286,8 +310,8 @@ def _assemble(timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], s
         ops=Ops(
             stream=queue.stream,
             engine=queue.engine,
-            after=after,
-            lag=lag,
+            after=across.after,
+            lag=across.lag,
             duration=duration,
             latency=queue.latency,
             gap=queue.gap,

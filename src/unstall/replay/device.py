@@ -97,7 +97,34 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     for direction, number in _ENGINES.items():
         engine[device.direction[row] == direction] = number
     engine = np.where(engine >= 0, engine + len(_ENGINES) * timeline.streams.device[stream], -1).astype(np.int32)
-    return Queued(row, launch, begun, orphan, follows, previous, previous_end, stream, start, end, engine, issued, blocks, latency, gap)
+    engine = _in_order(engine, start)
+    return Queued(
+        row,
+        launch,
+        begun,
+        orphan,
+        follows,
+        previous,
+        previous_end,
+        stream,
+        start,
+        end,
+        engine,
+        issued,
+        blocks,
+        latency,
+        gap,
+    )
+
+
+def _in_order(engine: I32, start: I64) -> I32:
+    """Without the copies that one launched later overtook: an engine serves its streams in the order of launches."""
+    result = engine.copy()
+    for number, mine in groups(engine):
+        if number >= 0:
+            earliest_after = np.minimum.accumulate(start[mine][::-1])[::-1]
+            result[mine[start[mine] > earliest_after]] = -1
+    return result
 
 
 def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
@@ -107,7 +134,9 @@ def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
     slack = np.minimum((device.end - device.start)[row] // 2, _COPY_SKEW_NS)
     may = by_text(host.name, lambda index: index >= 0 and "Async" not in timeline.strings[index]).astype(np.bool_)[call]
     may |= device.host_memory[row] == HostMemory.PAGEABLE
-    chosen: Bool = (launch >= 0) & (host.kind[call] == HostKind.COPY) & may & (host.end[call] >= device.end[row] - slack)
+    chosen: Bool = (
+        (launch >= 0) & (host.kind[call] == HostKind.COPY) & may & (host.end[call] >= device.end[row] - slack)
+    )
     return chosen
 
 

@@ -21,7 +21,10 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
     """
     host = timeline.host
     working = np.flatnonzero((host.kind < HostKind.ANNOTATION) & (host.parent < 0) | _top_level(timeline))
-    spans = {thread: _union(host.start[working[mine]], host.end[working[mine]]) for thread, mine in groups(host.thread[working])}
+    spans = {
+        thread: _union(host.start[working[mine]], host.end[working[mine]])
+        for thread, mine in groups(host.thread[working])
+    }
     relevant = [main, *(thread for thread, _ in groups(host.thread[rows]) if thread != main)]
     merged: list[tuple[I64, I64]] = []
     part_of = np.full(len(timeline.threads), -1, dtype=np.int32)
@@ -60,10 +63,13 @@ def _union(start: I64, end: I64) -> tuple[I64, I64]:
 
 def _common(start: I64, end: I64, begun: I64, done: I64) -> int:
     """The length of the intersection of two unions of intervals."""
+
     def covered(times: I64) -> I64:
         total = np.append(0, np.cumsum(done - begun))
         at = np.searchsorted(begun, times, side="right")
-        inside = np.minimum(times, done[np.maximum(at - 1, 0)]) - begun[np.maximum(at - 1, 0)] if len(begun) else times * 0
+        inside = (
+            np.minimum(times, done[np.maximum(at - 1, 0)]) - begun[np.maximum(at - 1, 0)] if len(begun) else times * 0
+        )
         return total[np.maximum(at - 1, 0)] + np.where(at > 0, np.maximum(inside, 0), 0)
 
     return int((covered(end) - covered(start)).sum()) if len(begun) else 0
