@@ -129,6 +129,69 @@ def test_a_thread_that_does_nothing_changes_nothing(program: Program) -> None:
     assert comparable(result_of(watched)) == comparable(result_of(program.timeline()))
 
 
+@A_FEW
+@given(programs())
+def test_which_number_a_device_has_changes_nothing(program: Program) -> None:
+    other = {0: 1, 1: 0}
+
+    def swapped(event: Event) -> Event:
+        if "device" not in event["args"]:
+            return event
+        device = other[event["args"]["device"]]
+        return event | {"pid": device, "args": event["args"] | {"device": device}}
+
+    plain = figures(result_of(program.timeline()))
+    changed = figures(result_of(program.timeline([swapped(event) for event in program.events])))
+    assert changed.pop("verdict")["bound_by"] == plain.pop("verdict")["bound_by"]  # the text has the devices in order
+
+    def anonymous(devices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(({"busy": each["busy_ns"], "idle": each["idle_ns"]} for each in devices), key=repr)
+
+    assert anonymous(changed.pop("by_device")) == anonymous(plain.pop("by_device"))
+    assert changed == plain
+
+
+IDS = 10**6  # more than one program has
+
+
+def beside(program: Program, other: Program) -> list[Event]:
+    """The events of two processes, the second with devices and ids of its own."""
+
+    def moved(event: Event) -> Event:
+        args = dict(event["args"])
+        for key, shift in (("device", 2), ("correlation", IDS), ("External id", IDS), ("Python id", IDS)):
+            if key in args:
+                args[key] += shift
+        for key in ("Python parent id", "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id"):
+            if args.get(key) is not None:
+                args[key] += IDS
+        process = event["pid"] + (1 if event["pid"] in (PROCESS, -1) else 2)
+        return event | {"pid": process, "args": args}
+
+    return [*program.events, *map(moved, other.events)]
+
+
+@A_FEW
+@given(programs(), programs())
+def test_the_parts_of_several_processes_add_up_for_each_device(program: Program, other: Program) -> None:
+    events = beside(program, other)
+    result = result_of(program.timeline(events))
+    assert sum_of(result.accounts) == result.accounts.wall_ns
+    used = {event["args"]["device"] for event in events if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")}
+    assert {device.device for device in result.by_device} == used
+    for device in result.by_device:
+        assert sum_of(device) == device.wall_ns == result.accounts.wall_ns
+
+
+@A_FEW
+@given(programs(), programs())
+def test_another_process_changes_nothing_about_how_busy_this_ones_devices_are(program: Program, other: Program) -> None:
+    alone, together = analyse(program.timeline()), analyse(program.timeline(beside(program, other)))
+    assume(alone.window == together.window)
+    busy = {accounts.device: accounts.busy_ns for accounts, _ in together.by_device}
+    assert [busy[accounts.device] for accounts, _ in alone.by_device] == [each.busy_ns for each, _ in alone.by_device]
+
+
 NEW_NAMES = {
     "train.py": "zzz/run_it.py",
     "model/net.py": "aaa/parts.py",

@@ -47,3 +47,35 @@ def test_beside_computation_they_are_computation_time() -> None:
     """900 µs of kernels back to back, and the last collective beside them but for its end."""
     busy = result_of(reducing(beside=True)).accounts.busy_ns
     assert (busy.compute, busy.comm) == (900_000, 0)
+
+
+def test_computation_on_another_device_hides_nothing() -> None:
+    """On device 0 a collective of 200 µs alone, beside a kernel of 1 ms on device 1."""
+    trace = TraceBuilder(devices=("first", "second"))
+    with trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 1_000, device=1)
+        with trace.op("nccl:all_reduce"):
+            trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200, device=0)
+    assert only(trace, "exposed-comm").exposed_ns == 200_000
+
+
+def test_the_two_sides_of_one_collective_count_once() -> None:
+    """They start 5 µs apart, as they are launched, and take 200 µs each."""
+    trace = TraceBuilder(devices=("first", "second"))
+    with trace.frame("train.py", 12, "train"), trace.op("nccl:all_reduce"):
+        for device in (0, 1):
+            trace.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 200, device=device)
+    finding = only(trace, "exposed-comm")
+    assert (finding.count, finding.exposed_ns) == (2, 205_000)
+
+
+def test_of_a_graph_only_the_collectives_count() -> None:
+    """One launch of a kernel of 300 µs and, 1 µs later, of a collective of 200."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.graph([300, 200])
+    (collective,) = (event for event in trace.events if event["name"] == "graph_kernel_1")
+    collective["name"] = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    finding = only(trace, "exposed-comm")
+    assert (finding.count, finding.exposed_ns) == (1, 200_000)
+    assert place(finding) == ("train.py", 12, "train")

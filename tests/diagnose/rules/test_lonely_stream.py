@@ -49,3 +49,40 @@ def test_the_streams_of_two_devices_need_not_overlap() -> None:
         trace.sync(device=0)
         trace.launch("gemm", 100, device=1)
     assert found(trace, "lonely-stream") == []
+
+
+def test_each_device_is_asked_for_itself() -> None:
+    """Device 0's side stream takes turns with its main one, while device 1 is at work all the time."""
+    trace = two_streams(in_turn=True)
+    with trace.frame("train.py", 50, "elsewhere"):
+        trace.launch("gemm", 1_000, device=1)
+    finding = only(trace, "lonely-stream")
+    assert place(finding) == ("train.py", 30, "aside")
+    assert finding.exposed_ns == 5 * 80_000
+
+
+def test_a_side_stream_on_each_of_two_devices_is_a_finding_each() -> None:
+    trace = TraceBuilder(launch_us=1, devices=("first", "second"))
+    with trace.frame("train.py", 12, "train"):
+        for device in (0, 1):
+            trace.launch("gemm", 50, device=device)
+            trace.launch("gemm", 50, device=device)
+            trace.stream_wait(trace.record(device=device), stream=20, device=device)
+            trace.launch("softmax", 80, stream=20, device=device)
+    findings = found(trace, "lonely-stream")
+    assert [finding.exposed_ns for finding in findings] == [80_000, 80_000]
+
+
+def test_a_graph_on_a_side_stream_is_its_ops() -> None:
+    """Two kernels of 40 µs, 1 apart, behind one of 100 on the main stream."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 50)
+        trace.launch("gemm", 30)
+        trace.launch("gemm", 20)
+    with trace.frame("train.py", 30, "aside"):
+        trace.stream_wait(trace.record(), stream=20)
+        trace.graph([40, 40], stream=20)
+    finding = only(trace, "lonely-stream")
+    assert place(finding) == ("train.py", 30, "aside")
+    assert (finding.count, finding.exposed_ns) == (2, 80_000)

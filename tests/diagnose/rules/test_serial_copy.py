@@ -57,3 +57,37 @@ def test_copies_of_less_than_a_hundredth_of_the_time_are_not_worth_it() -> None:
         trace.copy("HtoD", 10)
         trace.launch("gemm", 2_000)
     assert found(trace, "serial-copy") == []
+
+
+def test_computation_on_another_device_is_not_beside_it() -> None:
+    trace = TraceBuilder(devices=("first", "second"))
+    with trace.frame("model/net.py", 30, "forward"):
+        trace.launch("gemm", 1_000, device=1)
+        with trace.op("aten::to"):
+            trace.copy("HtoD", 100)
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 60)
+    assert only(trace, "serial-copy").exposed_ns == 100_000
+
+
+def test_a_stream_of_the_same_number_on_another_device_is_another_stream() -> None:
+    """Device 0 computes on stream 7 and copies on 20; device 1 computes on its stream 20."""
+    trace = TraceBuilder(devices=("first", "second"))
+    with trace.frame("model/net.py", 30, "forward"):
+        trace.launch("gemm", 60)
+        trace.launch("gemm", 60, stream=20, device=1)
+        with trace.op("aten::to"):
+            trace.copy("HtoD", 100, stream=20)
+    assert found(trace, "serial-copy") == []
+
+
+def test_of_a_graph_only_the_copies_count() -> None:
+    """One launch of a kernel of 60 µs, of a copy of 100 and of a kernel of 60."""
+    trace = TraceBuilder()
+    with trace.frame("model/net.py", 30, "forward"):
+        trace.graph([60, 100, 60])
+    (copy,) = (event for event in trace.events if event["name"] == "graph_kernel_1")
+    copy |= {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "args": copy["args"] | {"bytes": 2_000_000}}
+    finding = only(trace, "serial-copy")
+    assert (finding.count, finding.exposed_ns) == (1, 100_000)
+    assert found(trace, "blocking-pinned-copy") == []
