@@ -1,0 +1,83 @@
+"""The step time that a program settles to: the same steps again and again, with what was still queued carried on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.replay.interpreter import replay
+from unstall.replay.program import Instructions, Ops, Program
+from unstall.timeline import I64
+
+_FEWEST_STEPS = 4  # that are looked at, after as many to settle
+
+
+def steady_step_ns(program: Program) -> float:
+    """Mean ns a step, of a run long enough that its beginning and its end do not count.
+
+    A recording is of few steps, and spans the time in which the host gets ahead and that in which the device catches
+    up; the step time that a user sees is of many.
+    """
+    steps = len(program.step_starts)
+    again = -(-_FEWEST_STEPS // steps)
+    long = repeat(program, 1 + 2 * again)
+    replayed = replay(long)
+    launcher, ends = long.launcher, long.step_ends
+    done = np.zeros(len(ends), dtype=np.int64)
+    np.maximum.at(done, np.minimum(np.searchsorted(ends, launcher), len(ends) - 1), replayed.op_end)
+    done = np.maximum(np.maximum.accumulate(done), replayed.end[ends])
+    settled = (1 + again) * steps - 1
+    return float(done[-1] - done[settled]) / (len(ends) - 1 - settled)
+
+
+def repeat(program: Program, times: int) -> Program:
+    """The program whose steps come so many times; what came after them is left out."""
+    do, ops = program.instructions, program.ops
+    first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
+    first_op = int(do.ops[first - 1]) if first else 0
+    last_op = int(do.ops[last - 1])
+    rows = np.concatenate((np.arange(first), *[np.arange(first, last)] * times))
+    op_rows = np.concatenate((np.arange(first_op), *[np.arange(first_op, last_op)] * times))
+    shift = np.repeat((last - first) * np.arange(times), last - first)
+    shift = np.concatenate((np.zeros(first, dtype=np.int64), shift))
+    op_shift = np.repeat((last_op - first_op) * np.arange(times), last_op - first_op)
+    op_shift = np.concatenate((np.zeros(first_op, dtype=np.int64), op_shift))
+
+    def carried(column: np.ndarray, chosen: I64, by: I64, border: int) -> np.ndarray:
+        """Indices into what is repeated move with it; others stay."""
+        values = column[chosen].astype(np.int64)
+        return np.where(values >= border, values + by, values).astype(column.dtype)
+
+    work = do.work[rows]
+    # From the end of the last step to the first one's start it takes what it usually takes between two.
+    between = do.work[program.step_starts[1:]]
+    work[first + (last - first) * np.arange(1, times)] = round(float(between.mean())) if len(between) else 0
+    marks = (last - first) * np.repeat(np.arange(times), len(program.step_starts))
+    return replace(
+        program,
+        instructions=Instructions(
+            code=do.code[rows],
+            thread=do.thread[rows],
+            stream=do.stream[rows],
+            target=carried(do.target, rows, shift, first),
+            work=work,
+            call=do.call[rows],
+            latency=do.latency[rows],
+            ops=do.ops[rows] + shift // (last - first) * (last_op - first_op),
+            host=do.host[rows],
+            recorded=do.recorded[rows],
+        ),
+        ops=Ops(
+            stream=ops.stream[op_rows],
+            engine=ops.engine[op_rows],
+            after=carried(ops.after, op_rows, op_shift, first_op),
+            duration=ops.duration[op_rows],
+            latency=ops.latency[op_rows],
+            gap=ops.gap[op_rows],
+            lag=ops.lag[op_rows],
+            device=ops.device[op_rows],
+        ),
+        step_starts=np.tile(program.step_starts, times) + marks,
+        step_ends=np.tile(program.step_ends, times) + marks,
+    )

@@ -1,0 +1,1 @@
+"""What a change would gain: edits of a `Program`, replayed."""
