@@ -99,6 +99,51 @@ class TestOptimizer:
         assert (steps.found_by, steps.count) == ("optimizer", 1)
         assert steps.wall_ns > 0
 
+    def adversarial(self, parts: list[list[str]], steps: int) -> TraceBuilder:
+        """Each step several nets in turn, each with an optimizer of one and the same class."""
+        trace = TraceBuilder()
+        for _ in range(steps):
+            for part in parts:
+                kernels(trace, *part)
+                with trace.optimizer("Adam"):
+                    kernels(trace, "adam")
+        return trace
+
+    @pytest.mark.parametrize("nets", [1, 2, 3])
+    def test_optimizers_of_one_class_step_as_often_in_each_step(self, nets: int) -> None:
+        """The nets share a third of their kernels, and the optimizer's."""
+        trace = self.adversarial([["shared", f"conv_{net}", f"norm_{net}"] for net in range(nets)], 4)
+        steps = result_of(trace).steps
+        assert (steps.found_by, steps.count) == ("optimizer", 4)
+
+    def test_one_may_step_several_times_a_step(self) -> None:
+        """Five of the critic, one of the generator."""
+        critic = ["conv", "relu", "norm", "loss"]
+        assert result_of(self.adversarial([*5 * [critic], [*critic, "deconv", "tanh"]], 4)).steps.count == 4
+
+    def test_one_may_step_right_behind_the_other(self) -> None:
+        assert result_of(self.adversarial([["gemm", "relu", "softmax"], []], 3)).steps.count == 3
+
+    def test_they_are_told_where_the_recording_begins_within_a_step(self) -> None:
+        trace = TraceBuilder()
+        for net in [1, *4 * [0, 1]]:
+            kernels(trace, f"conv_{net}", f"norm_{net}")
+            with trace.optimizer("Adam"):
+                kernels(trace, "adam")
+        assert result_of(trace).steps.count == 4
+
+    def test_steps_that_take_turns_in_a_little_are_steps(self) -> None:
+        """Every second one logs."""
+        trace = self.adversarial([19 * ["gemm"], [*19 * ["gemm"], "log"]], 4)
+        assert result_of(trace).steps.count == 8
+
+    def test_without_three_repetitions_each_optimizer_ends_a_step(self) -> None:
+        assert result_of(self.adversarial([["conv", "norm"], ["gemm", "relu"]], 2)).steps.count == 4
+
+    def test_nets_of_any_size_in_no_order_are_steps_each(self) -> None:
+        parts = [number * [name] for number, name in enumerate("abcdefghi", 1)]
+        assert result_of(self.adversarial(parts, 1)).steps.count == 8
+
     def test_one_alone_says_nothing(self) -> None:
         assert result_of(self.train(1)).steps.found_by == "whole"
 

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from unstall.errors import UsageError
+from unstall.grouping import distinct
 from unstall.timeline import I64, Bool, HostKind, Timeline
 
 FoundBy = Literal["annotation", "optimizer", "period", "whole"]
@@ -112,10 +113,11 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
     What comes before the first counts as a step too if it launched as much as the others.
     """
     rows = _annotated(timeline, lambda text: bool(_OPTIMIZER_STEP.match(text)))
-    # Several optimizers step in one iteration: the last to come marks its end.
+    # Where optimizers of several names step in one iteration, the last to come marks its end.
     rows = rows[timeline.host.name[rows] == timeline.host.name[rows[-1:]]]
     if len(rows) < 2:
         return None
+    rows = rows[::-1][:: _calls_per_step(timeline, rows)][::-1]
     ends = timeline.host.end[rows]
     name = timeline.strings[timeline.host.name[rows[0]]]
     launched = _launch_times(timeline)
@@ -125,7 +127,36 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
     return _steps(timeline, "optimizer", name, ends[:-1], ends[1:])
 
 
+def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
+    """How many of these calls of optimizers, all of one name, make one step: two where a GAN has an Adam for each net.
+
+    Told by the launches between one call and the next, whatever their order: those one step apart are alike, and
+    those of any nearer calls differ at least twice as much. 1 where that is not so. Measured on an H200: the two nets
+    of a DCGAN have 78 % of their launches in common, one step and the next 97 % to 100 %. With five calls for the one
+    net to each for the other neighbours have 93 % in common, as if something were done at every sixth step: 1 too.
+    """
+    calls, tokens = _launch_sequence(timeline)
+    part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1
+    between = (part >= 0) & (part < len(optimizer) - 1)
+    part, (_, token) = part[between], distinct(tokens[between])
+    most = min(len(optimizer) // _LEAST_PERIODS, _MOST_OPTIMIZERS)
+    differ = np.array([1 - _alike(part, token, distance) for distance in range(1, most + 1)])
+    period = int(np.argmax(differ <= 1 - _ALIKE)) if most else 0
+    clear = period == 0 or differ[:period].min() >= 2 * differ[period]
+    return period + 1 if clear else 1
+
+
+def _alike(part: I64, token: I64, distance: int) -> float:
+    """The share of the launches of each part, numbered in order of time, that the part so many later has too."""
+    launches, width = np.bincount(part), int(token.max(initial=0)) + 1
+    kinds, count = np.unique(part * width + token, return_counts=True)
+    _, this, other = np.intersect1d(kinds + distance * width, kinds, assume_unique=True, return_indices=True)
+    most = np.maximum(launches[:-distance], launches[distance:]).sum()
+    return float(np.minimum(count[this], count[other]).sum() / most) if most else 1.0
+
+
 _LEAST_PERIODS = 3
+_MOST_OPTIMIZERS = 8
 _ALIKE = 0.9  # of the launches, so many must be the same one period later
 _MOST_CANDIDATES = 64
 
