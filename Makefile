@@ -11,6 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := $(BIN)/python -m pip install --quiet
+PACKAGE := pyproject.toml constraints.txt src/unstall/replay/_engine.c
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check format bundle bundle-check clean
@@ -47,21 +48,21 @@ bundle-check: web/node_modules/.installed ## check web/, and that the committed 
 	git diff --exit-code --stat -- src/unstall/report/page.html
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) web/node_modules build dist report.html src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) web/node_modules build dist report.html src/*.egg-info src/unstall/replay/_engine.*.so .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.package: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.package: $(PACKAGE) | $(VENV)/bin/python
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.dev: $(PACKAGE) | $(VENV)/bin/python
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 
 # Builds of torch without CUDA stand on an index of their own, which is asked for torch and nothing else.
-$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.test: $(PACKAGE) | $(VENV)/bin/python
 	$(PIP_INSTALL) --no-deps --retries 2 --extra-index-url https://download.pytorch.org/whl/cpu torch
 	$(PIP_INSTALL) --editable '.[test]'
 	@touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.replay.check import check
 from unstall.replay.program import Code, Program, Replayed
 
 
@@ -12,8 +13,9 @@ def replay(program: Program) -> Replayed:
 
     An op starts at the latest of: its launch's arrival, the end of its stream's previous op and its gap, the
     events that its stream waits for, the op that it is `after`, and its copy engine's being free. Streams,
-    engines and threads are served in the order of the program.
+    engines and threads are served in the order of the program. Raises ValueError for what is no program, see `check`.
     """
+    check(program)
     do, ops = program.instructions, program.ops
     columns = (do.code, do.thread, do.stream, do.target, do.work, do.call, do.latency, do.ops)
     op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()

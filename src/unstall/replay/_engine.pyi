@@ -1,0 +1,24 @@
+from unstall.timeline import I8, I32, I64
+
+def replay(
+    code: I8,
+    thread: I32,
+    stream: I32,
+    target: I32,
+    work: I64,
+    call: I64,
+    latency: I64,
+    ops: I64,
+    op_stream: I32,
+    op_engine: I32,
+    op_after: I32,
+    op_duration: I64,
+    op_latency: I64,
+    op_gap: I64,
+    op_lag: I64,
+    device_of_stream: I32,
+    threads: int,
+    engines: int,
+    capacity: int,
+    /,
+) -> tuple[bytearray, bytearray, bytearray, bytearray]: ...

@@ -1,0 +1,155 @@
+"""What makes a `Program` one that can be replayed. `_engine.c` checks the same for itself and says the same."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from unstall.replay.program import Code, Program
+from unstall.timeline import I8, I32, I64, Bool
+
+MOST_NS = 1 << 62
+"""Every time is the sum of some of the program's times, each taken once: while all add up to this, none overflows."""
+MOST_THREADS = 1 << 24
+MOST_CAPACITY = (1 << 31) - 1
+
+_COLUMNS = {
+    "instructions": {
+        np.int8: ("code",),
+        np.int32: ("thread", "stream", "target"),
+        np.int64: ("work", "call", "latency", "ops"),
+    },
+    "ops": {np.int32: ("stream", "engine", "after"), np.int64: ("duration", "latency", "gap", "lag")},
+}
+_ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
+_OF_RECORD = (Code.STREAM_WAIT, Code.SYNC_EVENT)
+
+_Column = I8 | I32 | I64
+
+
+def check(program: Program) -> None:
+    """Raises ValueError with a sentence about the first thing that no replay could make sense of.
+
+    Times may be negative where a wait can end early, `latency` and `lag`; a column that an instruction's code has no
+    use for may hold anything.
+    """
+    _check_columns(program)
+    _check_count("threads", program.threads, 0, MOST_THREADS)
+    _check_count("engines", program.engines, 0, MOST_THREADS)
+    _check_count("capacity", program.capacity, 1, MOST_CAPACITY)
+    _check_instructions(program)
+    _check_ops(program)
+    do, ops = program.instructions, program.ops
+    times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag)
+    if sum(_total(column) for column in times) > MOST_NS:
+        raise ValueError("the program's times add up to more than 2**62 ns")
+
+
+def _check_columns(program: Program) -> None:
+    columns = [
+        (f"{table}.{name}", getattr(getattr(program, table), name), type_)
+        for table, types in _COLUMNS.items()
+        for type_, names in types.items()
+        for name in names
+    ]
+    columns.append(("device_of_stream", program.device_of_stream, np.int32))
+    for name, column, type_ in columns:
+        if not _is_column(column, type_):
+            raise ValueError(f"{name} must be one contiguous column of {type_.__name__}")
+    first, length = "", 0
+    for name, column, _ in columns:
+        if name in ("instructions.code", "ops.stream", "device_of_stream"):
+            first, length = name, len(column)
+        elif len(column) != length:
+            raise ValueError(f"{name} has {len(column)} rows, and {first} has {length}")
+
+
+def _is_column(column: object, type_: type) -> bool:
+    return (
+        isinstance(column, np.ndarray)
+        and column.dtype == type_
+        and column.ndim == 1
+        and bool(column.flags.c_contiguous and (column.flags.aligned or not len(column)))
+    )
+
+
+def _check_count(name: str, count: int, least: int, most: int) -> None:
+    if not least <= operator.index(count) <= most:
+        raise ValueError(f"{name} must be from {least} to {most}, not {count}")
+
+
+def _check_instructions(program: Program) -> None:
+    do, rows = program.instructions, np.arange(len(program.instructions))
+    streams, ops = len(program.device_of_stream), len(program.ops)
+    before = np.append(0, do.ops[:-1])[: len(do)]
+    earlier = (do.target >= 0) & (do.target < rows)
+    target = np.where(earlier, do.target, 0)
+    _refuse(
+        "instruction",
+        ((do.code < 0) | (do.code > max(Code)), "there is no code {}", do.code),
+        (_outside(do.thread, program.threads), "thread {} is none of the program's {}", do.thread, program.threads),
+        (
+            np.isin(do.code, _ON_STREAM) & _outside(do.stream, streams),
+            "stream {} is none of the program's {}",
+            do.stream,
+            streams,
+        ),
+        (
+            (do.code == Code.SYNC_DEVICE) & (do.stream < -1),
+            "{} is neither a device nor -1, which is every device",
+            do.stream,
+        ),
+        (
+            np.isin(do.code, _OF_RECORD) & ~(earlier & (do.code[target] == Code.RECORD)),
+            "its target {} is not an earlier RECORD",
+            do.target,
+        ),
+        (
+            (do.code == Code.JOIN) & ~(earlier & (do.thread[target] != do.thread)),
+            "its target {} is not an earlier instruction of another thread",
+            do.target,
+        ),
+        (do.work < 0, "its work is negative, {} ns", do.work),
+        (do.call < 0, "its call is negative, {} ns", do.call),
+        (do.ops < before, "its ops end at {}, before they begin at {}", do.ops, before),
+        (do.ops > ops, "its ops end at {}, and there are {}", do.ops, ops),
+        ((do.ops > before) & (do.code != Code.LAUNCH), "it has ops and is not a LAUNCH"),
+    )
+    last = int(do.ops[-1]) if len(do) else 0
+    if last != ops:
+        raise ValueError(f"the instructions' ops end at {last}, and there are {ops}")
+
+
+def _check_ops(program: Program) -> None:
+    ops, rows = program.ops, np.arange(len(program.ops))
+    streams, engines = len(program.device_of_stream), program.engines
+    _refuse(
+        "op",
+        (_outside(ops.stream, streams), "stream {} is none of the program's {}", ops.stream, streams),
+        ((ops.engine < -1) | (ops.engine >= engines), "engine {} is none of the program's {}", ops.engine, engines),
+        ((ops.after < -1) | (ops.after >= rows), "it follows op {}, which is not an earlier one", ops.after),
+        (ops.duration < 0, "its duration is negative, {} ns", ops.duration),
+        (ops.gap < 0, "its gap is negative, {} ns", ops.gap),
+    )
+
+
+def _outside(numbers: I32, count: int) -> Bool:
+    wrong: Bool = (numbers < 0) | (numbers >= count)
+    return wrong
+
+
+def _refuse(what: str, *faults: tuple[Bool, str, *tuple[_Column | int, ...]]) -> None:
+    """Of (which rows are wrong, sentence, its figures) the first that is wrong of the first row that is."""
+    found = [(int(wrong.argmax()), number) for number, (wrong, *_) in enumerate(faults) if wrong.any()]
+    if found:
+        row, number = min(found)
+        _, sentence, *figures = faults[number]
+        said = (figure if isinstance(figure, int) else figure[row] for figure in figures)
+        raise ValueError(f"{what} {row}: {sentence.format(*said)}")
+
+
+def _total(column: I64) -> int:
+    """Of the magnitudes, exactly: in halves, whose sums do not overflow."""
+    magnitude = np.abs(column).view(np.uint64)
+    return (int((magnitude >> np.uint64(32)).sum()) << 32) + int((magnitude & np.uint64(0xFFFFFFFF)).sum())
