@@ -144,8 +144,8 @@ def _refuse(what: str, *faults: tuple[Bool, str, *tuple[_Column | int, ...]]) ->
     found = [(int(wrong.argmax()), number) for number, (wrong, *_) in enumerate(faults) if wrong.any()]
     if found:
         row, number = min(found)
-        _, sentence, *figures = faults[number]
-        said = (figure if isinstance(figure, int) else figure[row] for figure in figures)
+        wrong, sentence, *figures = faults[number]
+        said = (int(np.broadcast_to(figure, wrong.shape)[row]) for figure in figures)
         raise ValueError(f"{what} {row}: {sentence.format(*said)}")
 
 
