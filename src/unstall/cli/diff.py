@@ -1,0 +1,132 @@
+"""Say what changed between two recorded runs: step time, waits, copies, kernels, lines.
+
+A and B are files that torch.profiler wrote, or timelines that `unstall explain --save-timeline` wrote: the run
+before and the run after. They are matched by line and operator, and where a function moved, by its name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from unstall.diff.formats import FORMATS, format_of
+from unstall.errors import TraceError, UsageError
+
+if TYPE_CHECKING:
+    from unstall.diagnose.explain import Report
+    from unstall.diff.result import DiffResult
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="the run before")
+    parser.add_argument("b", metavar="B", help="the run after")
+    parser.add_argument("--step", metavar="NAME", help="the annotation around one step, in both (default: found)")
+    parser.add_argument(
+        "--user",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="count only these files as yours, such as 'src/*'; may be repeated",
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write it to FILE too, in the format of its ending (.json .md .txt), "
+        "or for any other ending in that of --format; may be repeated",
+    )
+    group.add_argument("--format", choices=FORMATS, help="what to print")
+    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
+    group.add_argument("--top", metavar="N", type=_count, help="show the N largest changes of a kind (default: 10)")
+    group.add_argument(
+        "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
+    )
+    group.add_argument(
+        "-q", "--quiet", action="store_true", help="no progress, and nothing but what --format and -o ask for"
+    )
+    group = parser.add_argument_group("budget")
+    group.add_argument(
+        "--fail-on-slower",
+        metavar="SHARE",
+        type=_share,
+        help="exit with 1 where B's mean step is slower than A's by more: 5%% or 0.05",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    for path in args.output:
+        format_of(path, args.format)
+    from unstall.diff.formats import render
+    from unstall.diff.runs import diff
+    from unstall.diff.scrub import scrub
+    from unstall.files import write_atomically
+
+    a, b = (_explained(path, args) for path in (args.a, args.b))
+    result = diff(a, b)
+    if args.scrub_paths:
+        result = scrub(result, a.result, b.result)
+    for path in args.output:
+        write_atomically(path, render(result, format_of(path, args.format), top=args.top).encode(errors="replace"))
+    if args.format:
+        sys.stdout.write(render(result, args.format, top=args.top))
+    elif not args.quiet:
+        from unstall.diff import terminal
+
+        terminal.show(result, top=args.top)
+    over = _slower(result, args.fail_on_slower)
+    if over:
+        print(f"unstall: {over}", file=sys.stderr)
+    return 1 if over else 0
+
+
+def _explained(path: str, args: argparse.Namespace) -> Report:
+    from unstall import load
+    from unstall.cli._progress import loading
+    from unstall.diagnose.explain import explain
+
+    with loading(path, quiet=args.quiet) as progress:
+        timeline = load(path, progress=progress)
+    try:
+        return explain(timeline, step=args.step, user=args.user)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _slower(result: DiffResult, most: float | None) -> str | None:
+    """A sentence where B is slower than it may be. Raises TraceError where that cannot be told."""
+    from unstall.figures import duration
+
+    if most is None:
+        return None
+    step = result.step_ns
+    if step is None:
+        raise TraceError(
+            f"{result.b.source.path}: the budget cannot be checked: the step times of these runs cannot be compared"
+        )
+    if step.change <= most * step.a:
+        return None
+    chance = "" if result.summary.faster else ", though the steps differ so much that this may be chance"
+    return (
+        f"over budget: a step takes {duration(step.b)} in B, {duration(step.a)} in A: slower by "
+        f"{100 * step.change / step.a:.1f} %, --fail-on-slower is {100 * most:g} %{chance}"
+    )
+
+
+def _share(text: str) -> float:
+    """The fraction that "5%" or "0.05" stands for."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not match or (share >= 1 and not match[2]):
+        raise UsageError(f"--fail-on-slower {text}: write a percentage or a fraction, such as 5% or 0.05")
+    return share
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--top {text}: give a whole number from 1 on")
+    return int(text)

@@ -1,0 +1,169 @@
+"""What makes two recordings hard to compare: said before anything else."""
+
+from __future__ import annotations
+
+from unstall.diagnose.explain import Report
+from unstall.diff.result import Caveat, Code, Time
+from unstall.diff.sides import MatchedBy
+from unstall.report.wording import short
+from unstall.result import Result
+
+_HARMLESS = "no Python stacks were recorded"  # the start of a note that is said here in other words
+
+
+def caveats(a: Report, b: Report, matched_by: MatchedBy, step: Time | None) -> tuple[Caveat, ...]:
+    """Sentences, the weightiest first."""
+    found = [
+        *_work(a.result, b.result),
+        *_steps(a.result, b.result),
+        *_integrity(a.result, b.result),
+        *_hardware(a.result, b.result),
+        *_recorded(a, b, matched_by),
+        *_chance(step, a.result, b.result),
+        *_notes(a.result, b.result),
+    ]
+    return tuple(Caveat(code=code, text=text) for code, text in found)
+
+
+Said = list[tuple[Code, str]]
+
+
+def has_work(result: Result) -> bool:
+    """Whether anything ran on a device in the steps."""
+    return result.verdict.bound_by != "none"
+
+
+def steps_compare(a: Result, b: Result) -> bool:
+    """Whether a step of one may be held against a step of the other: not against a whole run."""
+    return (a.steps.found_by == "whole") == (b.steps.found_by == "whole")
+
+
+def _work(a: Result, b: Result) -> Said:
+    without = [name for name, of in (("A", a), ("B", b)) if not has_work(of)]
+    if not without:
+        return []
+    which = "Neither run has" if len(without) == 2 else f"{without[0]} has no"
+    work = "any work" if len(without) == 2 else "work"
+    return [("recorded", f"{which} {work} on a device in its steps: neither times nor kernels are compared.")]
+
+
+def _steps(a: Result, b: Result) -> Said:
+    if not steps_compare(a, b):
+        without, other = ("A", "B") if a.steps.found_by == "whole" else ("B", "A")
+        text = (
+            f"No steps were found in {without}, so a figure of {without} is for its whole run and one of {other} for a "
+            "step: step times are not compared. Mark the steps with prof.step(), or name their annotation: --step."
+        )
+        return [("steps", text)]
+    if a.steps.found_by == "whole":
+        return [("steps", "No steps were found in either run: what is called a step is the whole run.")]
+    if (a.steps.found_by, a.steps.name) != (b.steps.found_by, b.steps.name) and not _same_mark(a, b):
+        return [
+            (
+                "steps",
+                f"Steps were told apart by different marks: in A by {_mark(a)}, in B by {_mark(b)}. "
+                "A step may not be the same work in both.",
+            )
+        ]
+    return []
+
+
+def _same_mark(a: Result, b: Result) -> bool:
+    """A period is named by whatever kernel is at its start, which says nothing about the length of the step."""
+    return a.steps.found_by == b.steps.found_by == "period"
+
+
+def _mark(result: Result) -> str:
+    steps = result.steps
+    kind = {"period": "the period of the launches", "optimizer": "the optimizer step"}.get(steps.found_by, "annotation")
+    name = f" {short(steps.name, 60)}" if steps.name and steps.found_by != "period" else ""
+    return kind + name
+
+
+def _integrity(a: Result, b: Result) -> Said:
+    unsound = [name for name, of in (("A", a), ("B", b)) if not of.integrity.ok]
+    if not unsound:
+        return []
+    which = " and of ".join(unsound)
+    return [("integrity", f"Part of {which} is missing from the file: counts and times may differ for that alone.")]
+
+
+def _hardware(a: Result, b: Result) -> Said:
+    said: Said = []
+    one, other = a.source, b.source
+    if one.device and other.device and one.device != other.device:
+        text = (
+            f"A ran on {short(one.device, 60)}, B on {short(other.device, 60)}: "
+            "a difference in time may be the hardware's."
+        )
+        said.append(("device", text))
+    if has_work(a) and has_work(b) and len(a.by_device) != len(b.by_device):
+        text = (
+            f"A used {len(a.by_device)} of its devices, B {len(b.by_device)}: "
+            "accounts are of all taken together, busy when any is."
+        )
+        said.append(("devices", text))
+    if one.rank is not None and other.rank is not None and (one.rank, one.world_size) != (other.rank, other.world_size):
+        said.append(("rank", f"A is rank {_rank(a)}, B rank {_rank(b)}: their work may differ."))
+    versions = [
+        f"{name} {short(mine, 30)} in A, {short(theirs, 30)} in B"
+        for name, mine, theirs in (("torch", one.torch, other.torch), ("CUDA", one.cuda, other.cuda))
+        if mine and theirs and mine != theirs
+    ]
+    if versions:
+        said.append(("software", f"Versions differ: {'; '.join(versions)}. Kernels may differ for that alone."))
+    return said
+
+
+def _rank(result: Result) -> str:
+    source = result.source
+    return f"{source.rank} of {source.world_size}" if source.world_size else str(source.rank)
+
+
+def _recorded(a: Report, b: Report, matched_by: MatchedBy) -> Said:
+    said: Said = []
+    stacks = a.result.source.has_stacks, b.result.source.has_stacks
+    if stacks[0] != stacks[1]:
+        has_none = "B" if stacks[0] else "A"
+        text = (
+            f"{has_none} was recorded without Python stacks: places are matched by annotation and operator, not by "
+            "line. Recording stacks slows the host, so part of what the host took longer may be the recorder's."
+        )
+        said.append(("stacks", text))
+    elif not stacks[0]:
+        said.append(("stacks", "Neither run has Python stacks: places are annotations and operators, not lines."))
+    elif matched_by == "function":
+        text = "Only one run knows the line that runs, the other the line of its function: costs are by function."
+        said.append(("stacks", text))
+    if a.run and b.run and a.run.activity.operators != b.run.activity.operators:
+        without = "B" if a.run.activity.operators else "A"
+        text = f"{without} was recorded without operators (ProfilerActivity.CPU), which makes its host faster."
+        said.append(("recorded", text))
+    if a.result.source.reader != b.result.source.reader:
+        text = (
+            f"A is a {short(a.result.source.reader, 30)} trace, B a {short(b.result.source.reader, 30)} one: "
+            "recorders differ in what they cost."
+        )
+        said.append(("recorded", text))
+    return said
+
+
+def _chance(step: Time | None, a: Result, b: Result) -> Said:
+    if step is None:
+        return []
+    if step.noise is None:
+        text = (
+            "Each run has a single step, so that change cannot be told from chance: record several, "
+            "schedule(wait=2, warmup=2, active=5)."
+        )
+        return [("noise", text)]
+    return []
+
+
+def _notes(a: Result, b: Result) -> Said:
+    notes = [[note for note in of.integrity.notes if not note.startswith(_HARMLESS)] for of in (a, b)]
+    both = [note for note in notes[0] if note in notes[1]]
+    said: Said = [("note", f"A and B: {note}") for note in both]
+    for name, own in zip("AB", notes, strict=True):
+        said += [("note", f"{name}: {note}") for note in own if note not in both]
+    return said

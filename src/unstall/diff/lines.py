@@ -1,0 +1,90 @@
+"""Cost by line, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from unstall.diff.groups import Grouped
+from unstall.diff.result import LineChange
+from unstall.diff.sides import Side, Sides
+from unstall.diff.spread import Sums, count, time
+from unstall.timeline import I64
+
+
+def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
+    """(lines whose cost differs, the largest difference first; how many differ by next to nothing)."""
+    a, b = _costs(sides.a, sides.places), _costs(sides.b, sides.places)
+    changes, unchanged = [], 0
+    for i in np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist():
+        row_a, row_b = int(a.first[i]), int(b.first[i])
+        change = LineChange(
+            status="new" if row_a < 0 else "gone" if row_b < 0 else "changed",
+            where_a=sides.a.where(row_a, -1, ()),
+            where_b=sides.b.where(row_b, -1, ()),
+            launches=count(a.launches, b.launches, i),
+            cost_ns=time(a.cost, b.cost, i),
+            device_ns=time(a.device, b.device, i),
+            idle_ns=time(a.idle, b.idle, i),
+            wait_ns=time(a.wait, b.wait, i),
+        )
+        times = change.cost_ns, change.device_ns, change.idle_ns, change.wait_ns
+        notable = [each for each in times if not sides.negligible(each.change)]
+        if not notable:
+            unchanged += 1
+        elif change.status == "changed" and not any(each.beyond_noise for each in notable):
+            changes.append(msgspec.structs.replace(change, status="within noise"))
+        else:
+            changes.append(change)
+    changes.sort(key=_order)
+    return tuple(changes), unchanged
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Costs:
+    """What the places of one run cost; columns by number of the place."""
+
+    first: I64  # host row
+    launches: Sums
+    cost: Sums
+    device: Sums
+    idle: Sums
+    wait: Sums
+
+
+def _costs(side: Side, places: int) -> _Costs:
+    run, device, gaps = side.run, side.run.timeline.device, side.run.gaps
+    low, high = run.window
+
+    def by_place(place: I64, step: I64, values: I64) -> Sums:
+        return Grouped(place, np.maximum(step, 0), places, side.steps).sums(values)
+
+    joined = np.flatnonzero(device.launch[side.ops] >= 0)
+    ops = side.ops[joined]
+    launch = device.launch[ops].astype(np.int64)
+    within = np.maximum(np.minimum(device.end[ops], high) - np.maximum(device.start[ops], low), 0)
+    calls = np.unique(launch)
+    waits = run.activity.waits.row[side.step[run.activity.waits.row] >= 0].astype(np.int64)
+    blamed = np.flatnonzero(gaps.culprit >= 0)
+    culprit = gaps.culprit[blamed].astype(np.int64)
+
+    rows = np.unique(np.concatenate((calls, waits, culprit)))
+    first = np.full(places, -1, dtype=np.int64)
+    first[side.place[rows][::-1]] = rows[::-1]
+    costing, costs = np.concatenate((launch, culprit)), np.concatenate((within, gaps.length[blamed]))
+    return _Costs(
+        first=first,
+        launches=by_place(side.place[calls], side.step[calls], np.ones(len(calls), dtype=np.int64)),
+        cost=by_place(side.place[costing], side.step[costing], costs),
+        device=by_place(side.place[launch], side.step[launch], within),
+        idle=by_place(side.place[culprit], side.step[culprit], gaps.length[blamed]),
+        wait=by_place(side.place[waits], side.step[waits], run.host_length[waits]),
+    )
+
+
+def _order(change: LineChange) -> tuple[int, list[str]]:
+    """By device and idle time together, or by the wait where that changed more."""
+    size = max(abs(change.cost_ns.change), abs(change.wait_ns.change))
+    return -size, sorted(map(str, (change.where_a, change.where_b)))

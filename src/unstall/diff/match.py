@@ -1,0 +1,104 @@
+"""Which place of one run is which of the other, though lines shift between versions of a file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from unstall.result import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place, and the operators that are called there."""
+
+    where: Where
+    operators: frozenset[str]
+
+
+_DEEPEST = 32  # folders of a path that are looked at
+
+
+def pairs_of_places(a: Sequence[Place], b: Sequence[Place]) -> list[tuple[int, int]]:
+    """Indices of places that are the same one: each is in one pair at most, and swapping the runs swaps the pairs.
+
+    The same line of the same function; else the same function, told apart by its operators, or by the order
+    of lines where both have as many. Files whose paths differ are matched by the end of the path.
+    """
+    files = pairs_of_files(_files(a), _files(b))
+
+    def file(place: Place) -> str | None:
+        name = place.where.file
+        return name if name is None else files.get(name, name)
+
+    def exact(place: Place) -> Hashable:
+        return file(place), place.where.line, place.where.function
+
+    def by_operators(place: Place) -> Hashable:
+        return None if place.where.file is None else (file(place), place.where.function, place.operators)
+
+    found: list[tuple[int, int]] = []
+    for key in (exact, by_operators):
+        found += unique_pairs(_left(a, found, 0, key), _left(b, found, 1, key))
+    left = [_by_function(places, found, side, file) for side, places in enumerate((a, b))]
+    for name in left[0].keys() & left[1].keys():
+        if len(left[0][name]) == len(left[1][name]):
+            found += zip(left[0][name], left[1][name], strict=True)
+    return sorted(found)
+
+
+def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[tuple[int, int]]:
+    """Pairs (i, j) whose keys are equal, and no other's in either; None matches nothing."""
+    single = [_single(keys) for keys in (a, b)]
+    return [(i, single[1][key]) for key, i in single[0].items() if key in single[1]]
+
+
+def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
+    """The name in A of each file in B: the same path, else the one whose path ends alike, where just one does."""
+    names_a, names_b = set(a), set(b)
+    found = {name: name for name in names_a & names_b}
+    left = names_a - names_b, names_b - names_a
+    deepest = min(max((len(_parts(name)) for name in left[0] | left[1]), default=0), _DEEPEST)
+    for depth in range(deepest, 0, -1):
+        tails = [
+            {number: _parts(name)[-depth:] if len(_parts(name)) >= depth else None for number, name in enumerate(names)}
+            for names in (sorted(left[0]), sorted(left[1]))
+        ]
+        matched = [(sorted(left[0])[i], sorted(left[1])[j]) for i, j in unique_pairs(*tails)]
+        found |= {name_b: name_a for name_a, name_b in matched}
+        left = left[0] - {name for name, _ in matched}, left[1] - {name for _, name in matched}
+    return found
+
+
+def _single(keys: Mapping[int, Hashable]) -> dict[Hashable, int]:
+    seen: dict[Hashable, list[int]] = defaultdict(list)
+    for i, key in keys.items():
+        seen[key].append(i)
+    return {key: having[0] for key, having in seen.items() if key is not None and len(having) == 1}
+
+
+def _files(places: Sequence[Place]) -> set[str]:
+    return {place.where.file for place in places if place.where.file}
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.replace("\\", "/").split("/") if part)
+
+
+def _left(
+    places: Sequence[Place], found: Sequence[tuple[int, int]], side: int, key: Callable[[Place], Hashable]
+) -> dict[int, Hashable]:
+    taken = {pair[side] for pair in found}
+    return {i: key(place) for i, place in enumerate(places) if i not in taken}
+
+
+def _by_function(
+    places: Sequence[Place], found: Sequence[tuple[int, int]], side: int, file: Callable[[Place], str | None]
+) -> dict[Hashable, list[int]]:
+    """What is left of each function that has a file, in the order of lines."""
+    functions: dict[Hashable, list[int]] = defaultdict(list)
+    for i in _left(places, found, side, file):
+        if places[i].where.file is not None:
+            functions[file(places[i]), places[i].where.function].append(i)
+    return {name: sorted(rows, key=lambda i: places[i].where.line or 0) for name, rows in functions.items()}

@@ -1,0 +1,196 @@
+"""The result of `diff`: plain data, and its versioned JSON form (`unstall.diff/1`).
+
+All times are int nanoseconds per step, all counts are per step. `a` is the run before, `b` the one after. Lists
+hold what differs, the largest change first, and nothing that is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from unstall.result import Integrity, Source, Steps, Where
+
+SCHEMA = "unstall.diff/1"
+
+Status = Literal["new", "gone", "changed", "within noise"]
+Became = Literal["pinned", "pageable", "blocking", "non-blocking"]
+Code = Literal["device", "devices", "software", "rank", "recorded", "stacks", "steps", "noise", "integrity", "note"]
+
+
+class Time(msgspec.Struct, frozen=True, kw_only=True):
+    """ns per step. Steps of one file differ so much among themselves that a change of `noise` or less may be chance.
+
+    `noise` is null where neither run has several steps, or where it was not asked.
+    """
+
+    a: int
+    b: int
+    noise: int | None = None
+
+    @property
+    def change(self) -> int:
+        """What B takes longer."""
+        return self.b - self.a
+
+    @property
+    def beyond_noise(self) -> bool:
+        """Whether the change is larger than the noise, as far as that is known."""
+        return abs(self.change) > (self.noise or 0)
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """How many per step, to a thousandth."""
+
+    a: float
+    b: float
+
+    @property
+    def same(self) -> bool:
+        """Whether both have as many."""
+        return self.a == self.b
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes per step."""
+
+    a: int
+    b: int
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two runs."""
+
+    source: Source
+    integrity: Integrity
+    steps: Steps
+    shortest_step_ns: int
+    longest_step_ns: int
+    bound_by: str
+
+
+class Caveat(msgspec.Struct, frozen=True, kw_only=True):
+    """What limits the comparison: a sentence."""
+
+    code: Code
+    text: str
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison in words. `ratio` is the slower run's step over the faster one's."""
+
+    faster: Literal["a", "b"] | None  # None: no difference beyond the noise, or none that can be told
+    ratio: float | None
+    text: str
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a step's time: busy with `key`, or idle because of it."""
+
+    key: str
+    kind: Literal["busy", "idle"]
+    time_ns: Time
+
+
+class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Waits at one place, under one operator (the call's name, outside of any): `where_a` is null for new ones."""
+
+    status: Status
+    where_a: Where | None
+    where_b: Where | None
+    count: Count
+    wait_ns: Time  # host blocked
+    exposed_ns: Time  # device idle because of it
+
+
+class CopyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Copies in one direction at one place, under one operator."""
+
+    status: Status
+    where_a: Where | None
+    where_b: Where | None
+    direction: str
+    became: tuple[Became, ...]
+    count: Count
+    pageable: Count  # of these, how many from or to pageable memory
+    pinned: Count
+    blocking: Count  # of these, how many the host waited for
+    bytes: Size
+    device_ns: Time
+
+
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
+    """How work gets to the device."""
+
+    calls: Count  # host calls that put work on a device, a graph launch being one
+    graph_launches: Count
+    kernels: Count
+    kernels_in_graphs: Count
+
+
+class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
+    """All kernels of one name; `where` is the place that launches most of their time."""
+
+    status: Status
+    name: str
+    where_a: Where | None
+    where_b: Where | None
+    count: Count
+    device_ns: Time
+
+
+class LineChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One line's cost. `cost_ns` is device and idle time together, with its noise; a line that moved has two places."""
+
+    status: Status
+    where_a: Where | None
+    where_b: Where | None
+    launches: Count
+    cost_ns: Time
+    device_ns: Time
+    idle_ns: Time
+    wait_ns: Time
+
+
+class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of each are the same in both, or differ by no more than the noise."""
+
+    waits: int = 0
+    copies: int = 0
+    kernels: int = 0
+    lines: int = 0
+
+
+class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a report of two runs shows. What the data cannot support is null, or empty with a caveat."""
+
+    schema: str = SCHEMA
+    version: str
+    a: Side
+    b: Side
+    matched_by: Literal["line", "function", "operator"]
+    caveats: tuple[Caveat, ...]
+    summary: Summary
+    step_ns: Time | None
+    accounts: tuple[Account, ...]
+    waits: tuple[WaitChange, ...]
+    copies: tuple[CopyChange, ...]
+    launches: Launches
+    kernels: tuple[KernelChange, ...]
+    lines: tuple[LineChange, ...]
+    unchanged: Unchanged
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing differs beyond the noise."""
+        same = alike(self.launches, self.waits, self.copies, self.kernels, self.lines)
+        return self.summary.faster is None and same
+
+
+def alike(launches: Launches, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
+    """Whether none of these differs beyond the noise."""
+    counts = launches.calls, launches.graph_launches, launches.kernels, launches.kernels_in_graphs
+    statuses = {change.status for each in changes for change in each}
+    return statuses <= {"within noise"} and all(count.same for count in counts)

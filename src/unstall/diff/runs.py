@@ -1,0 +1,65 @@
+"""`diff`: two reports → what changed between their runs."""
+
+from __future__ import annotations
+
+from unstall._version import __version__
+from unstall.diagnose.explain import Report
+from unstall.diagnose.run import Run
+from unstall.diff.caveats import caveats, has_work, steps_compare
+from unstall.diff.copies import copies
+from unstall.diff.kernels import kernels, launches
+from unstall.diff.lines import lines
+from unstall.diff.result import DiffResult, Side, Unchanged, alike
+from unstall.diff.sides import bring_together
+from unstall.diff.steps import accounts, step_lengths, step_time
+from unstall.diff.summary import summarise
+from unstall.diff.waits import waits
+from unstall.errors import UsageError
+
+
+def diff(a: Report, b: Report) -> DiffResult:
+    """What changed from run A to run B, matched by line and operator.
+
+    Raises UsageError for a report that was read back from JSON: it holds no run to compare.
+    """
+    if a.run is None or b.run is None:
+        raise UsageError("a saved result holds no timeline: compare the traces that results were made from")
+    sides = bring_together(a.run, b.run)
+    works = has_work(a.result) and has_work(b.result)
+    step = step_time(a.run, b.run) if works and steps_compare(a.result, b.result) else None
+    wait_changes, same_waits = waits(sides)
+    copy_changes, same_copies = copies(sides)
+    kernel_changes, same_kernels = kernels(sides) if works else ((), 0)
+    line_changes, same_lines = lines(sides) if works else ((), 0)
+    parts = accounts(a.run, b.run) if works else ()
+    launched = launches(sides)
+    differs = not alike(launched, wait_changes, copy_changes, kernel_changes, line_changes)
+    side_a, side_b = _side(a, a.run), _side(b, b.run)
+    return DiffResult(
+        version=__version__,
+        a=side_a,
+        b=side_b,
+        matched_by=sides.matched_by,
+        caveats=caveats(a, b, sides.matched_by, step),
+        summary=summarise(side_a, side_b, step, parts, launched, differs=differs),
+        step_ns=step,
+        accounts=parts,
+        waits=wait_changes,
+        copies=copy_changes,
+        launches=launched,
+        kernels=kernel_changes,
+        lines=line_changes,
+        unchanged=Unchanged(waits=same_waits, copies=same_copies, kernels=same_kernels, lines=same_lines),
+    )
+
+
+def _side(report: Report, run: Run) -> Side:
+    lengths, result = step_lengths(run), report.result
+    return Side(
+        source=result.source,
+        integrity=result.integrity,
+        steps=result.steps,
+        shortest_step_ns=int(lengths.min()),
+        longest_step_ns=int(lengths.max()),
+        bound_by=result.verdict.bound_by,
+    )

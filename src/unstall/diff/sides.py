@@ -1,0 +1,191 @@
+"""Two runs brought to common numbers: places, texts and steps, by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from unstall.diagnose.places import find_places
+from unstall.diagnose.run import Run
+from unstall.diff.match import Place, pairs_of_places
+from unstall.grouping import distinct
+from unstall.result import Where
+from unstall.timeline import I32, I64, Bool
+
+MatchedBy = Literal["line", "function", "operator"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Side:
+    """One run. Columns are by host row but where it is said."""
+
+    run: Run
+    place: I64  # number of the place, the same in both runs; 0 for none
+    step: I64  # index of the step, -1 outside the window
+    label: I64  # number of the outermost operator's name, of the event's own outside of any
+    text: I64  # by text index: number of the text, the same in both runs
+    several: frozenset[int]  # places that stand for several lines of one function
+    ops: I64  # device rows launched by the steps, or with no known launch in the window
+    op_step: I64  # by element of `ops`: index of the step
+    op_place: I64  # by element of `ops`: number of the place
+
+    @property
+    def steps(self) -> int:
+        return len(self.run.steps)
+
+    def where(self, row: int, label: int, texts: Sequence[str]) -> Where | None:
+        """The place of a host row, under the operator of that number (-1: none); None for row -1."""
+        if row < 0:
+            return None
+        where = self.run.places.where(int(self.run.places.place[row]), row, texts[label] if label >= 0 else None)
+        if int(self.place[row]) in self.several:
+            where = msgspec.structs.replace(where, line=None, line_is=None)
+        return where
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sides:
+    """Both runs. Numbers of places are below `places`, those of texts index `texts`."""
+
+    a: Side
+    b: Side
+    places: int
+    texts: tuple[str, ...]
+    matched_by: MatchedBy
+
+    def negligible(self, ns: int) -> bool:
+        """Whether so many ns per step are too few to tell from none in either run."""
+        return all(side.run.negligible(abs(ns) * side.steps) for side in (self.a, self.b))
+
+
+def bring_together(a: Run, b: Run) -> Sides:
+    """Match the places of two runs: by line; by function where only one knows lines; by operator without stacks."""
+    matched_by: MatchedBy = "line"
+    if not (a.timeline.meta.has_stacks and b.timeline.meta.has_stacks):
+        matched_by = "operator"
+        a, b = _without_stacks(a), _without_stacks(b)
+    elif _exact(a) != _exact(b):
+        matched_by = "function"
+    rows = [_rows(run) for run in (a, b)]
+    numbers = [distinct(run.places.place[of]) for run, of in zip((a, b), rows, strict=True)]
+    known = [_known(run, of, used, which) for run, of, (used, which) in zip((a, b), rows, numbers, strict=True)]
+    keys = _by_function(known) if matched_by == "function" else _by_place(known)
+    texts: dict[str, int] = {}
+    sides = []
+    for run, of, (_, which), key in zip((a, b), rows, numbers, keys, strict=True):
+        place = np.zeros(len(run.timeline.host), dtype=np.int64)
+        place[of] = key[which]
+        common, times = np.unique(key, return_counts=True)
+        sides.append(_side(run, place, texts, frozenset(common[times > 1].tolist())))
+    places = 1 + max(int(key.max(initial=0)) for key in keys)
+    return Sides(sides[0], sides[1], places, tuple(texts), matched_by)
+
+
+def _side(run: Run, place: I64, texts: dict[str, int], several: frozenset[int]) -> Side:
+    host, device, steps = run.timeline.host, run.timeline.device, run.steps
+    text = np.array([texts.setdefault(name, len(texts)) for name in run.timeline.strings], dtype=np.int64)
+    step = np.where(run.inside, np.searchsorted(steps.start, host.start, side="right") - 1, -1)
+    top = run.places.top_op
+    name = np.where(top >= 0, host.name[np.maximum(top, 0)], host.name) if len(host) else host.name
+    joined = device.launch >= 0
+    launch = np.maximum(device.launch, 0)
+    of_host = joined & (step[launch] >= 0) if len(host) else joined
+    orphan = ~joined & run.ops_inside
+    rows = np.flatnonzero(of_host | orphan)
+    by_time = np.clip(np.searchsorted(steps.start, device.start[rows], side="right") - 1, 0, len(steps) - 1)
+    known = joined[rows]
+    return Side(
+        run=run,
+        place=place,
+        step=step.astype(np.int64),
+        label=_numbers(text, name),
+        text=text,
+        several=several,
+        ops=rows,
+        op_step=np.where(known, step[launch[rows]], by_time) if len(host) else by_time,
+        op_place=np.where(known, place[launch[rows]], 0) if len(host) else np.zeros(len(rows), dtype=np.int64),
+    )
+
+
+def _numbers(text: I64, names: I32) -> I64:
+    if not len(text):
+        return np.full(len(names), -1, dtype=np.int64)
+    return np.where(names >= 0, text[np.maximum(names, 0)], -1)
+
+
+def _rows(run: Run) -> I64:
+    """Host rows that anything is said of: what launched, what waited, what was to blame."""
+    launch = run.timeline.device.launch
+    culprit = run.gaps.culprit
+    parts = launch[launch >= 0], run.activity.waits.row, culprit[culprit >= 0]
+    return np.unique(np.concatenate(parts)).astype(np.int64)
+
+
+def _known(run: Run, rows: I64, used: I64, which: I64) -> list[Place]:
+    """The places of these rows, with their operators."""
+    top = run.places.top_op[rows]
+    name = np.where(top >= 0, run.timeline.host.name[np.maximum(top, 0)], -1) if len(rows) else top
+    width = len(run.timeline.strings) + 1
+    operators: dict[int, set[str]] = {i: set() for i in range(len(used))}
+    for key in np.unique(which * width + name + 1).tolist():
+        if key % width:
+            operators[key // width].add(run.timeline.text(key % width - 1))
+    return [Place(run.places.where(place, -1, None), frozenset(operators[i])) for i, place in enumerate(used.tolist())]
+
+
+def _by_place(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
+    """A number for each place, from 1 on, 0 for none."""
+    a, b = (np.zeros(len(places), dtype=np.int64) for places in known)
+    for number, (i, j) in enumerate(pairs_of_places(*known), 1):
+        a[i] = b[j] = number
+    following = 1 + max(int(a.max(initial=0)), int(b.max(initial=0)))
+    for keys, places in ((a, known[0]), (b, known[1])):
+        for i in np.flatnonzero(keys == 0).tolist():
+            keys[i], following = following, following + 1
+        keys[[i for i, place in enumerate(places) if place.where == Where()]] = 0
+    return a, b
+
+
+def _by_function(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
+    """The same, all lines of a function being one place."""
+    lineless = [sorted({(place.where.file or "", place.where.function or "") for place in places}) for places in known]
+    functions = [
+        [Place(Where(file=file or None, function=name or None), frozenset()) for file, name in names]
+        for names in lineless
+    ]
+    keys = _by_place(functions)
+    at = [dict(zip(names, of.tolist(), strict=True)) for names, of in zip(lineless, keys, strict=True)]
+    a, b = (
+        np.array([of[place.where.file or "", place.where.function or ""] for place in places], dtype=np.int64)
+        for places, of in zip(known, at, strict=True)
+    )
+    return a, b
+
+
+def _exact(run: Run) -> bool:
+    """Whether any line of the user's is the one that runs, not the function's first."""
+    mine: Bool = run.places.is_user_frame
+    return bool(run.timeline.lines.exact[run.timeline.stacks.line[mine]].any())
+
+
+def _without_stacks(run: Run) -> Run:
+    """The same run, its places being annotations and operators."""
+    timeline = run.timeline
+    if not len(timeline.stacks):
+        return run
+    stacks, lines = timeline.stacks, timeline.lines
+    none = np.full(len(timeline.host), -1, dtype=np.int32)
+    bare = replace(
+        timeline,
+        host=replace(timeline.host, stack=none),
+        stacks=replace(stacks, parent=stacks.parent[:0], line=stacks.line[:0]),
+        lines=replace(
+            lines, file=lines.file[:0], line=lines.line[:0], function=lines.function[:0], exact=lines.exact[:0]
+        ),
+    )
+    step = run.steps.name if run.steps.found_by == "annotation" else None
+    return replace(run, timeline=bare, places=find_places(bare, (), step))

@@ -1,0 +1,75 @@
+"""Sums by group, how they differ from step to step, and what difference between two runs that can explain."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.diff.result import Count, Time
+from unstall.grouping import distinct
+from unstall.timeline import I64
+
+# Student's t, 97.5 %, for 1, 2, … degrees of freedom.
+_STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sums:
+    """A quantity of one run by group: its sum over the steps, and the sum of squares of the steps' deviations."""
+
+    total: I64
+    deviation: NDArray[np.float64]
+    steps: int
+
+    def per_step(self, group: int) -> int:
+        """The mean."""
+        return round(int(self.total[group]) / self.steps)
+
+
+def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
+    """Sum `value`s by group; a step in which a group does not occur counts as 0."""
+    cells, which = distinct(group * steps + step)
+    cell = np.zeros(len(cells), dtype=np.int64)
+    np.add.at(cell, which, value)
+    of = cells // steps
+    total = np.zeros(groups, dtype=np.int64)
+    np.add.at(total, of, cell)
+    mean = total / steps
+    deviation = np.zeros(groups)
+    np.add.at(deviation, of, (cell - mean[of]) ** 2)
+    deviation += (steps - np.bincount(of, minlength=groups)) * mean**2
+    return Sums(total, deviation, steps)
+
+
+def time(a: Sums, b: Sums, group: int) -> Time:
+    """The means of one group in both runs, with their noise."""
+    deviation = float(a.deviation[group]) + float(b.deviation[group])
+    return Time(a=a.per_step(group), b=b.per_step(group), noise=noise(deviation, a.steps, b.steps))
+
+
+def count(a: Sums, b: Sums, group: int) -> Count:
+    """The same for what is counted."""
+    return Count(a=per_step(int(a.total[group]), a.steps), b=per_step(int(b.total[group]), b.steps))
+
+
+def per_step(total: int, steps: int) -> float:
+    """How many per step, to a thousandth."""
+    return round(total / steps, 3)
+
+
+def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
+    """The difference of two means below which chance alone would lie in 19 of 20 cases; None with one step each.
+
+    Student's t test for two samples of one variance, which both runs' squared deviations estimate together.
+    """
+    freedom = steps_a + steps_b - 2
+    if freedom < 1:
+        return None
+    student = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else 1.96 + 2.4 / freedom
+    return round(student * math.sqrt(deviation / freedom * (1 / steps_a + 1 / steps_b)))

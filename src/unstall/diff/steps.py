@@ -1,0 +1,49 @@
+"""The time of a step in both runs, and where it goes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.diff.result import Account, Time
+from unstall.diff.spread import noise
+from unstall.report.wording import BUSY_PARTS
+from unstall.result import IDLE_CAUSES
+from unstall.timeline import I64
+
+
+def step_lengths(run: Run) -> I64:
+    """ns of each step; together they are the window.
+
+    A step ends when the host is done with it and so is the device: the host alone may be steps ahead.
+    """
+    steps, device = run.steps, run.timeline.device
+    joined = np.flatnonzero(device.launch >= 0)
+    launched = run.timeline.host.start[device.launch[joined]]
+    of = np.searchsorted(steps.start, launched, side="right") - 1
+    inside = (of >= 0) & (launched < steps.end[-1])
+    ends = steps.end.astype(np.int64)
+    np.maximum.at(ends, of[inside], device.end[joined[inside]])
+    ends = np.minimum(np.maximum.accumulate(ends), steps.window_end)
+    ends[-1] = steps.window_end
+    return np.diff(ends, prepend=steps.window[0])
+
+
+def step_time(a: Run, b: Run) -> Time:
+    """The mean step of both, with the noise that the lengths of the single steps give."""
+    deviation = sum(float(((own := step_lengths(run)) - own.mean()).__pow__(2).sum()) for run in (a, b))
+    return Time(a=a.per_step(a.wall), b=b.per_step(b.wall), noise=noise(deviation, len(a.steps), len(b.steps)))
+
+
+def accounts(a: Run, b: Run) -> tuple[Account, ...]:
+    """Every part of a step's time that is not zero in both: busy ones first, in the order of the accounts."""
+    parts = [
+        *(Account(key=key, kind="busy", time_ns=_both(a, b, "busy_ns", key)) for key in BUSY_PARTS),
+        *(Account(key=key, kind="idle", time_ns=_both(a, b, "idle_ns", key)) for key in IDLE_CAUSES),
+    ]
+    return tuple(part for part in parts if part.time_ns.a or part.time_ns.b)
+
+
+def _both(a: Run, b: Run, kind: str, key: str) -> Time:
+    values = [run.per_step(getattr(getattr(run.accounts, kind), key)) for run in (a, b)]
+    return Time(a=values[0], b=values[1])

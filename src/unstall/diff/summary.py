@@ -1,0 +1,141 @@
+"""The comparison in a few sentences: which run is faster, by how much, and where most of that came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from unstall.diff.result import Account, Launches, Side, Summary, Time
+from unstall.figures import duration
+
+_CALLED = {
+    ("busy", "compute"): "kernels with no copy beside them",
+    ("busy", "copy"): "copies with no kernel beside them",
+    ("busy", "both"): "kernels and copies at once",
+    ("busy", "comm"): "collectives with nothing beside them",
+    ("idle", "sync"): "idle time after waits",
+    ("idle", "launch"): "idle time for want of launches",
+    ("idle", "input"): "idle time for want of data",
+    ("idle", "copy"): "idle time because of copies that block",
+    ("idle", "allocator"): "idle time because of memory from the driver",
+    ("idle", "comm"): "idle time because of collectives",
+    ("idle", "startup"): "idle time because of first use",
+    ("idle", "python"): "idle time while Python ran outside any operator",
+    ("idle", "event"): "idle time of streams that wait for each other",
+    ("idle", "latency"): "idle time before ops already queued",
+}
+_BOUND = {"device": "device-bound", "none": "without device work", "comm": "communication-bound"}
+_LEAST_STEPS = 3
+_NOTABLE = 0.2  # of the difference
+_TEN = 9.995  # from here on, three digits are one after the point
+_OF_THE_HOST = {("idle", "launch"), ("idle", "python"), ("idle", "sync")}
+
+
+def summarise(
+    a: Side,
+    b: Side,
+    step: Time | None,
+    accounts: Sequence[Account],
+    launches: Launches,
+    *,
+    differs: bool,
+) -> Summary:
+    """`differs` says whether anything but the step time does."""
+    if step is None:
+        return Summary(faster=None, ratio=None, text="The step times of these runs cannot be compared.")
+    low, high = sorted((step.a, step.b))
+    ratio = round(high / low, 3) if low else None
+    if not differs and step.change == 0:
+        return Summary(faster=None, ratio=ratio, text=f"No difference: {duration(step.a)} a step in both.")
+    if not step.change or not (step.beyond_noise or _apart(a, b)):
+        rest = "" if differs else " Nothing else differs beyond the noise."
+        return Summary(faster=None, ratio=ratio, text=_alike(step) + rest)
+    faster: Literal["a", "b"] = "b" if step.change < 0 else "a"
+    sentences = [_faster(a, b, step), _where(step, accounts), _graphs(launches)]
+    if a.bound_by != b.bound_by:
+        sentences.append(f"A is {_bound(a.bound_by)}, B {_bound(b.bound_by)}.")
+    of_the_host = sum(part.time_ns.change for part in accounts if (part.kind, part.key) in _OF_THE_HOST)
+    if of_the_host / step.change >= _NOTABLE:
+        sentences.append("Recording slows the host, so without the recorder they may differ less.")
+    return Summary(faster=faster, ratio=ratio, text=" ".join(sentence for sentence in sentences if sentence))
+
+
+def _apart(a: Side, b: Side) -> bool:
+    """Whether each step of one run is shorter than every step of the other.
+
+    Of three and three alike, so much of an order comes by chance in one of 20 cases. Where a few steps are far
+    longer than the rest it tells runs apart that Student's test cannot.
+    """
+    enough = min(a.steps.count, b.steps.count) >= _LEAST_STEPS
+    return enough and (a.longest_step_ns < b.shortest_step_ns or b.longest_step_ns < a.shortest_step_ns)
+
+
+def _alike(step: Time) -> str:
+    if duration(step.a) == duration(step.b):
+        return f"A step takes {duration(step.a)} in both."
+    return (
+        f"A step takes {duration(step.a)} in A and {duration(step.b)} in B. That may be chance: steps of one run "
+        f"differ so much that only more than {duration(step.noise or 0)} would stand out."
+    )
+
+
+def _faster(a: Side, b: Side, step: Time) -> str:
+    ratio = max(step.a, step.b) / max(min(step.a, step.b), 1)
+    times = f"{ratio:.2f}x" if ratio < _TEN else f"{ratio:.1f}x"
+    certainly = ""
+    if step.noise is None:
+        certainly = " (of a single step each, which may be chance)"
+    elif not step.beyond_noise:
+        slow, fast = ("A", "B") if step.change < 0 else ("B", "A")
+        certainly = f" (steps differ much, but every one of {fast}'s is shorter than any of {slow}'s)"
+    return (
+        f"B is {times} {'faster' if step.change < 0 else 'slower'}: "
+        f"{duration(step.b)} a step instead of {duration(step.a)}{certainly}."
+    )
+
+
+def _most(step: Time, accounts: Sequence[Account]) -> Account | None:
+    """The part that changed most in the direction of the step."""
+    sign = 1 if step.change > 0 else -1
+    part = max(accounts, key=lambda part: sign * part.time_ns.change, default=None)
+    return part if part and sign * part.time_ns.change > 0 else None
+
+
+def _where(step: Time, accounts: Sequence[Account]) -> str:
+    part = _most(step, accounts)
+    if part is None:
+        return ""
+    change, total = abs(part.time_ns.change), abs(step.change)
+    called = _CALLED[part.kind, part.key]
+    became = f"{duration(part.time_ns.a)} in A, {duration(part.time_ns.b)} in B"
+    if change <= total:
+        went = "came from" if step.change < 0 else "went to"
+        return f"{duration(change)} of the {duration(total)} {went} {called}: {became}."
+    fell, grew = ("fell", "grew") if step.change < 0 else ("grew", "fell")
+    rest = f"; all else together {grew} by {duration(change - total)}" if change - total >= total / 100 else ""
+    return f"{called[0].upper()}{called[1:]} {fell} by {duration(change)}: {became}{rest}."
+
+
+def _graphs(launches: Launches) -> str:
+    """What graph launches took over, or gave back."""
+    graphs, calls, held = launches.graph_launches, launches.calls, launches.kernels_in_graphs
+    if bool(graphs.a) == bool(graphs.b):
+        return ""
+    with_, without = ("B", "A") if graphs.b else ("A", "B")
+    number, inside = (graphs.b, held.b) if graphs.b else (graphs.a, held.a)
+    calls_with, calls_without = (calls.b, calls.a) if graphs.b else (calls.a, calls.b)
+    if calls_with >= calls_without or not inside:
+        return ""
+    noun = "graph launch" if number == 1 else "graph launches"
+    return (
+        f"{with_} runs {_number(inside)} kernels a step by {_number(number)} {noun}: "
+        f"{_number(calls_with)} launching calls a step in all, {_number(calls_without)} in {without}."
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _bound(bound_by: str) -> str:
+    return _BOUND.get(bound_by, f"{bound_by}-bound")

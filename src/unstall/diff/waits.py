@@ -1,0 +1,79 @@
+"""Waits that are new, gone, or took another time: by place and operator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diff.groups import Grouped, common
+from unstall.diff.result import Status, WaitChange
+from unstall.diff.sides import Side, Sides
+from unstall.diff.spread import count, time
+from unstall.result import Where
+from unstall.timeline import I64
+
+
+def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
+    """(what changed, the largest change first; how many places' waits are as they were)."""
+    rows = _rows(sides.a), _rows(sides.b)
+    group_a, group_b, groups = common(_keys(sides, sides.a, rows[0]), _keys(sides, sides.b, rows[1]))
+    a = Grouped(group_a, sides.a.step[rows[0]], groups, sides.a.steps)
+    b = Grouped(group_b, sides.b.step[rows[1]], groups, sides.b.steps)
+    counts = a.sums(_first_of_each(sides.a, rows[0])), b.sums(_first_of_each(sides.b, rows[1]))
+    waited = a.sums(sides.a.run.waited[rows[0]]), b.sums(sides.b.run.waited[rows[1]])
+    exposed = a.sums(sides.a.run.exposed_by_waits[rows[0]]), b.sums(sides.b.run.exposed_by_waits[rows[1]])
+    first = a.first(rows[0]), b.first(rows[1])
+    changes, unchanged = [], 0
+    for i in range(groups):
+        row_a, row_b = int(first[0][i]), int(first[1][i])
+        change = WaitChange(
+            status=_present(row_a, row_b),
+            where_a=_where(sides, sides.a, row_a),
+            where_b=_where(sides, sides.b, row_b),
+            count=count(*counts, i),
+            wait_ns=time(*waited, i),
+            exposed_ns=time(*exposed, i),
+        )
+        if change.status == "changed" and change.count.same and not _notable(sides, change):
+            unchanged += 1
+        else:
+            changes.append(change)
+    changes.sort(key=_order)
+    return tuple(changes), unchanged
+
+
+def _rows(side: Side) -> I64:
+    """Host rows of the window's waits, ascending."""
+    rows = side.run.activity.waits.row
+    return np.sort(rows[side.step[rows] >= 0]).astype(np.int64)
+
+
+def _keys(sides: Sides, side: Side, rows: I64) -> I64:
+    """A number for each place and operator."""
+    return side.place[rows] * (len(sides.texts) + 1) + side.label[rows] + 1
+
+
+def _first_of_each(side: Side, rows: I64) -> I64:
+    """1 for the first row of each operator, 0 for more of the same: one `.to()` may wait in two calls."""
+    top = side.run.places.top_op[rows]
+    _, first = np.unique(np.where(top >= 0, top, rows), return_index=True)
+    one = np.zeros(len(rows), dtype=np.int64)
+    one[first] = 1
+    return one
+
+
+def _where(sides: Sides, side: Side, row: int) -> Where | None:
+    return side.where(row, int(side.label[row]), sides.texts)
+
+
+def _present(row_a: int, row_b: int) -> Status:
+    return "new" if row_a < 0 else "gone" if row_b < 0 else "changed"
+
+
+def _notable(sides: Sides, change: WaitChange) -> bool:
+    times = change.wait_ns, change.exposed_ns
+    return any(time.beyond_noise and not sides.negligible(time.change) for time in times)
+
+
+def _order(change: WaitChange) -> tuple[int, list[str]]:
+    size = max(abs(change.wait_ns.change), abs(change.exposed_ns.change))
+    return -size, sorted(map(str, (change.where_a, change.where_b)))
