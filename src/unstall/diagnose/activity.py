@@ -34,6 +34,8 @@ _COMM_KERNEL = re.compile(r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re
 # CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind): the driver's own, and the recorder's.
 _FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
 _RECORDER = re.compile(r"(Activity )?Buffer|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
+# Autograd's engine at work: what the caller of backward() is in while other threads run the operators.
+_BACKWARD = re.compile(r"<built-in method run_backward of ")
 _FIRST_LEAST_NS = 1_000_000
 _FIRST_FACTOR = 20
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even while it is recorded
@@ -123,7 +125,9 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     input_spans = spans(loading)
     host_side = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
     operators = bool(np.isin(host.kind[ours], host_side).any())
-    at_work = ours & (host.kind <= HostKind.CALL) & ~_host_operators(timeline)
+    on_host = _host_operators(timeline)
+    at_work = ours & (host.kind <= HostKind.CALL) & ~on_host
+    in_backward = ours & (host.kind == HostKind.PYTHON) & named(timeline, _BACKWARD, host.name)
     start = int(host.start[ours].min(initial=0))
     end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
     python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(PYTHON_LEAST_NS)
@@ -141,7 +145,8 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         startup=spans(starting),
         comm_rows=communicating,
         comm=spans(communicating),
-        python=python - input_spans,
+        # Setting up and handing over a backward pass is dispatching, unless an operator of it works on the host.
+        python=python - input_spans - (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host))),
         recorder=recorder,
         operators=operators,
     )

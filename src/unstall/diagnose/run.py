@@ -224,11 +224,12 @@ class Run:
         edit: str | None = None,
         confidence: Confidence = "high",
         harmless: bool = False,
+        spans: tuple[tuple[int, int], ...] | None = None,
     ) -> Finding:
         """A finding at a group's place.
 
-        The totals are over the window, where a Finding's figures are per step. The wait is what the rows took, if
-        nothing else is said.
+        The totals are over the window, where a Finding's figures are per step. The wait is what the rows took, and
+        the spans are theirs, if nothing else is said.
         """
         rows = group.rows
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
@@ -246,7 +247,7 @@ class Run:
             safe_if=safe_if,
             confidence=confidence,
             harmless=harmless,
-            spans=self.spans_of(rows),
+            spans=self.spans_of(rows) if spans is None else spans,
         )
 
     def where(self, group: Group) -> Where:
@@ -259,9 +260,24 @@ class Run:
         chosen = np.asarray(rows, dtype=np.int64)
         host = self.timeline.host
         cost = self.blamed[chosen] + self.host_length[chosen]
-        chosen = chosen[np.argsort(-cost, kind="stable")[:_MOST_SPANS]]
-        chosen = chosen[np.argsort(host.start[chosen], kind="stable")]
-        return tuple((int(host.start[i]), int(host.end[i])) for i in chosen)
+        return costliest(host.start[chosen], host.end[chosen], cost)
+
+    def idle_spans(self, rows: I64, *causes: str) -> tuple[tuple[int, int], ...]:
+        """(start, end) of the longest idle intervals that `idle_of` finds, in order of time."""
+        chosen = self.idle_of(rows, *causes)
+        return costliest(self.gaps.start[chosen], self.gaps.end[chosen], self.gaps.length[chosen])
+
+    def idle_of(self, rows: I64, *causes: str) -> I64:
+        """Indices of the idle intervals for one of these causes that one of these host events is to blame for."""
+        codes = [IDLE_CAUSES.index(cause) for cause in causes]
+        return np.flatnonzero(np.isin(self.gaps.cause, codes) & np.isin(self.gaps.culprit, rows))
+
+
+def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
+    """(start, end) of those that cost most, in order of time: what a finding shows on the timeline."""
+    chosen = np.argsort(-cost, kind="stable")[:_MOST_SPANS]
+    chosen = chosen[np.argsort(start[chosen], kind="stable")]
+    return tuple((int(start[i]), int(end[i])) for i in chosen)
 
 
 def _at(edit: str | None, where: Where) -> str | None:

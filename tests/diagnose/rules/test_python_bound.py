@@ -48,3 +48,48 @@ def test_pauses_of_less_than_a_tenth_of_a_millisecond_are_dispatch() -> None:
 
 def test_pauses_that_the_device_works_through_are_not_found() -> None:
     assert found(pausing(500, kernel_us=2_000), "python-bound") == []
+
+
+def test_what_it_shows_is_the_idle_time_and_its_mean_is_theirs() -> None:
+    """The function runs on for long after the device is at work again, and pauses twice."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for _ in range(2):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 50)
+            trace.work(500)
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 5_000)
+        trace.sync()
+    finding = only(trace, "python-bound")
+    assert [end - start for start, end in finding.spans] == [457_000, 457_000]
+    assert finding.count == 2
+    assert finding.exposed_ns == sum(end - start for start, end in finding.spans)
+    assert "2 idle stretches of 457 µs (mean)" in finding.saw
+
+
+def backward(custom_us: float = 0) -> TraceBuilder:
+    """`loss.backward()` takes 400 µs to set up its engine, which then runs on its own thread; with a node that works
+    on the host for so long."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        with trace.op("aten::mm", sequence=1):
+            trace.launch("gemm", 50)
+        with trace.named_frame("<built-in method run_backward of torch._C._EngineBase object at 0x7f00>"):
+            trace.work(400)
+            if custom_us:
+                with trace.backward("CustomBackward", 2):
+                    trace.work(custom_us)
+            with trace.backward("MmBackward0", 1):
+                trace.launch("gemm", 50)
+    return trace
+
+
+def test_the_start_of_a_backward_pass_is_dispatching() -> None:
+    assert found(backward(), "python-bound") == []
+    idle = result_of(backward()).accounts.idle_ns
+    assert (idle.python, idle.launch) == (0, 10_000 + 360_000)
+
+
+def test_a_backward_node_that_works_on_the_host_is_not() -> None:
+    assert only(backward(custom_us=900), "python-bound").count == 1

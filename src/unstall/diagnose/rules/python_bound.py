@@ -7,6 +7,7 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.figures import counted, duration
 from unstall.result import Finding
+from unstall.timeline import HostKind
 
 _WORTH = 0.02  # of the window
 _MOST_PLACES = 3  # recording with stacks makes many small ones
@@ -20,20 +21,26 @@ def python_bound(run: Run) -> list[Finding]:
         exposed = int(lost[group.rows].sum())
         if exposed < _WORTH * run.wall:
             continue
+        pauses = run.idle_of(group.rows, "python")
+        ran = run.timeline.host.kind[group.rows] == HostKind.PYTHON
+        where = "within this function" if ran.all() else "ahead of this"
         findings.append(
             run.finding(
                 "python-bound",
                 group,
-                title="The device waits while the host computes in Python",
-                saw=f"{counted(len(group.rows), 'pause')} of 100 µs or more in which this ran and no operator did, "
-                f"{duration(round(exposed / len(group.rows)))} each (mean)",
+                title="The device waits while the host computes in Python"
+                if ran.all()
+                else "The device waits while the host does something else",
+                saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), as the "
+                f"host {where} dispatched nothing for 100 µs or more",
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",
                 safe_if="the next launches do not need its result",
                 total_wait_ns=0,
                 total_exposed_ns=exposed,
-                count=len(group.rows),
+                count=len(pauses),
                 confidence="medium",
+                spans=run.idle_spans(group.rows, "python"),
             )
         )
     return sorted(findings, key=lambda finding: -finding.exposed_ns)[:_MOST_PLACES]

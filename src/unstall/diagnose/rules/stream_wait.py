@@ -30,6 +30,7 @@ def stream_wait(run: Run) -> list[Finding]:
                 total_wait_ns=0,
                 count=len(group.rows),
                 confidence="medium",
+                spans=run.idle_spans(group.rows, "event"),
             )
         )
     return findings
