@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unstall.replay.interpreter import replay
 from unstall.replay.program import Code, Program, Recorded
 from unstall.timeline import I64
 
@@ -23,8 +22,9 @@ class RecorderCost:
     op: int  # between two ops of a stream
 
 
-USUAL = RecorderCost(operator=1800, frame=200, call=900, launch=2200, node=900, op=200)
+USUAL = RecorderCost(operator=2400, frame=350, call=1500, launch=1500, node=900, op=200)
 
+_PAUSE_TIMES, _PAUSE_NS = 4, 300_000
 _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of what was recorded
 
 
@@ -41,7 +41,8 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
     launches = do.code == Code.LAUNCH
     on_call = scale * (cost.launch * events[:, Recorded.LAUNCH] + cost.node * np.where(counts > 1, counts, 0))
     # What a launching call does once its ops have arrived is an instruction of its own, and shares the cost.
-    rest = np.flatnonzero(launches[:-1] & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0) & (do.code[1:] == Code.CALL))
+    same = (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0)
+    rest = np.flatnonzero(launches[:-1] & same & (do.code[1:] == Code.CALL))
     on_call[rest + 1] = np.minimum(on_call[rest], do.call[rest + 1] * (1 - _LEAST_CALL))
     on_call[rest] -= on_call[rest + 1]
     call = _less(do.call, on_call, _LEAST_CALL)
@@ -51,6 +52,31 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
         instructions=replace(do, work=_less(do.work, on_work, _LEAST_WORK), call=call),
         ops=replace(ops, gap=gap),
     )
+
+
+def without_pauses(program: Program) -> tuple[Program, int]:
+    """The program without what took far longer in one step than in the others, and how many ns that was.
+
+    A pause of the recorder, a first use, a collection of garbage: what a step usually does not have. Only steps of
+    the same instructions are compared.
+    """
+    do = program.instructions
+    names = do.code.astype(np.int64) * (int(do.stream.max(initial=0)) + 2) + do.stream
+    spans = [
+        np.arange(start, end + 1) for start, end in zip(program.step_starts, program.step_ends, strict=True)
+    ]
+    alike = [rows for rows in spans if np.array_equal(names[rows], names[spans[-1]])]
+    if len(alike) < 2:
+        return program, 0
+    rows = np.stack(alike)
+    rows = rows[:, 1:]  # what is between steps is not theirs
+    work, call, left_out = do.work.copy(), do.call.copy(), 0
+    for times in (work, call):
+        usual = np.sort(times[rows], axis=0)[(len(rows) - 1) // 2]
+        longer = times[rows] > np.maximum(_PAUSE_TIMES * usual, usual + _PAUSE_NS)
+        left_out += int((times[rows] - usual)[longer].sum())
+        times[rows] = np.where(longer, usual, times[rows])
+    return replace(program, instructions=replace(do, work=work, call=call)), left_out
 
 
 def _less(times: I64, cost: np.ndarray, least: float) -> I64:

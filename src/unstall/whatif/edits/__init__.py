@@ -1,0 +1,57 @@
+"""Edits of a program, one file each. An edit's name is its file's, with hyphens."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import Protocol
+
+from unstall.errors import UsageError
+from unstall.whatif.place import Place
+from unstall.whatif.subject import Subject
+
+
+class Module(Protocol):
+    """What a file in this folder offers. Its docstring's first line says what the edit does."""
+
+    __doc__: str | None
+
+    def prepare(self, text: str | None) -> object:
+        """Parse what stands behind the edit's name; None if nothing does. Raises UsageError."""
+
+    def apply(self, subject: Subject, argument: object) -> Subject:
+        """Make the edit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change to a program, such as `remove-syncs:train.py:41:aten::item`."""
+
+    text: str
+    module: Module
+    argument: object
+
+    def apply(self, subject: Subject) -> Subject:
+        """The subject with the change made, as far as that is legal; its notes say what stopped the rest."""
+        return self.module.apply(subject, self.argument)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def names() -> list[str]:
+    """The names of all edits."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def parse(text: str) -> Edit:
+    """An edit as users write it. Raises UsageError."""
+    name, colon, rest = text.partition(":")
+    if name not in names():
+        raise UsageError(f"there is no edit {name!r}; there are: {', '.join(names())}")
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    return Edit(text, module, module.prepare(rest if colon else None))
+
+
+__all__ = ["Edit", "Place", "names", "parse"]

@@ -1,0 +1,133 @@
+"""Stretches of launches become CUDA graphs: one call each, and the device follows its own short gaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.replay.program import Code
+from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostKind
+from unstall.whatif.place import Place, parse_function
+from unstall.whatif.subject import SYNCS, Subject
+
+# Measured on an H200 with CUDA 13, without a profiler (benchmarks/device_delays.py), and as the difference between
+# graphs' plain times and the sum of their ops' lengths when launched one by one (benchmarks/whatif_programs.py).
+_CALL_NS, _CALL_NS_A_NODE = 4_000, 165
+_GAP_NS = 220  # from one kernel to the next within a graph; a stream takes 700 to 900 ns
+_BEFORE_MEMSET_NS, _AFTER_MEMSET_NS = 1_100, 4_100
+_FEWEST = 2
+
+
+def prepare(text: str | None) -> Place | None:
+    return parse_function(text) if text is not None else None
+
+
+def apply(subject: Subject, place: Place | None) -> Subject:
+    """Each longest row of launches that can be captured, within the steps, becomes one graph.
+
+    A wait, a copy that blocks, one to or from pageable memory, an event, or a launch of another thread ends a
+    stretch.
+    """
+    program = subject.program
+    do, ops = program.instructions, program.ops
+    stretch = _stretches(subject, place)
+    first = np.flatnonzero((stretch >= 0) & np.append(True, stretch[1:] != stretch[:-1]))
+    if not len(first):
+        return subject.with_program(program, "graph: there is no stretch of launches that could be captured")
+    last = np.flatnonzero((stretch >= 0) & np.append(stretch[1:] != stretch[:-1], True))
+    counts = do.ops[last] - np.where(first > 0, do.ops[np.maximum(first - 1, 0)], 0)
+
+    keep = np.zeros(len(do), dtype=np.bool_)
+    keep[first] = True
+    inside = (stretch >= 0) & ~keep
+    code, call, work, ends = do.code.copy(), do.call.copy(), do.work.copy(), do.ops.copy()
+    code[inside] = Code.CALL
+    call[inside] = work[inside] = 0
+    call[first] = _CALL_NS + _CALL_NS_A_NODE * counts
+    which = np.searchsorted(first, np.flatnonzero(stretch >= 0), side="right") - 1
+    ends[stretch >= 0] = do.ops[last][which]
+    captured = (stretch >= 0)[program.launcher]
+    latency, gap = ops.latency.copy(), ops.gap.copy()
+    leads = np.zeros(len(ops), dtype=np.bool_)
+    leads[np.where(first > 0, do.ops[np.maximum(first - 1, 0)], 0)] = True
+    follows = captured & ~leads
+    latency[follows] = 0
+    memset = (subject.timeline.device.kind == DeviceKind.MEMSET)[ops.device]
+    gap[follows] = np.minimum(gap, _GAP_NS)[follows]
+    gap[follows & memset] = _BEFORE_MEMSET_NS
+    gap[follows & np.append(False, memset[:-1])] = _AFTER_MEMSET_NS
+    edited = replace(
+        program,
+        instructions=replace(do, code=code, call=call, work=work, ops=ends),
+        ops=replace(ops, latency=latency, gap=gap),
+    )
+    return subject.with_program(edited, *_stops(subject, place, stretch))
+
+
+def _stretches(subject: Subject, place: Place | None) -> I64:
+    """By instruction the number of the stretch it is in, ascending; -1 for none."""
+    program = subject.program
+    do = program.instructions
+    launches = _launching(subject)
+    inside = np.zeros(len(do), dtype=np.bool_)
+    inside[program.step_starts[0] : program.step_ends[-1] + 1] = True
+    may = launches & inside & subject.at(place) & ~_uncapturable(subject)
+    ends = (do.code != Code.CALL) & ~may
+    ends[program.step_starts] = ends[program.step_ends] = True
+    number = np.cumsum(ends | np.append(False, np.diff(do.thread) != 0))
+    between = (may | (do.code == Code.CALL)) & ~ends
+    # A stretch goes from its first launch to its last.
+    stretch = np.full(len(do), -1, dtype=np.int64)
+    rows = np.flatnonzero(may)
+    counts = np.bincount(number[rows], minlength=int(number.max(initial=0)) + 1)
+    low, high = np.full(len(counts), len(do)), np.full(len(counts), -1)
+    np.minimum.at(low, number[rows], rows)
+    np.maximum.at(high, number[rows], rows)
+    at = np.arange(len(do))
+    chosen = between & (counts[number] >= _FEWEST) & (at >= low[number]) & (at <= high[number])
+    stretch[chosen] = number[chosen]
+    return stretch
+
+
+def _launching(subject: Subject) -> Bool:
+    do = subject.program.instructions
+    chosen: Bool = (do.code == Code.LAUNCH) & (np.diff(do.ops, prepend=0) > 0)
+    return chosen
+
+
+def _uncapturable(subject: Subject) -> Bool:
+    """Launches of which the host waits in the same operator, and copies to or from pageable memory."""
+    timeline, program = subject.timeline, subject.program
+    do, top = program.instructions, subject.places.top_op
+    host = timeline.host
+    around = np.where(do.host >= 0, top[np.maximum(do.host, 0)], -1)
+    waits = np.isin(do.code, SYNCS)
+    crossing = np.isin(
+        timeline.device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
+    )
+    copies = np.zeros(len(do), dtype=np.bool_)
+    copies[program.launcher[crossing[program.ops.device]]] = True
+    waited = copies & (around >= 0) & np.isin(around, around[waits & (around >= 0)])
+    blocking = np.append(waits[1:] & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0), False)
+    graphs = (do.host >= 0) & (host.kind[np.maximum(do.host, 0)] == HostKind.GRAPH_LAUNCH)
+    chosen: Bool = waited | blocking | graphs
+    return chosen
+
+
+def _stops(subject: Subject, place: Place | None, stretch: I64) -> list[str]:
+    """What kept the captured stretches apart."""
+    program = subject.program
+    do = program.instructions
+    first, last = int(program.step_starts[0]), int(program.step_ends[-1])
+    waits = np.flatnonzero(np.isin(do.code, SYNCS))
+    waits = waits[(waits > first) & (waits < last)]
+    captured = np.flatnonzero(stretch >= 0)
+    between = waits[(waits > captured[0]) & (waits < captured[-1])] if len(captured) else waits
+    if not len(between):
+        return []
+    steps = len(program.step_starts)
+    return [
+        f"graph: {len(np.unique(stretch[captured])) / steps:.3g} graphs a step, for the host waits "
+        f"{len(between) / steps:.3g} times a step between them, which cannot be captured"
+    ]

@@ -1,0 +1,19 @@
+"""The allocator keeps the memory it has: no empty_cache, and so no cudaFree nor cudaMalloc once it has grown."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline import HostKind
+from unstall.whatif.place import Place, parse_line
+from unstall.whatif.subject import Subject
+
+
+def prepare(text: str | None) -> Place | None:
+    return parse_line(text) if text is not None else None
+
+
+def apply(subject: Subject, place: Place | None) -> Subject:
+    host = subject.timeline.host
+    chosen = subject.host_rows(place) & np.isin(host.kind, (HostKind.ALLOC, HostKind.FREE))
+    return subject.with_program(subject.cut(chosen))

@@ -1,0 +1,27 @@
+"""Kernels take 1/K of their time, all or those of one place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.timeline import DeviceKind
+from unstall.whatif.edits.host_speed import parse_factor
+from unstall.whatif.place import Place, parse_line
+from unstall.whatif.subject import Subject
+
+
+def prepare(text: str | None) -> tuple[float, Place | None]:
+    factor, colon, place = (text or "").partition(":")
+    return parse_factor("kernel-speed", factor), parse_line(place) if colon else None
+
+
+def apply(subject: Subject, argument: tuple[float, Place | None]) -> Subject:
+    factor, place = argument
+    program = subject.program
+    ops = program.ops
+    kernels = (subject.timeline.device.kind == DeviceKind.KERNEL)[ops.device]
+    chosen = kernels & subject.at(place)[program.launcher] if place is not None else kernels
+    duration = np.where(chosen, (ops.duration / factor).astype(np.int64), ops.duration)
+    return subject.with_program(replace(program, ops=replace(ops, duration=duration)))

@@ -1,0 +1,111 @@
+"""Copies run on a stream of their own, one ahead of the computation that uses them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.grouping import groups
+from unstall.replay.order import LAG_NS
+from unstall.replay.program import Program
+from unstall.timeline import I64, Bool, CopyDirection, DeviceKind
+from unstall.whatif.place import Place, parse_line
+from unstall.whatif.subject import SYNCS, Subject
+
+
+def prepare(text: str | None) -> Place | None:
+    return parse_line(text) if text is not None else None
+
+
+def apply(subject: Subject, place: Place | None) -> Subject:
+    """An upload no longer waits for what its stream computes, only for the buffer of the last but one to be free.
+
+    What follows it on the computing stream waits for it, as it would for the copy's event. A download no longer
+    holds up what follows it.
+    """
+    program, device = subject.program, subject.timeline.device
+    ops = program.ops
+    direction = device.direction[ops.device]
+    up, down = direction == CopyDirection.HOST_TO_DEVICE, direction == CopyDirection.DEVICE_TO_HOST
+    computing = np.unique(ops.stream[(device.kind == DeviceKind.KERNEL)[ops.device]])
+    chosen = (up | down) & np.isin(ops.stream, computing) & subject.at(place)[program.launcher]
+    chosen &= ops.duration > 0
+    held = chosen & _waited_for(subject)[program.launcher]
+    notes = []
+    if held.any():
+        notes.append(
+            f"overlap-copies: the host waits for {int(held.sum())} of {int(chosen.sum())} copies: "
+            "pin their memory, or copy without blocking, first"
+        )
+    chosen &= ~held
+    if not chosen.any():
+        return subject.with_program(program, *notes)
+    step = np.searchsorted(program.step_starts, program.launcher, side="right")
+    stream, after, lag = ops.stream.copy(), ops.after.copy(), ops.lag.copy()
+    streams = len(program.device_of_stream)
+    device_of_stream = program.device_of_stream.tolist()
+    for number, mine in groups(ops.stream):
+        for way in (up, down):
+            at = np.flatnonzero((chosen & way)[mine])
+            if not len(at):
+                continue
+            if way is up:
+                _let_ahead(mine, at, step[mine], after, lag)
+            else:
+                _let_go(mine, at, after, lag)
+            stream[mine[at]] = len(device_of_stream)
+            device_of_stream.append(device_of_stream[number])
+    assert len(device_of_stream) > streams
+    return subject.with_program(_with(program, stream, after, lag, device_of_stream), *notes)
+
+
+def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
+    """Uploads `mine[at]` of a stream's ops `mine`: each ahead of what follows, two buffers between them.
+
+    Where a step has several, as when weights are fetched layer by layer, its first one waits for the step before.
+    """
+    following = at + 1
+    uses = following[(following < len(mine)) & ~np.isin(following, at)]
+    after[mine[uses]] = mine[uses - 1]
+    lag[mine[uses]] = LAG_NS
+    # The buffer of the last but one is free when what was computed before the last one's copy is done.
+    after[mine[at]] = -1
+    opens = np.append(True, step[at][1:] != step[at][:-1])
+    several = np.bincount(step[at])[step[at]] > 1
+    free = np.where(opens & several, at, np.append(-1, at[:-1])) - 1
+    known = (free >= 0) & ~np.isin(free, at)
+    after[mine[at[known]]] = mine[free[known]]
+    lag[mine[at[known]]] = LAG_NS
+
+
+def _let_go(mine: I64, at: I64, after: I64, lag: I64) -> None:
+    """Downloads: each after what came before it on its stream, and nothing after it."""
+    before = at - 1
+    known = (before >= 0) & ~np.isin(before, at)
+    after[mine[at[known]]] = mine[before[known]]
+    lag[mine[at[known]]] = LAG_NS
+
+
+def _waited_for(subject: Subject) -> Bool:
+    """Which instructions launch copies that the host waits for, in the call or in the same operator."""
+    do, op = subject.program.instructions, subject.timeline.host.op
+    waits = np.isin(do.code, SYNCS) & (do.host >= 0)
+    in_call = np.append(waits[1:] & (do.host[1:] == do.host[:-1]), False)
+    own = np.where(do.host >= 0, op[np.maximum(do.host, 0)], -1)
+    chosen: Bool = in_call | ((own >= 0) & np.isin(own, own[waits & (own >= 0)]))
+    return chosen
+
+
+def _with(program: Program, stream: I64, after: I64, lag: I64, device_of_stream: list[int]) -> Program:
+    # Where a call was made decides what a graph follows; a single op follows its own stream.
+    do = program.instructions
+    launched = do.stream.copy()
+    moved = program.launcher[stream != program.ops.stream]
+    launched[moved] = stream[stream != program.ops.stream]
+    return replace(
+        program,
+        instructions=replace(do, stream=launched),
+        ops=replace(program.ops, stream=stream, after=after, lag=lag),
+        device_of_stream=np.array(device_of_stream, dtype=np.int32),
+    )

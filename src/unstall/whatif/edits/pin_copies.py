@@ -1,0 +1,81 @@
+"""Copies between host and device use pinned memory, and uploads do not block the host."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.replay.program import Code
+from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
+from unstall.whatif.place import Place, parse_line
+from unstall.whatif.subject import SYNCS, Subject
+
+# Bytes per ns of a large copy from or to pinned memory, by the link that a GPU has to its host: H200 (PCIe 5)
+# measured 55.4, see benchmarks/results/device_delays_h200.json; the others are that share of their link's rate.
+_RATES = ((re.compile(r"\b(H100|H200|GH200|B100|B200|GB200|B300|RTX PRO)"), 55.0),)
+_RATE_PCIE_4, _RATE_PCIE_3 = 25.0, 12.0
+_PCIE_3 = re.compile(r"\b(V100|T4|P100|P4|P40|K80|RTX 20|GTX|TITAN|Quadro)")
+_LARGE_BYTES = 256 << 10
+_SETUP_NS = 1_000  # the part of a copy's time that does not depend on its size
+_CALL_NS = 5_000
+_LATENCY_NS = 1_800
+
+
+def prepare(text: str | None) -> Place | None:
+    return parse_line(text) if text is not None else None
+
+
+def apply(subject: Subject, place: Place | None) -> Subject:
+    timeline, program = subject.timeline, subject.program
+    device, do, ops = timeline.device, program.instructions, program.ops
+    row = ops.device
+    crossing = (device.direction == CopyDirection.HOST_TO_DEVICE) | (device.direction == CopyDirection.DEVICE_TO_HOST)
+    copies = (device.kind == DeviceKind.COPY) & crossing & (device.host_memory != HostMemory.PINNED)
+    chosen = copies[row] & subject.at(place)[program.launcher]
+    rate = pinned_rate(timeline)
+    faster = (np.maximum(device.bytes[row], 0) / rate).astype(np.int64) + _SETUP_NS
+    duration = np.where(chosen & (device.bytes[row] > 0), np.minimum(ops.duration, faster), ops.duration)
+
+    calls = np.zeros(len(do), dtype=np.bool_)
+    calls[program.launcher[chosen]] = True
+    blocking = np.append(calls[:-1] & (do.host[1:] == do.host[:-1]) & np.isin(do.code[1:], SYNCS), False)
+    upload = (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & subject.at(place)[program.launcher]
+    uploads = np.zeros(len(do), dtype=np.bool_)
+    uploads[program.launcher[upload]] = True
+    call = np.where(blocking, np.minimum(do.call, _CALL_NS), do.call)
+    latency = np.where(np.isin(program.launcher, np.flatnonzero(blocking)), _LATENCY_NS, ops.latency)
+    # A download stays a wait: whoever asked for the value needs it.
+    code = do.code.copy()
+    code[np.flatnonzero(blocking & uploads) + 1] = Code.CALL
+    code[_waits_for(subject, uploads)] = Code.CALL
+    return subject.with_program(
+        replace(
+            program,
+            instructions=replace(do, code=code, call=call),
+            ops=replace(ops, duration=duration, latency=latency),
+        )
+    )
+
+
+def _waits_for(subject: Subject, uploads: Bool) -> I64:
+    """The waits that the same operators make for their uploads: `non_blocking=True` does without."""
+    do, op = subject.program.instructions, subject.timeline.host.op
+    around = op[do.host[uploads]]
+    around = around[around >= 0]
+    own = op[np.maximum(do.host, 0)]
+    return np.flatnonzero((do.host >= 0) & (do.code == Code.SYNC_STREAM) & (own >= 0) & np.isin(own, around))
+
+
+def pinned_rate(timeline: Timeline) -> float:
+    """Bytes per ns of large pinned copies: as seen in this run, else what the device's link does."""
+    device = timeline.device
+    seen = (device.host_memory == HostMemory.PINNED) & (device.bytes >= _LARGE_BYTES)
+    if seen.any():
+        return float(np.median(device.bytes[seen] / np.maximum((device.end - device.start)[seen] - _SETUP_NS, 1)))
+    name = next(iter(timeline.meta.devices), "")
+    for pattern, rate in _RATES:
+        if pattern.search(name):
+            return rate
+    return _RATE_PCIE_3 if _PCIE_3.search(name) else _RATE_PCIE_4

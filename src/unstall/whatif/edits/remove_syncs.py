@@ -1,0 +1,58 @@
+"""The host no longer waits for the device here: a value stays on the device, or is read later."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.replay.program import Code
+from unstall.timeline import Bool, CopyDirection
+from unstall.whatif.place import Place, parse_line
+from unstall.whatif.subject import SYNCS, Subject, neutral
+
+_VALUE_BYTES = 4096  # what is read back as a value rather than as data
+
+
+def prepare(text: str | None) -> Place | None:
+    return parse_line(text) if text is not None else None
+
+
+def apply(subject: Subject, place: Place | None) -> Subject:
+    do = subject.program.instructions
+    syncs = subject.at(place) & np.isin(do.code, SYNCS)
+    staged = syncs & _within_copy(subject)
+    waits = syncs & ~staged
+    notes = []
+    if staged.any() and place is not None:
+        notes.append(f"remove-syncs: {int(staged.sum())} copies block the host by themselves: pin their memory first")
+    read_back = _read_backs(subject, waits)
+    edited = subject.with_program(subject.cut(read_back))
+    return subject.with_program(neutral(edited.program, waits), *notes)
+
+
+def _within_copy(subject: Subject) -> Bool:
+    """Which instructions are the blocking part of a copy's own call."""
+    do = subject.program.instructions
+    chosen: Bool = np.append(
+        False, (do.code[:-1] == Code.LAUNCH) & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0)
+    )
+    return chosen
+
+
+def _read_backs(subject: Subject, waits: Bool) -> Bool:
+    """Host events that are gone with these waits: outermost operators that do nothing but read a value and wait."""
+    timeline, top = subject.timeline, subject.places.top_op
+    do, device = subject.program.instructions, timeline.device
+    around = np.unique(top[do.host[waits]])
+    around = around[around >= 0]
+    launched = device.launch[device.launch >= 0]
+    reads = np.zeros(len(timeline.host), dtype=np.bool_)
+    reads[launched] = (
+        (device.direction == CopyDirection.DEVICE_TO_HOST) & (device.bytes <= _VALUE_BYTES)
+    )[device.launch >= 0]
+    other = np.unique(top[launched[~reads[launched]]])
+    gone = np.zeros(len(timeline.host), dtype=np.bool_)
+    gone[np.setdiff1d(around, other)] = True
+    # Of an operator that also computes, the reading goes and the rest stays.
+    copies = launched[reads[launched]]
+    gone[copies[np.isin(top[copies], around)]] = True
+    return gone

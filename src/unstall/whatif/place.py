@@ -1,0 +1,92 @@
+"""Where an edit is made: a line, or a function, of the user's source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.diagnose.places import Places
+from unstall.errors import UsageError
+from unstall.timeline import Bool
+
+_LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d+|-)(?::(?P<op>.+))?")
+_FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line with perhaps an outermost operator, or a function and all that it calls.
+
+    Without recorded stacks there is no file: then the operator alone is the place.
+    """
+
+    file: str | None
+    line: int | None = None
+    op: str | None = None
+    function: str | None = None
+
+    def chosen(self, places: Places) -> Bool:
+        """Which host events are there. Raises UsageError if none is."""
+        chosen = self._in_function(places) if self.function is not None else self._on_line(places)
+        if not chosen.any():
+            raise UsageError(f"nothing was recorded at {self}")
+        return chosen
+
+    def _on_line(self, places: Places) -> Bool:
+        timeline = places.timeline
+        chosen = np.ones(len(timeline.host), dtype=np.bool_)
+        if self.file is not None:
+            lines = timeline.lines
+            known = [
+                row
+                for row in np.flatnonzero(lines.line == self.line).tolist()
+                if timeline.text(int(lines.file[row])) == self.file
+            ]
+            chosen = np.isin(places.place, known)
+        if self.op is not None:
+            name = timeline.strings.index(self.op) if self.op in timeline.strings else -2
+            top = places.top_op
+            chosen &= (top >= 0) & (timeline.host.name[np.maximum(top, 0)] == name)
+        return chosen
+
+    def _in_function(self, places: Places) -> Bool:
+        timeline = places.timeline
+        lines, stacks = timeline.lines, timeline.stacks
+        wanted = [
+            timeline.text(int(file)) == self.file and timeline.text(int(function)) == self.function
+            for file, function in zip(lines.file, lines.function, strict=True)
+        ]
+        below = np.array(wanted, dtype=np.bool_)[stacks.line] if len(stacks) else np.zeros(0, np.bool_)
+        for row in range(len(stacks)):  # a parent stands before what it calls
+            below[row] |= stacks.parent[row] >= 0 and below[stacks.parent[row]]
+        host = timeline.host
+        source = np.where(host.forward >= 0, host.forward, np.arange(len(host)))
+        found = np.zeros(len(host), dtype=np.bool_)
+        for stack in (host.stack, host.stack[source], host.stack[np.maximum(host.op, 0)]):
+            found |= (stack >= 0) & below[np.maximum(stack, 0)] if len(below) else False
+        return found
+
+    def __str__(self) -> str:
+        if self.function is not None:
+            return f"{self.file}:{self.function}"
+        line = f"{self.file or '-'}:{self.line if self.line is not None else '-'}"
+        return f"{line}:{self.op}" if self.op else line
+
+
+def parse_line(text: str) -> Place:
+    """FILE:LINE or FILE:LINE:OP; `-` for a file and a line that are not known. Raises UsageError."""
+    if (match := _LINE.fullmatch(text)) is None:
+        raise UsageError(f"{text!r} is no place: write FILE:LINE or FILE:LINE:OP, as findings have it")
+    file, line = match["file"], match["line"]
+    return Place(
+        file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"]
+    )
+
+
+def parse_function(text: str) -> Place:
+    """FILE:FUNCTION. Raises UsageError."""
+    if (match := _FUNCTION.fullmatch(text)) is None:
+        raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as findings have it")
+    return Place(file=match["file"], function=match["function"])

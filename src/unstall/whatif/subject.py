@@ -1,0 +1,116 @@
+"""What edits are made to: a program, with the run that it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from unstall.diagnose.places import Places
+from unstall.diagnose.steps import Steps
+from unstall.grouping import groups
+from unstall.replay.program import Code, Program
+from unstall.timeline import I64, Bool, Timeline
+from unstall.whatif.place import Place
+
+SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """Edits give a new one. They neutralise instructions and ops and never take any out, so rows keep their meaning."""
+
+    timeline: Timeline
+    places: Places
+    steps: Steps
+    program: Program
+    notes: tuple[str, ...] = ()  # what edits could not do, and why
+
+    def with_program(self, program: Program, *notes: str) -> Subject:
+        """The same run after an edit."""
+        return replace(self, program=program, notes=(*self.notes, *notes))
+
+    def host_rows(self, place: Place | None) -> Bool:
+        """Which host events are at a place; all for None."""
+        if place is None:
+            return np.ones(len(self.timeline.host), dtype=np.bool_)
+        return place.chosen(self.places)
+
+    def at(self, place: Place | None) -> Bool:
+        """Which instructions are those of host events at a place."""
+        host = self.program.instructions.host
+        chosen: Bool = (host >= 0) & self.host_rows(place)[np.maximum(host, 0)]
+        return chosen
+
+    @cached_property
+    def recorded_span(self) -> tuple[I64, I64]:
+        """By instruction: (start, end) of its call as recorded, in ns; of one that follows in the same call, its end."""
+        host, do = self.timeline.host, self.program.instructions
+        row = np.maximum(do.host, 0)
+        start, end = host.start[row], host.end[row]
+        again = np.append(False, (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0))
+        start = np.where(again, end, start)
+        for marks, times in ((self.program.step_starts, self.steps.start), (self.program.step_ends, self.steps.end)):
+            start[marks] = end[marks] = times
+        return start, end
+
+    def cut(self, chosen: Bool, keep: Bool | None = None) -> Program:
+        """The program without these host events and all that they do, but for the instructions to keep."""
+        host, do = self.timeline.host, self.program.instructions
+        part = self.program.thread_of[host.thread]
+        rows = np.flatnonzero(chosen & (part >= 0))
+        start, end = self.recorded_span
+        work = do.work.astype(np.float64)
+        inside = np.zeros(len(do), dtype=np.bool_)
+        by_thread = dict(groups(part[rows]))
+        for number, mine in groups(do.thread):
+            if number not in by_thread:
+                continue
+            begun, done = _union(host.start[rows[by_thread[number]]], host.end[rows[by_thread[number]]])
+            before = np.append(start[mine[0]] - do.work[mine[0]], np.maximum.accumulate(end[mine])[:-1])
+            gap = np.maximum(start[mine] - before, 1)
+            covered = _covered(begun, done, start[mine]) - _covered(begun, done, np.minimum(before, start[mine]))
+            work[mine] *= 1 - np.clip(covered / gap, 0, 1)
+            at = np.searchsorted(begun, start[mine], side="right") - 1
+            inside[mine] = (at >= 0) & (start[mine] < done[np.maximum(at, 0)])
+        inside &= do.host >= 0
+        if keep is not None:
+            inside &= ~keep
+        program = neutral(self.program, inside)
+        return replace(program, instructions=replace(program.instructions, work=work.astype(np.int64)))
+
+
+def neutral(program: Program, chosen: Bool) -> Program:
+    """The program in which these instructions and their ops take no time and hold nothing up."""
+    do, ops = program.instructions, program.ops
+    gone = chosen[program.launcher]
+    code = np.where(chosen & (do.code != Code.LAUNCH), Code.CALL, do.code).astype(np.int8)
+    return replace(
+        program,
+        instructions=replace(do, code=code, call=np.where(chosen, 0, do.call)),
+        ops=replace(
+            ops,
+            engine=np.where(gone, -1, ops.engine).astype(np.int32),
+            after=np.where(gone, -1, ops.after).astype(np.int32),
+            duration=np.where(gone, 0, ops.duration),
+            latency=np.where(gone, 0, ops.latency),
+            gap=np.where(gone, 0, ops.gap),
+        ),
+    )
+
+
+def _union(start: I64, end: I64) -> tuple[I64, I64]:
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    first = np.append(True, start[1:] > end[:-1])
+    return start[first], end[np.append(first[1:], True)]
+
+
+def _covered(start: I64, end: I64, until: I64) -> I64:
+    """How much of these disjoint intervals lies before each time."""
+    total = np.append(0, np.cumsum(end - start))
+    at = np.searchsorted(start, until, side="right")
+    last = np.maximum(at - 1, 0)
+    result: I64 = np.where(at > 0, total[last] + np.minimum(until, end[last]) - start[last], 0)
+    return result
