@@ -82,6 +82,13 @@ def test_a_share_is_read_as_percent(text: str, fraction: float) -> None:
     assert parse_share(text) == pytest.approx(fraction)
 
 
+@pytest.mark.parametrize("text", ["0.2", "1", ".05"])
+def test_what_may_be_a_fraction_is_no_percentage_without_its_sign(text: str) -> None:
+    with pytest.raises(UsageError, match="write a percentage and its sign, such as 20%"):
+        parse_share(text)
+    assert parse_share(f"{text}%") == float(text) / 100
+
+
 @pytest.mark.parametrize("text", ["", "%", "101%", "-1%", "half"])
 def test_a_share_outside_0_to_100_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a percentage"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstall.errors import UsageError
-from unstall.files import write_atomically
+from unstall.files import check_targets, write_atomically
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -58,3 +58,24 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_folder_is_no_place_for_a_report(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written: Is a directory"):
         write_atomically(tmp_path, b"")
+
+
+def test_a_target_may_be_neither_an_input_nor_another_target_by_any_name(tmp_path: Path) -> None:
+    source, link, same = tmp_path / "run.json", tmp_path / "link", tmp_path / "hard"
+    source.write_bytes(b"x")
+    link.symlink_to(source)
+    same.hardlink_to(source)
+    for target in (source, link, same, tmp_path / "no" / ".." / "run.json"):
+        with pytest.raises(UsageError, match="it is the input, which would be lost"):
+            check_targets([target], [source])
+    (tmp_path / "new link").symlink_to("new")
+    with pytest.raises(UsageError, match="another output goes there"):
+        check_targets([tmp_path / "new", tmp_path / "new link"])
+    check_targets([tmp_path / "new", tmp_path / "newer"], [source])
+
+
+def test_a_target_must_have_a_folder_and_be_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no folder .*no"):
+        check_targets([tmp_path / "no" / "new"])
+    with pytest.raises(UsageError, match="it is a folder"):
+        check_targets([tmp_path])

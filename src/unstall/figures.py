@@ -70,10 +70,15 @@ def parse_duration(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """The fraction that "20%" stands for; the sign may be left out. Raises UsageError outside 0 to 100."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%?\s*", text)
+    """The fraction that "20%" stands for. Raises UsageError outside 0 to 100.
+
+    The sign may be left out where no fraction can be meant: "20", but not "0.2".
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     if not match or float(match[1]) > 100:
         raise UsageError(f"{text!r} is not a percentage: write a number from 0 to 100, such as 20%")
+    if not match[2] and 0 < float(match[1]) <= 1:
+        raise UsageError(f"{text!r} may be a fraction or a percentage: write a percentage and its sign, such as 20%")
     return float(match[1]) / 100
 
 

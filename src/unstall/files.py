@@ -1,9 +1,10 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Writing files so that nobody ever sees half of one, nor loses another."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from unstall.errors import UsageError
@@ -33,6 +34,33 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"{path}: cannot be written: {reason}. Choose another place for the output") from error
+
+
+def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = ()) -> None:
+    """Raise UsageError for a target that is an input or another target, by whatever name, or has no folder to be in.
+
+    What is no regular file (`/dev/stdout`, a pipe) loses nothing by being written to twice.
+    """
+    taken = [(Path(path), "it is the input, which would be lost") for path in inputs]
+    for target in map(Path, targets):
+        if target.exists() and not target.is_file() and not target.is_dir():
+            continue
+        reasons = [reason for path, reason in taken if _is_same(target, path)]
+        if target.is_dir():
+            reasons.append("it is a folder")
+        elif not target.resolve().parent.is_dir():
+            reasons.append(f"there is no folder {target.resolve().parent}")
+        if reasons:
+            raise UsageError(f"{target}: cannot be written: {reasons[0]}. Choose another place for the output")
+        taken.append((target, "another output goes there"))
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether both name one file, through links too, or would once it is there."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.resolve() == other.resolve()
 
 
 def _mode(target: Path) -> int:

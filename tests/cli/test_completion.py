@@ -25,7 +25,7 @@ def _bash_completes(script: str, words: str) -> list[str]:
     ("words", "completed"),
     [
         ("unstall ex", ["explain"]),
-        ("unstall d", ["doctor"]),
+        ("unstall do", ["doctor"]),
         ("unstall explain --max", ["--max-idle", "--max-exposed"]),
         ("unstall report --format m", ["markdown"]),
         ("unstall completion z", ["zsh"]),

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import base64
 import json as standard
+import os
 import re
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
 import pytest
 from cli.command import EXAMPLES, Cli
+
+from unstall import load
+
+_CALL = {"ph": "X", "pid": 1, "tid": 1}
+_EVENTS_OF_ADA = [
+    {**_CALL, "cat": "python_function", "name": "/home/ada/p/train.py(3): step", "ts": 0, "dur": 50},
+    {**_CALL, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 5, "dur": 4, "args": {"correlation": 7}},
+    {**_CALL, "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20, "dur": 9}
+    | {"args": {"correlation": 7, "device": 0, "stream": 7}},
+]
 
 
 def test_a_run_is_explained(unstall: Cli, trace: Path) -> None:
@@ -68,15 +81,87 @@ def test_a_budget_cannot_be_met_by_recording_no_device(unstall: Cli, tmp_path: P
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
     path.write_text(standard.dumps({"traceEvents": [event]}))
     outcome = unstall("explain", path, "--max-idle", "100%", "-q")
-    assert outcome.code == 1
-    assert outcome.err == "unstall: the budgets cannot be checked: the run has no work on a device\n"
+    assert outcome.code == 3
+    assert outcome.err == f"unstall: {path}: the budgets cannot be checked: the run has no work on a device\n"
 
 
-@pytest.mark.parametrize(("option", "value"), [("--max-idle", "200%"), ("--max-exposed", "5")])
-def test_a_budget_that_makes_no_sense_is_usage(unstall: Cli, trace: Path, option: str, value: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"), [("--max-idle", "200%"), ("--max-idle", "0.2"), ("--max-exposed", "5"), ("--top", "0")]
+)
+def test_a_figure_that_makes_no_sense_is_usage_and_its_option_is_named(
+    unstall: Cli, trace: Path, option: str, value: str
+) -> None:
     outcome = unstall("explain", trace, option, value)
     assert outcome.code == 2
-    assert outcome.err.startswith(f"unstall: '{value}' is not a ")
+    assert outcome.err.startswith(f"unstall: {option}: '{value}' ")
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        ["-o", "run.json"],
+        ["-o", "folder/../run.json"],
+        ["-o", "linked.json"],
+        ["--save-timeline", "run.json"],
+        ["-o", "new.html", "-o", "./new.html"],
+        ["-o", "new.html", "--save-timeline", "new.html"],
+    ],
+)
+def test_no_output_may_overwrite_the_input_or_another_output(
+    unstall: Cli, trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outputs: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run.json"
+    run.write_bytes(trace.read_bytes())
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "linked.json").symlink_to(run)
+    before = sorted(tmp_path.iterdir())
+    outcome = unstall("explain", "run.json", *outputs)
+
+    assert outcome.code == 2
+    assert "Choose another place for the output" in outcome.err
+    assert run.read_bytes() == trace.read_bytes()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_place_that_keeps_nothing_may_be_written_to_twice(unstall: Cli, trace: Path) -> None:
+    twice = ["-o", "/dev/null", "-o", "/dev/null"]
+    assert unstall("explain", trace, "-q", "--format", "text", *twice).code == 0
+
+
+def test_a_trace_may_come_from_a_pipe(trace: Path) -> None:
+    command = f'zcat "{trace}" | "{sys.executable}" -m unstall explain - --json'
+    piped = subprocess.run(["sh", "-c", command], capture_output=True, check=True)
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as pipe:
+        os.write(write, b"nothing of use")
+        os.close(write)
+        refused = subprocess.run(
+            [sys.executable, "-m", "unstall", "explain", f"/dev/fd/{pipe.fileno()}"],
+            capture_output=True,
+            pass_fds=[pipe.fileno()],
+        )
+    assert standard.loads(piped.stdout)["source"]["path"] == "stdin"
+    assert standard.loads(piped.stdout)["source"]["device_ops"] == 4000
+    assert refused.returncode == 3
+    assert refused.stderr.startswith(b"unstall: /dev/fd/")
+
+
+def test_a_result_in_place_of_a_trace_is_told_apart(unstall: Cli, saved: Path) -> None:
+    outcome = unstall("explain", saved)
+    assert outcome.code == 3
+    assert outcome.err == f"unstall: {saved}: this is a result; `unstall report {saved}` shows it again\n"
+
+
+def test_a_scrubbed_timeline_names_no_home_and_gives_the_scrubbed_findings(unstall: Cli, tmp_path: Path) -> None:
+    path, kept = tmp_path / "run.json", tmp_path / "run.unstall"
+    path.write_text(standard.dumps({"traceEvents": _EVENTS_OF_ADA}))
+    shown = standard.loads(unstall("explain", path, "--json", "--scrub-paths", "--save-timeline", kept).out)
+    timeline = load(kept)
+
+    assert not [text for text in timeline.strings if "/home/ada" in text]
+    assert str(tmp_path) not in timeline.meta.path
+    assert standard.loads(unstall("explain", kept, "--json").out) == shown
 
 
 def test_a_step_that_is_nowhere_is_usage(unstall: Cli, trace: Path) -> None:
@@ -108,14 +193,7 @@ def _inflated(page: str) -> bytes:
 
 def test_scrubbing_reaches_the_html_timeline(unstall: Cli, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    call = {"ph": "X", "pid": 1, "tid": 1}
-    events = [
-        {**call, "cat": "python_function", "name": "/home/ada/p/train.py(3): step", "ts": 0, "dur": 50},
-        {**call, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 5, "dur": 4, "args": {"correlation": 7}},
-        {**call, "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20, "dur": 9}
-        | {"args": {"correlation": 7, "device": 0, "stream": 7}},
-    ]
-    path.write_text(standard.dumps({"traceEvents": events}))
+    path.write_text(standard.dumps({"traceEvents": _EVENTS_OF_ADA}))
     pages = []
     for options in ([], ["--scrub-paths"]):
         assert unstall("explain", path, "-q", "-o", tmp_path / "report.html", *options).code == 0

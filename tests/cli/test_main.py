@@ -15,7 +15,9 @@ from unstall.cli import build_parser, verbs
 
 
 def test_the_verbs_are_the_modules() -> None:
-    assert list(verbs()) == ["completion", "doctor", "explain", "report"]
+    files = Path(build_parser.__code__.co_filename).parent.glob("[!_]*.py")
+    assert list(verbs()) == sorted(file.stem for file in files)
+    assert {"completion", "doctor", "explain", "report"} <= set(verbs())
 
 
 def test_every_verb_says_in_a_line_what_it_is_for() -> None:
@@ -72,21 +74,55 @@ def test_a_reader_that_leaves_early_is_no_error_to_see(saved: Path) -> None:
     assert done.stderr == ""
 
 
-def test_ctrl_c_is_quiet(unstall: Cli, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_said_in_a_word(unstall: Cli, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(self: Path, *args: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "open", interrupted)
     outcome = unstall("report", saved)
-    assert (outcome.code, outcome.err) == (130, "")
+    assert (outcome.code, outcome.err) == (130, "unstall: interrupted\n")
 
 
-def test_a_terminal_without_unicode_still_gets_a_report(saved: Path) -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+def test_ctrl_c_while_it_starts_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch, unstall: Cli) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unstall.cli.build_parser", interrupted)
+    assert unstall("--version").code == 130
+
+
+def test_a_terminal_without_unicode_gets_the_same_report_drawn_in_ascii(saved: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "COLUMNS": "80"}
     command = [sys.executable, "-m", "unstall", "report", str(saved)]
-    done = subprocess.run(command, capture_output=True, env=environment)
+    done = subprocess.run(command, capture_output=True, env=environment, text=True, encoding="ascii")
     assert done.returncode == 0
-    assert b"Findings, per step" in done.stdout
+    assert "?" not in done.stdout
+    bar = "#" * 46 + "&" + ">" * 4 + ":" * 16 + "x" * 6 + "~~~+%.."
+    assert done.stdout.splitlines()[7] == bar
+    assert "xx idle: sync     4.13 ms  7.2 %" in done.stdout
+    assert "|  400 us  0.7 %" in done.stdout.replace("compute + copy", "|")
+
+
+def test_what_cannot_be_written_is_said_in_a_sentence(saved: Path) -> None:
+    command = [sys.executable, "-m", "unstall", "report", str(saved)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "unstall: the output: No space left on device\n")
+
+
+def test_a_closed_stdout_takes_what_nobody_reads(saved: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.md"
+    command = f'"{sys.executable}" -m unstall report "{saved}" -o "{out}" >&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert out.read_text().startswith("### unstall")
+
+
+def test_an_option_that_a_verb_lacks_is_answered_with_the_verbs_usage(unstall: Cli, saved: Path) -> None:
+    outcome = unstall("report", saved, "--bogus")
+    assert outcome.code == 2
+    assert outcome.err.startswith("usage: unstall report ")
+    assert outcome.err.endswith("unstall report: error: unrecognized arguments: --bogus\n")
 
 
 def test_no_colour_where_nobody_wants_it(saved: Path) -> None:

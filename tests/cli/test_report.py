@@ -72,7 +72,14 @@ def test_top_takes_a_whole_number_from_1(unstall: Cli, saved: Path) -> None:
     assert "2. " not in unstall("report", saved, "--top", "1").out
     for wrong in ("0", "-1", "x", "1.5"):
         outcome = unstall("report", saved, f"--top={wrong}")
-        assert (outcome.code, outcome.err) == (2, f"unstall: --top {wrong}: give a whole number from 1 on\n")
+        assert (outcome.code, outcome.err) == (2, f"unstall: --top: {wrong!r} is not a whole number from 1 on\n")
+
+
+def test_a_saved_result_is_held_to_budgets_too(unstall: Cli, saved: Path) -> None:
+    assert unstall("report", saved, "-q", "--max-idle", "32%").code == 0
+    outcome = unstall("report", saved, "-q", "--max-idle", "30%", "--max-exposed", "5ms")
+    assert outcome.code == 1
+    assert outcome.err.count("unstall: over budget: ") == 2
 
 
 def test_a_trace_is_no_result(unstall: Cli, trace: Path) -> None:

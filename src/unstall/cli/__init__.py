@@ -6,53 +6,75 @@
 Exit codes: 0 fine, 1 findings over a budget or a checked thing that failed, 2 usage, 3 unreadable input.
 """
 
+# What `main` needs is imported within it, where Ctrl-C is caught: importing takes most of a short command's time.
 from __future__ import annotations
 
-import argparse
 import os
-import pkgutil
-import signal
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from typing import Protocol, cast
+from typing import TYPE_CHECKING
 
-from unstall._version import __version__
-from unstall.errors import UnstallError
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    class Verb(Protocol):
+        """What a module of this package offers."""
+
+        __doc__: str | None
+
+        def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
+        def run(self, args: argparse.Namespace) -> int: ...
 
 
-class Verb(Protocol):
-    """What a module of this package offers."""
-
-    __doc__: str | None
-
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
-    def run(self, args: argparse.Namespace) -> int: ...
+_INTERRUPTED = 128 + 2  # SIGINT
+_NOBODY_READS = 128 + 13  # SIGPIPE, which Windows does not name
+_NO_PLACE = 2  # as UsageError's
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. Errors meant for the user become one sentence on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
     try:
-        args = build_parser().parse_args(argv)
-        code: int = args.run(args)
-        sys.stdout.flush()
-    except UnstallError as error:
-        print(f"unstall: {_one_line(str(error))}", file=sys.stderr)
-        return error.exit_code
+        from unstall.cli._streams import prepare
+        from unstall.errors import UnstallError
+
+        prepare()
+        try:
+            args = parse(argv)
+            code: int = args.run(args)
+        except UnstallError as error:
+            _complain(str(error))
+            code = error.exit_code
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        _complain("interrupted")
+        return _INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13  # SIGPIPE, which Windows does not name
+        _let_go_of_stdout()
+        return _NOBODY_READS
+    except OSError as error:
+        if error.filename is None:
+            _let_go_of_stdout()
+        _complain(f"{error.filename or 'the output'}: {error.strerror or error}")
+        return _NO_PLACE
     return code
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, with the verb's `run`. What a verb does not know is answered with that verb's usage."""
+    args, unknown = build_parser().parse_known_args(argv)
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return args
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line's parser, its verbs as sub-parsers."""
+    import argparse
+
+    from unstall._version import __version__
+
     parser = argparse.ArgumentParser(
         prog="unstall", description="See, fix and predict what stalls your GPU.", allow_abbrev=False
     )
@@ -68,17 +90,26 @@ def build_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         verb.prepare_parser(subparser)
-        subparser.set_defaults(run=verb.run)
+        subparser.set_defaults(run=verb.run, parser=subparser)
     return parser
 
 
 def verbs() -> dict[str, Verb]:
     """The verbs by name: every module here that does not start with an underscore."""
+    import pkgutil
+    from importlib import import_module
+    from typing import cast
+
     names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
-    return {name: cast(Verb, import_module(f"{__name__}.{name}")) for name in names}
+    return {name: cast("Verb", import_module(f"{__name__}.{name}")) for name in names}
 
 
-def _one_line(text: str) -> str:
+def _complain(text: str) -> None:
     from unstall.report.wording import plain
 
-    return plain(text)
+    print(f"unstall: {plain(text)}", file=sys.stderr)
+
+
+def _let_go_of_stdout() -> None:
+    """Python flushes stdout once more at exit, which must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unstall.errors import UsageError
+from unstall.cli._arguments import named, parse_count
+from unstall.files import check_targets
 from unstall.report.formats import FORMATS, format_of
 
 if TYPE_CHECKING:
@@ -27,7 +29,12 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--format", choices=FORMATS, help="what to print; github: workflow annotations")
     group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
-    group.add_argument("--top", metavar="N", type=_count, help="show the N costliest findings and lines (default: 10)")
+    group.add_argument(
+        "--top",
+        metavar="N",
+        type=named("--top", parse_count),
+        help="show the N costliest findings and lines (default: 10)",
+    )
     group.add_argument(
         "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
     )
@@ -39,10 +46,15 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_outputs(args: argparse.Namespace) -> None:
-    """Raise UsageError for a file whose format cannot be told, before any work is done."""
+def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
+    """Raise UsageError for outputs that cannot all be written, before any work is done.
+
+    `others` are outputs beside those of `-o`. A file's format must be known, its folder must be there, and it must
+    be neither an input nor another output.
+    """
     for path in args.output:
         format_of(path, args.format)
+    check_targets([*args.output, *(path for path in others if path)], inputs)
 
 
 def deliver(report: Report, args: argparse.Namespace) -> None:
@@ -59,9 +71,3 @@ def deliver(report: Report, args: argparse.Namespace) -> None:
         from unstall.report import terminal
 
         terminal.show(scrubbed(report) if args.scrub_paths else report.result, top=args.top)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--top {text}: give a whole number from 1 on")
-    return int(text)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class Check(TypedDict):
-    """One thing looked for: its version or what it is, or None, and what it is needed for."""
+    """One thing looked for: its version or what it is, or None and what there is instead, and what it is needed for."""
 
     name: str
     found: str | None
+    instead: NotRequired[str]
     enables: str
 
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     width = max(len(check["name"]) for check in checks)
     for check in checks:
-        mark, found = ("ok", check["found"]) if check["found"] else ("--", "not found")
+        mark, found = ("ok", check["found"]) if check["found"] else ("--", check.get("instead", "not found"))
         print(f"{mark}  {check['name']:{width}}  {found}")
         if not check["found"]:
             print(f"    {'':{width}}  would enable: {check['enables']}")
@@ -64,13 +65,16 @@ def examine() -> list[Check]:
 
 def _torch(version: str | None) -> list[Check]:
     seen = _probe_torch() if version else {}
+    built_for = Check(name="torch built for", found=seen.get("built_for"), enables="recording what a GPU does")
+    if "version" in seen:
+        built_for["instead"] = "CPU only"
     return [
         Check(
             name="torch",
             found=seen.get("version", version and f"{version}, but importing it fails: {seen.get('error')}"),
             enables="explaining a live torch.profiler.profile; reading its traces needs no torch",
         ),
-        Check(name="torch built for", found=seen.get("built_for"), enables="recording what a GPU does"),
+        built_for,
         Check(name="GPU", found=seen.get("gpu") or _driver_gpus(), enables="recording what a GPU does"),
     ]
 

@@ -6,14 +6,22 @@ TRACE is a file that torch.profiler wrote (.json, .json.gz), or a timeline that 
 from __future__ import annotations
 
 import argparse
-import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from unstall.cli._budgets import add_budget_options, exceeded
+from unstall.cli._budgets import add_budget_options, check_budgets
+from unstall.cli._inputs import name_of, readable
 from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.errors import TraceError
+
+if TYPE_CHECKING:
+    from unstall.timeline import Timeline
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trace", metavar="TRACE", help="the file to explain")
+    parser.add_argument("trace", metavar="TRACE", help="the file to explain; - for stdin")
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
     parser.add_argument(
         "--user",
@@ -28,17 +36,38 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    check_outputs(args)
-    from unstall import explain, load
+    check_outputs(args, args.trace, others=[args.save_timeline])
+    from unstall import explain
+
+    timeline = _read(args.trace, quiet=args.quiet)
+    report = explain(timeline, step=args.step, user=args.user)
+    if args.save_timeline:
+        from unstall.report.scrub import scrub_timeline
+
+        saved = scrub_timeline(timeline, report.result) if args.scrub_paths else timeline
+        saved.save(args.save_timeline)
+    deliver(report, args)
+    return check_budgets(report.result, args)
+
+
+def _read(path: str, *, quiet: bool) -> Timeline:
+    from unstall import load
     from unstall.cli._progress import loading
 
-    with loading(args.trace, quiet=args.quiet) as progress:
-        timeline = load(args.trace, progress=progress)
-    if args.save_timeline:
-        timeline.save(args.save_timeline)
-    report = explain(timeline, step=args.step, user=args.user)
-    deliver(report, args)
-    over = exceeded(report.result, args)
-    for sentence in over:
-        print(f"unstall: {sentence}", file=sys.stderr)
-    return 1 if over else 0
+    with readable(path) as file, loading(str(file), quiet=quiet) as progress:
+        try:
+            timeline = load(file, progress=progress)
+        except TraceError as error:
+            if _is_result(file):
+                raise TraceError(f"{path}: this is a result; `unstall report {path}` shows it again") from error
+            raise
+    return replace(timeline, meta=replace(timeline.meta, path=name_of(path))) if file != Path(path) else timeline
+
+
+def _is_result(file: Path) -> bool:
+    from unstall.report import json
+
+    with suppress(TraceError):
+        json.read(file)
+        return True
+    return False

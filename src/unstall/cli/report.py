@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import argparse
 
+from unstall.cli._budgets import add_budget_options, check_budgets
+from unstall.cli._inputs import readable
 from unstall.cli._output import add_output_options, check_outputs, deliver
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("result", metavar="RESULT", help="the JSON file to show")
+    parser.add_argument("result", metavar="RESULT", help="the JSON file to show; - for stdin")
     add_output_options(parser)
+    add_budget_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    check_outputs(args)
+    check_outputs(args, args.result)
     from unstall.diagnose.explain import Report
     from unstall.report import json
 
-    deliver(Report(json.read(args.result), None), args)
-    return 0
+    with readable(args.result) as file:
+        result = json.read(file)
+    deliver(Report(result, None), args)
+    return check_budgets(result, args)

@@ -47,6 +47,10 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
     """
     try:
         with path.open("rb", buffering=0) as file:
+            if not file.seekable():
+                raise TraceError(
+                    f"{path}: this is a pipe; save it to a file first, or pipe it into `unstall explain -`"
+                )
             size = path.stat().st_size
             with _short_turns(), closing(_ahead(_unpack(file, path))) as ahead:
                 for text, position in ahead:

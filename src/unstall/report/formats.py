@@ -11,7 +11,6 @@ from unstall.errors import UsageError
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
-    from unstall.diagnose.run import Run
     from unstall.result import Result
 
 FORMATS = ("github", "html", "json", "markdown", "text")
@@ -52,16 +51,10 @@ def scrubbed(report: Report) -> Result:
 def _html(report: Report, scrub_paths: bool) -> str:
     from unstall.report import html
     from unstall.report.drawing import draw
-    from unstall.report.scrub import scrub, scrubber
+    from unstall.report.scrub import files_of, scrub, scrubber
 
     picture = draw(report.run) if report.run is not None else None
     if not scrub_paths:
         return html.render(report.result, picture)
-    files = _files(report.run) if report.run is not None else set()
+    files = files_of(report.run.timeline) if report.run is not None else set()
     return html.render(scrub(report.result, files), picture, scrub=scrubber(report.result, files))
-
-
-def _files(run: Run) -> set[str]:
-    """Every path that the timeline names, the framework's too."""
-    timeline = run.timeline
-    return {timeline.text(index) for index in set(timeline.lines.file.tolist())}

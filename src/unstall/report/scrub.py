@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
 from unstall.report.wording import map_texts
 from unstall.result import Result
+from unstall.timeline import Timeline
 
 Scrub: TypeAlias = Callable[[str], str]
 
@@ -19,6 +21,21 @@ _ABSOLUTE = re.compile(r"^(?:[A-Za-z]:)?/+")
 def scrub(result: Result, other_paths: Iterable[str] = ()) -> Result:
     """`result` with every path shortened, in its texts too. Scrubbing twice changes nothing more."""
     return map_texts(result, scrubber(result, other_paths))
+
+
+def scrub_timeline(timeline: Timeline, result: Result) -> Timeline:
+    """The timeline that `result` is of, with every path shortened as in that result."""
+    shorten, meta = scrubber(result, files_of(timeline)), timeline.meta
+    return replace(
+        timeline,
+        strings=tuple(map(shorten, timeline.strings)),
+        meta=replace(meta, path=shorten(meta.path), notes=tuple(map(shorten, meta.notes))),
+    )
+
+
+def files_of(timeline: Timeline) -> set[str]:
+    """Every path that the timeline names, the framework's too."""
+    return {timeline.text(index) for index in set(timeline.lines.file.tolist())}
 
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:

@@ -1,0 +1,57 @@
+"""Inputs of verbs: files, and what comes from a pipe."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from stat import S_ISFIFO
+from typing import BinaryIO
+
+from unstall.errors import TraceError, UsageError
+
+STDIN = "-"
+
+
+@contextmanager
+def readable(path: str) -> Iterator[Path]:
+    """The file itself; for a pipe, or stdin, a copy that can be read more than once, gone afterwards.
+
+    A TraceError about the copy is raised as one about `path`.
+    """
+    if not _is_pipe(path):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="unstall-") as folder:
+        copy = Path(folder) / "piped"
+        with copy.open("wb") as file:
+            _spool(path, file)
+        try:
+            yield copy
+        except TraceError as error:
+            raise TraceError(str(error).replace(str(copy), name_of(path))) from error
+
+
+def name_of(path: str) -> str:
+    """What a report calls the input."""
+    return "stdin" if path == STDIN else path
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return path == STDIN or S_ISFIFO(Path(path).stat().st_mode)
+    except OSError:
+        return False
+
+
+def _spool(path: str, file: BinaryIO) -> None:
+    if path != STDIN:
+        with Path(path).open("rb", buffering=0) as pipe:
+            shutil.copyfileobj(pipe, file)
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("-: nothing is piped to stdin; give a file, or zcat TRACE | unstall …")
+    shutil.copyfileobj(sys.stdin.buffer, file)
