@@ -213,7 +213,7 @@ class Meta:
     sound: bool = True  # False when a verdict may rest on something missing
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Timeline:
     """One run. See the module's docstring for the conventions."""
 
@@ -227,6 +227,10 @@ class Timeline:
     stacks: Stacks
     memory: Memory
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.host):,} host events, {len(self.device):,} device ops"
+        return f"<Timeline of {self.meta.path or 'no file'}: {counts}>"
 
     def text(self, index: int) -> str:
         """The interned text, or "" for none."""
