@@ -6,16 +6,17 @@ import io
 import re
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from report.sample import HOSTILE, NO_DEVICE, TYPICAL, accounts, results
 from rich.console import Console
 from rich.text import Text
 
+from unstall.cli._streams import prepare
 from unstall.report import markdown, terminal
-from unstall.report.wording import parts
+from unstall.report.wording import often, parts
 from unstall.result import Accounts, Busy, DeviceAccounts, Idle, Result, Where
 
 Golden = Callable[[str, str], None]
@@ -35,16 +36,81 @@ def test_a_run_without_a_device(golden: Golden) -> None:
 
 def test_a_gain_has_a_column_once_any_finding_has_one(golden: Golden) -> None:
     first, *others = TYPICAL.findings
-    result = msgspec.structs.replace(TYPICAL, findings=(msgspec.structs.replace(first, gain_ns=9_800_000), *others))
+    result = replace(TYPICAL, findings=(replace(first, gain_ns=9_800_000), *others))
     golden("terminal/gain.txt", terminal.render(result, top=2))
 
 
 def test_several_devices_are_told_apart(golden: Golden) -> None:
     second = DeviceAccounts(device=1, wall_ns=100, busy_ns=Busy(compute=25, comm=50), idle_ns=Idle(sync=5, comm=20))
     third = DeviceAccounts(device=2, name="NVIDIA H200", wall_ns=100, busy_ns=Busy(compute=100), idle_ns=Idle())
-    result = msgspec.structs.replace(TYPICAL, by_device=(*TYPICAL.by_device, second, third))
+    result = replace(TYPICAL, by_device=(*TYPICAL.by_device, second, third))
     golden("terminal/devices.txt", terminal.render(result, top=1))
     golden("markdown/devices.md", markdown.render(result, top=1))
+
+
+def test_a_run_at_40_columns_has_its_figures_below_the_text(golden: Golden) -> None:
+    golden("terminal/typical_40.txt", terminal.render(TYPICAL, width=40))
+
+
+def test_counts_under_per_step_are_per_step() -> None:
+    lines = terminal.render(TYPICAL).splitlines()
+    assert TYPICAL.lines[0].launches == 2310
+    assert "backbone.py:112 def              770 " in "".join(lines)
+    assert any("nonzero() makes the host wait for the device  5x a step" in line for line in lines)
+    assert "exposed: what the device lost because of it; saw: in all 3 steps together" in lines
+
+
+@pytest.mark.parametrize(
+    ("count", "steps", "text"),
+    [(48, 3, "16x a step"), (7, 3, "7x in 3 steps"), (3000, 3, "1,000x a step"), (1, 5, "once in 5 steps"),
+     (2, 5, "2x in 5 steps"), (1, 1, ""), (1234, 1, "1,234x"), (0, 5, "")],
+)  # fmt: skip
+def test_how_often_is_said_per_step_or_in_how_many(count: int, steps: int, text: str) -> None:
+    result = replace(TYPICAL, steps=replace(TYPICAL.steps, count=steps))
+    assert often(result, replace(TYPICAL.findings[0], count=count)) == text
+
+
+def test_a_run_without_steps_is_in_all() -> None:
+    steps = replace(TYPICAL.steps, found_by="whole", name=None, count=1)
+    text = terminal.render(replace(TYPICAL, steps=steps))
+    assert "Findings, in all" in text
+    assert "Cost by line, in all" in text
+    assert "per step" not in text
+
+
+def test_an_empty_recording_is_said_to_be_empty() -> None:
+    empty = replace(NO_DEVICE, steps=replace(NO_DEVICE.steps, wall_ns=0, mean_ns=0))
+    assert "\nnothing was recorded\n" in terminal.render(empty)
+
+
+def test_confidence_is_said_where_it_is_not_high() -> None:
+    text = terminal.render(TYPICAL, width=120)
+    assert "copies from pageable host memory block the host  1x a step, medium confidence" in text
+    assert "high confidence" not in text
+
+
+def test_a_place_that_is_its_operator_is_named_once() -> None:
+    where = Where(function="aten::linear", op="aten::linear")
+    finding, line = replace(TYPICAL.findings[0], where=where), replace(TYPICAL.lines[0], where=where)
+    result = replace(TYPICAL, findings=(finding, replace(finding, harmless=True)), lines=(line,))
+    assert terminal.render(result).count("aten::linear") == 3
+    assert markdown.render(result).count("aten::linear") == 3
+
+
+def test_advice_that_was_given_is_not_given_again() -> None:
+    first, second, _, *rest = TYPICAL.findings
+    again = replace(first, where=second.where)
+    result = replace(TYPICAL, findings=(first, second, again, *rest))
+    for text in (terminal.render(result, width=120), markdown.render(result)):
+        assert text.count("capture the step in a CUDA graph") == 1
+        assert text.count("as in 1") == 1
+
+
+def test_what_is_missing_stands_right_below_the_verdict() -> None:
+    damaged = replace(TYPICAL, integrity=replace(TYPICAL.integrity, ok=False))
+    for text in (terminal.render(damaged), markdown.render(damaged)):
+        assert text.index("something is missing or damaged") < text.index("idle: sync")
+    assert terminal.render(TYPICAL).index("idle: sync") < terminal.render(TYPICAL).index("\nIntegrity\n")
 
 
 def test_top_limits_findings_and_lines_and_says_how_to_see_all() -> None:
@@ -70,8 +136,8 @@ def test_any_result_is_printable_lines_and_nothing_else(result: Result, width: i
 @pytest.mark.parametrize("name", [text for text in HOSTILE if "[" in text])
 def test_brackets_in_a_name_are_shown_and_style_nothing(name: str) -> None:
     where = Where(file="a.py", line=1, function="f", op=name)
-    finding = msgspec.structs.replace(TYPICAL.findings[0], title=name, where=where)
-    result = msgspec.structs.replace(TYPICAL, findings=(finding,), lines=())
+    finding = replace(TYPICAL.findings[0], title=name, where=where)
+    result = replace(TYPICAL, findings=(finding,), lines=())
     shown = re.sub(r"\s", "", terminal.render(result, width=120))
     assert re.sub(r"\s", "", "".join(c for c in name if c.isprintable())) in shown
 
@@ -99,14 +165,18 @@ def test_the_bar_is_in_proportion() -> None:
 
 def test_a_notebook_shows_the_report_as_escaped_html() -> None:
     where = Where(function="</pre><script>alert(1)</script>")
-    finding = msgspec.structs.replace(TYPICAL.findings[0], where=where)
-    html = terminal.notebook(msgspec.structs.replace(TYPICAL, findings=(finding,)))
+    finding = replace(TYPICAL.findings[0], where=where)
+    html = terminal.notebook(replace(TYPICAL, findings=(finding,)))
     assert html.startswith("<pre")
     assert "<script" not in html
     assert "&lt;script&gt;" in html
 
 
-def test_every_account_has_a_look_of_its_own() -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "cp437"])
+def test_every_account_has_a_look_of_its_own_in_any_encoding(encoding: str) -> None:
+    prepare()
     glyphs = [glyph for glyph, _ in terminal._STYLES.values()]
-    assert len(set(glyphs)) == len(glyphs)
+    shown = [glyph.encode(encoding, "unstall.stand-in") for glyph in glyphs]
+    assert len(set(shown)) == len(glyphs)
+    assert b"?" not in shown
     assert all(len(Text(glyph)) == 1 for glyph in glyphs)

@@ -6,7 +6,7 @@ Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-a
 from __future__ import annotations
 
 from unstall.figures import duration
-from unstall.report.wording import costly, origin, plain, steps_line
+from unstall.report.wording import costly, origin, over, plain, steps_line
 from unstall.result import Finding, Result
 
 _TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
@@ -15,14 +15,14 @@ _TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
 def render(result: Result, *, top: int | None = None) -> str:
     """The verdict as a notice, then a warning for each finding that costs something."""
     commands = [_command("notice", f"{result.verdict.text} ({steps_line(result)})", title="unstall")]
-    commands += [_annotation(finding) for finding in costly(result)[: _TOP if top is None else top]]
+    commands += [_annotation(finding, over(result)) for finding in costly(result)[: _TOP if top is None else top]]
     return "".join(f"{command}\n" for command in commands)
 
 
-def _annotation(finding: Finding) -> str:
+def _annotation(finding: Finding, over_what: str) -> str:
     where = finding.where
     message = (
-        f"{origin(where)}: it costs the device {duration(finding.exposed_ns)} per step, "
+        f"{origin(where)}: it costs the device {duration(finding.exposed_ns)} {over_what}, "
         f"and the host waits {duration(finding.wait_ns)}. Saw: {finding.saw}. Do: {finding.fix}"
     )
     properties = {"title": f"unstall: {finding.title}"}

@@ -9,21 +9,29 @@ import msgspec
 
 from unstall.figures import duration, share
 from unstall.report.wording import (
-    EXPOSED,
+    HARMLESS,
+    INTEGRITY,
+    UNSOUND,
+    aside,
     costly,
     device_rows,
+    footnote,
     harmless,
-    often,
+    has_device_work,
+    operator,
+    over,
     parts,
     per_step,
     place,
     plain,
+    rate,
     said,
+    same_advice,
     short,
     source_line,
     steps_line,
 )
-from unstall.result import Finding, LineCost, Result, Where
+from unstall.result import Finding, Result, Where
 
 _TOP = 10
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~&$]")
@@ -33,15 +41,17 @@ _LEADING = re.compile(r"^(\d*)([.)](?=\s|$)|[#+=-])")  # what would make a line 
 def render(result: Result, *, top: int | None = None) -> str:
     """Verdict, accounts, findings, lines, notes. Names from the trace stand in code spans."""
     top = _TOP if top is None else top
+    sound = result.integrity.ok
     sections = [
         f"### unstall\n\n**{escape(result.verdict.text)}**",
+        "" if sound else _notes(result),
         f"{code(result.source.path)} · {escape(source_line(result))}  \n{escape(steps_line(result))}",
         _accounts(result),
         _devices(result),
-        _findings(costly(result), top),
-        _harmless(harmless(result), top),
-        _lines(result.lines, top),
-        _notes(result),
+        _findings(result, top) if has_device_work(result) else "",
+        _harmless(result, top),
+        _lines(result, top),
+        _notes(result) if sound else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -66,7 +76,7 @@ def code(text: str) -> str:
 
 
 def _origin(where: Where) -> str:
-    known = [code(place(where)), code(where.op or "")]
+    known = [code(place(where)), code(operator(where))]
     if where.called_from:
         known.append(f"called from {code(place(where.called_from))}")
     return " · ".join(part for part in known if part) or "no source line known"
@@ -88,7 +98,7 @@ def _accounts(result: Result) -> str:
         (part.label, duration(per_step(result, part.ns)), share(part.ns, result.accounts.wall_ns))
         for part in parts(result.accounts)
     ]
-    return _table(("device", "per step", "share"), rows, "<>>") if rows else ""
+    return _table(("device", over(result), "share"), rows, "<>>") if rows and has_device_work(result) else ""
 
 
 def _devices(result: Result) -> str:
@@ -96,59 +106,68 @@ def _devices(result: Result) -> str:
     return _table(("device", "busy", "idle"), rows, "<><") if rows else ""
 
 
-def _findings(findings: list[Finding], top: int) -> str:
+def _findings(result: Result, top: int) -> str:
+    findings = costly(result)
     if not findings:
         return "No finding that costs anything."
-    blocks = ["#### Findings"]
-    for number, finding in enumerate(findings[:top], 1):
+    blocks = [f"#### Findings, {over(result)}"]
+    for number, (finding, same) in enumerate(zip(findings[:top], same_advice(findings), strict=False), 1):
         figures = f"exposed **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
         if finding.gain_ns is not None:
             figures = f"gain **{duration(finding.gain_ns)}**, {figures}"
-        lines = [f"{number}. **{escape(finding.title)}**{often(finding)}; per step: {figures}", _origin(finding.where)]
-        for label, text in (("Saw", finding.saw), ("Do", finding.fix), ("Safe if", finding.safe_if)):
+        lines = [f"{number}. **{escape(finding.title)}**{_aside(result, finding)}: {figures}", _origin(finding.where)]
+        advice = (("Do", finding.fix), ("Safe if", finding.safe_if)) if same is None else (("Do", f"as in {same}"),)
+        for label, text in (("Saw", finding.saw), *advice):
             if said(text):
                 lines.append(f"*{label}:* {escape(text)}")
         blocks.append("  \n   ".join(lines))
     if len(findings) > top:
         blocks.append(f"… and {len(findings) - top:,} more.")
-    blocks.append(f"<sub>{EXPOSED}</sub>")
+    blocks.append(f"<sub>{footnote(result)}</sub>")
     return "\n\n".join(blocks)
 
 
-def _harmless(findings: list[Finding], top: int) -> str:
+def _aside(result: Result, finding: Finding) -> str:
+    beside = aside(result, finding)
+    return f" ({beside})" if beside else ""
+
+
+def _harmless(result: Result, top: int) -> str:
+    findings = harmless(result)
     if not findings:
         return ""
     rows = [
-        f"- {escape(finding.title)}{often(finding)}: host waits {duration(finding.wait_ns)}, "
-        f"exposed {duration(finding.exposed_ns)}; {_origin(finding.where)}"
+        f"- {escape(finding.title)}{_aside(result, finding)}: exposed {duration(finding.exposed_ns)}, "
+        f"host waits {duration(finding.wait_ns)}; {_origin(finding.where)}"
         for finding in findings[:top]
     ]
     if len(findings) > top:
         rows.append(f"- … and {len(findings) - top:,} more")
-    summary = f"<summary>Costing nothing: {len(findings):,}</summary>"
+    summary = f"<summary>{HARMLESS}: {len(findings):,}</summary>"
     return "\n\n".join(["<details>" + summary, "\n".join(rows), "</details>"])
 
 
-def _lines(lines: tuple[LineCost, ...], top: int) -> str:
+def _lines(result: Result, top: int) -> str:
+    lines = result.lines
     if not lines:
         return ""
     rows = [
         (
             _cell(_origin(msgspec.structs.replace(line.where, called_from=None))),
-            f"{line.launches:,}",
+            rate(result, line.launches),
             duration(line.device_ns),
-            duration(line.wait_ns),
             duration(line.idle_ns) + (f" {escape(line.idle_cause)}" if line.idle_cause else ""),
+            duration(line.wait_ns),
         )
         for line in lines[:top]
     ]
-    table = _table(("line", "launches", "device", "host waits", "device idle"), rows, "<>>>>")
-    summary = f"<details><summary>Cost by line, per step: {min(top, len(lines)):,} of {len(lines):,}</summary>"
+    table = _table(("line", "launches", "device", "device idle", "host waits"), rows, "<>>>>")
+    summary = f"<details><summary>Cost by line, {over(result)}: {min(top, len(lines)):,} of {len(lines):,}</summary>"
     return "\n\n".join([summary, table, "</details>"])
 
 
 def _notes(result: Result) -> str:
     if not result.integrity.notes:
         return ""
-    heading = "Notes on the data:" if result.integrity.ok else "**The data is not sound:**"
+    heading = f"{INTEGRITY}:" if result.integrity.ok else f"**{INTEGRITY}: {UNSOUND}**"
     return "\n".join([heading, *(f"- {escape(note)}" for note in result.integrity.notes)])

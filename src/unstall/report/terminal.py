@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, zip_longest
+from typing import TypeAlias
 
 import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -19,26 +20,35 @@ from rich.text import Text
 
 from unstall.figures import duration, share
 from unstall.report.wording import (
-    EXPOSED,
+    HARMLESS,
+    INTEGRITY,
+    UNSOUND,
     Part,
+    aside,
     costly,
     device_rows,
+    footnote,
     harmless,
-    often,
+    has_device_work,
+    operator,
+    over,
     parts,
     per_step,
     place,
     plain,
+    rate,
     said,
-    short,
+    same_advice,
     source_line,
     steps_line,
 )
-from unstall.result import Finding, LineCost, Result, Where
+from unstall.result import Finding, Result, Where
 
 _TOP = 10
 _WIDEST = 120
 _FIGURE_WIDTH = 8
+_LEAST_TEXT = 24  # columns beside figures; with fewer, figures go below the text
+_INDENT = 3
 _TAIL = 2  # last components of a path that tables show
 _STYLES: dict[str, tuple[str, str]] = {
     "compute": ("█", "green"),
@@ -54,7 +64,7 @@ _STYLES: dict[str, tuple[str, str]] = {
     "idle: startup": ("^", "cyan"),
     "idle: python": ("%", "yellow"),
     "idle: event": ("!", "red"),
-    "idle: latency": ("·", "dim"),
+    "idle: latency": (".", "dim"),
 }
 
 
@@ -93,15 +103,17 @@ def _without_trailing_blanks(text: str) -> str:
 
 def _report(result: Result, top: int | None) -> Group:
     top = _TOP if top is None else top
+    sound = result.integrity.ok
     blocks = [
         _heading(result),
         Text(plain(result.verdict.text), style="bold"),
+        None if sound else _notes(result),
         _accounts(result),
         _devices(result),
-        _findings(result, top),
-        _harmless(harmless(result), top),
-        _lines(result.lines, top),
-        _notes(result),
+        _findings(result, top) if has_device_work(result) else None,
+        _harmless(result, top),
+        _lines(result, top),
+        _notes(result) if sound else None,
     ]
     shown: list[RenderableType] = []
     for block in blocks:
@@ -125,7 +137,7 @@ def _devices(result: Result) -> RenderableType | None:
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
     table.add_column(Text("Each device", style="bold"), overflow="fold")
     table.add_column("busy", justify="right", no_wrap=True)
-    table.add_column("idle", no_wrap=True)
+    table.add_column("idle")
     for name, busy, idle in rows:
         table.add_row(Text(name), busy, idle)
     return table
@@ -158,19 +170,33 @@ def _cells(accounts: list[Part], width: int) -> list[int]:
 
 def _accounts(result: Result) -> RenderableType | None:
     accounts = parts(result.accounts)
-    if not accounts or result.verdict.bound_by == "none":
+    if not accounts or not has_device_work(result):
         return None
-    legend = Table.grid(padding=(0, 1))
-    for _ in range(2):
-        for justify in ("left", "left", "right", "right"):
-            legend.add_column(justify=justify, no_wrap=True)
-        legend.add_column(min_width=3)
-    cells = [_legend(result, part) for part in accounts]
-    half = (len(cells) + 1) // 2
-    for row, left in enumerate(cells[:half]):
-        right = cells[half + row] if half + row < len(cells) else ()
-        legend.add_row(*left, "", *right)
-    return Group(_Bar(accounts), Text(), legend)
+    return Group(_Bar(accounts), Text(), _Legend([_legend(result, part) for part in accounts]))
+
+
+class _Legend:
+    """The accounts in two columns, or in one where two are too wide."""
+
+    def __init__(self, rows: list[tuple[Text, ...]]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Table]:
+        two = self._table(2)
+        needed = console.measure(two, options=options.update_width(_WIDEST)).maximum
+        return [two if needed <= options.max_width else self._table(1)]
+
+    def _table(self, columns: int) -> Table:
+        table = Table.grid(padding=(0, 1))
+        for column in range(columns):
+            if column:
+                table.add_column(min_width=3)
+            for justify in ("left", "left", "right", "right"):
+                table.add_column(justify=justify, no_wrap=True)
+        height = -(-len(self._rows) // columns)
+        for left, right in zip_longest(self._rows[:height], self._rows[height:], fillvalue=()):
+            table.add_row(*left, "", *right)
+        return table
 
 
 def _look(part: Part) -> tuple[str, str]:
@@ -192,72 +218,80 @@ def _findings(result: Result, top: int) -> RenderableType:
     if not findings:
         return Text("No finding that costs anything.")
     with_gain = any(finding.gain_ns is not None for finding in findings)
-    gain_column = ["gain"] if with_gain else []
-    blocks: list[RenderableType] = [_table("Findings, per step", *gain_column, "exposed", "host waits")]
-    for number, finding in enumerate(findings[:top], 1):
+    names = [*(["gain"] if with_gain else []), "exposed", "host waits"]
+    blocks: list[RenderableType] = [_Ledger(f"Findings, {over(result)}", names)]
+    for number, (finding, same) in enumerate(zip(findings[:top], same_advice(findings), strict=False), 1):
         gain = [_gain(finding)] if with_gain else []
-        row = _table(None, *gain_column, "exposed", "host waits")
-        row.add_row(_title(number, finding), *gain, duration(finding.exposed_ns), duration(finding.wait_ns))
-        blocks += [*([Text()] if number > 1 else []), row, Padding(_details(finding), (0, 0, 0, 3))]
-    return Group(*blocks, *_more(findings, top), Text(), Text(EXPOSED, style="dim"))
+        figures = [*gain, duration(finding.exposed_ns), duration(finding.wait_ns)]
+        blocks += [
+            *([Text()] if number > 1 else []),
+            _Ledger(None, names, [(_title(result, number, finding), figures)]),
+            Padding(_details(finding, same), (0, 0, 0, _INDENT)),
+        ]
+    return Group(*blocks, *_more(findings, top), Text(), Text(footnote(result), style="dim"))
 
 
-def _title(number: int, finding: Finding) -> RenderableType:
+def _title(result: Result, number: int, finding: Finding) -> RenderableType:
     numbered = Table.grid(padding=(0, 1))
     numbered.add_column(no_wrap=True)
     numbered.add_column(overflow="fold")
-    numbered.add_row(f"{number}.", Text.assemble((plain(finding.title), "bold"), (often(finding), "dim")))
+    numbered.add_row(f"{number}.", _named(result, finding, "bold"))
     return numbered
+
+
+def _named(result: Result, finding: Finding, style: str = "") -> Text:
+    beside = aside(result, finding)
+    return Text.assemble((plain(finding.title), style), (f"  {beside}" if beside else "", "dim"), overflow="fold")
 
 
 def _gain(finding: Finding) -> str:
     return "" if finding.gain_ns is None else duration(finding.gain_ns)
 
 
-def _details(finding: Finding) -> RenderableType:
+def _details(finding: Finding, same: int | None) -> RenderableType:
+    """`same` is the number of the finding whose advice is this one's too."""
     where = finding.where
     rows = Table.grid(padding=(0, 1))
-    rows.add_column(style="dim", no_wrap=True)
+    rows.add_column(style="dim", no_wrap=True, min_width=len("safe if"))
     rows.add_column(overflow="fold")
     line = Text(place(where) or "no source line known", style="cyan")
-    if where.op:
-        line.append(f" · {short(where.op)}", "dim")
+    if op := operator(where):
+        line.append(f" · {op}", "dim")
     rows.add_row("at", line)
     if where.called_from:
         rows.add_row("from", Text(place(where.called_from), style="cyan"))
-    for label, text in (("saw", finding.saw), ("do", finding.fix), ("safe if", finding.safe_if)):
+    advice = (("do", finding.fix), ("safe if", finding.safe_if)) if same is None else (("do", f"as in {same}"),)
+    for label, text in (("saw", finding.saw), *advice):
         if said(text):
             rows.add_row(label, Text(plain(text)))
     return rows
 
 
-def _harmless(findings: list[Finding], top: int) -> RenderableType | None:
+def _harmless(result: Result, top: int) -> RenderableType | None:
+    findings = harmless(result)
     if not findings:
         return None
-    table = _table("Costing nothing", "exposed", "host waits")
+    rows: list[_Row] = []
     for finding in findings[:top]:
-        line = Text(f"{plain(finding.title)}{often(finding)}", overflow="fold")
+        line = _named(result, finding)
         line.append(f" · {_brief(finding.where)}", "dim")
-        table.add_row(line, duration(finding.exposed_ns), duration(finding.wait_ns))
-    return Group(table, *_more(findings, top))
+        rows.append((line, [duration(finding.exposed_ns), duration(finding.wait_ns)]))
+    return Group(_Ledger(HARMLESS, ["exposed", "host waits"], rows), *_more(findings, top))
 
 
-def _lines(lines: tuple[LineCost, ...], top: int) -> RenderableType | None:
+def _lines(result: Result, top: int) -> RenderableType | None:
+    lines = result.lines
     if not lines:
         return None
-    table = _table("Cost by line, per step", "launches", "device", "device idle", "host waits")
+    rows: list[_Row] = []
     for line in lines[:top]:
         place_and_op = Text(_brief(line.where), overflow="fold")
-        if line.where.op:
-            place_and_op.append(f" · {short(line.where.op)}", "dim")
-        table.add_row(
-            place_and_op,
-            f"{line.launches:,}",
-            duration(line.device_ns),
-            duration(line.idle_ns),
-            duration(line.wait_ns),
-        )
-    return Group(table, *_more(lines, top))
+        if op := operator(line.where):
+            place_and_op.append(f" · {op}", "dim")
+        times = (line.device_ns, line.idle_ns, line.wait_ns)
+        rows.append((place_and_op, [rate(result, line.launches), *map(duration, times)]))
+    names = ["launches", "device", "device idle", "host waits"]
+    return Group(_Ledger(f"Cost by line, {over(result)}", names, rows), *_more(lines, top))
 
 
 def _brief(where: Where) -> str:
@@ -272,13 +306,52 @@ def _tail(path: str) -> str:
     return path if len(parts) <= _TAIL else "…/" + "/".join(parts[-_TAIL:])
 
 
-def _table(title: str | None, *figures: str) -> Table:
-    """Text on the left, figures on the right, which line up under the same names whether these are shown or not."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, show_header=title is not None)
-    table.add_column(Text(title or "", style="bold"), ratio=1, overflow="fold")
-    for name in figures:
-        table.add_column(Text(name, style="dim"), justify="right", width=max(len(name), _FIGURE_WIDTH), no_wrap=True)
-    return table
+_Row: TypeAlias = tuple[RenderableType, Sequence[str]]
+
+
+class _Ledger:
+    """Rows of a text and its figures, which line up under the same names in every ledger; below it in a narrow space.
+
+    Without a title the names are not shown.
+    """
+
+    def __init__(self, title: str | None, names: Sequence[str], rows: Sequence[_Row] = ()) -> None:
+        self._title, self._names, self._rows = title, names, rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[RenderableType]:
+        widths = [max(len(name), _FIGURE_WIDTH) for name in self._names]
+        if options.max_width - sum(widths) - 2 * len(widths) >= _LEAST_TEXT:
+            return [self._beside(widths)]
+        return self._below(options.max_width)
+
+    def _beside(self, widths: list[int]) -> Table:
+        title = self._title
+        table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, show_header=title is not None)
+        table.add_column(Text(title or "", style="bold"), ratio=1, overflow="fold")
+        for name, width in zip(self._names, widths, strict=True):
+            table.add_column(Text(name, style="dim"), justify="right", width=width, no_wrap=True)
+        for text, figures in self._rows:
+            table.add_row(text, *figures)
+        return table
+
+    def _below(self, width: int) -> list[RenderableType]:
+        blocks: list[RenderableType] = [Text(self._title, style="bold")] if self._title else []
+        for text, figures in self._rows:
+            named = [f"{name} {figure}" for name, figure in zip(self._names, figures, strict=True) if figure]
+            lines = _packed(named, width - _INDENT)
+            blocks += [text, *(Padding(Text(line, style="dim"), (0, 0, 0, _INDENT)) for line in lines)]
+        return blocks
+
+
+def _packed(items: Sequence[str], width: int) -> list[str]:
+    """The items on as few lines as hold them, none broken."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(item) + 3 <= width:
+            lines[-1] += f" · {item}"
+        else:
+            lines.append(item)
+    return lines
 
 
 def _more(items: Sequence[object], top: int) -> list[Text]:
@@ -289,9 +362,9 @@ def _notes(result: Result) -> RenderableType | None:
     notes = result.integrity.notes
     if not notes:
         return None
-    heading = Text("Notes on the data", style="bold")
+    heading = Text(INTEGRITY, style="bold")
     if not result.integrity.ok:
-        heading = Text("The data is not sound: figures may be wrong", style="bold red")
+        heading = Text(f"{INTEGRITY}: {UNSOUND}", style="bold red")
     bullets = Table.grid(padding=(0, 1))
     bullets.add_column(no_wrap=True)
     bullets.add_column(overflow="fold")

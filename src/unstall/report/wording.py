@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,9 @@ from unstall.figures import duration, share
 from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Where
 
 BUSY_PARTS = ("compute", "both", "copy", "comm")
-EXPOSED = "exposed: what the device lost because of it"
+HARMLESS = "Not worth changing"
+INTEGRITY = "Integrity"
+UNSOUND = "something is missing or damaged, so figures may be wrong"
 _BUSY_LABELS = {"both": "compute + copy"}
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
@@ -62,11 +64,15 @@ def place(where: Where | Caller) -> str:
     return f"{text} {'def' if is_def else 'in'} {function}"
 
 
+def operator(where: Where) -> str:
+    """The operator, where the place does not name it already."""
+    op = short(where.op or "")
+    return "" if op == place(where) else op
+
+
 def origin(where: Where) -> str:
     """The place with all that is known about it: operator and caller."""
-    parts = [place(where)]
-    if where.op:
-        parts.append(short(where.op))
+    parts = [place(where), operator(where)]
     if where.called_from:
         parts.append(f"called from {place(where.called_from)}")
     return " · ".join(part for part in parts if part) or "no source line known"
@@ -117,9 +123,52 @@ def harmless(result: Result) -> list[Finding]:
     return [finding for finding in result.findings if finding.harmless]
 
 
-def often(finding: Finding) -> str:
-    """How often it was seen, to stand after its title: "  3x"; nothing for once."""
-    return f"  {finding.count:,}x" if finding.count > 1 else ""
+def often(result: Result, finding: Finding) -> str:
+    """How often it was seen: "16x a step", "7x in 3 steps", "once in 5 steps"; nothing for once in all."""
+    count, steps = finding.count, result.steps.count
+    if steps == 1 or count == 0:
+        return f"{count:,}x" if count > 1 else ""
+    if count % steps == 0:
+        return f"{count // steps:,}x a step"
+    return f"{f'{count:,}x' if count > 1 else 'once'} in {steps:,} steps"
+
+
+def rate(result: Result, count: int) -> str:
+    """A count over the window as a mean per step, in as many digits as tell small ones apart."""
+    steps = max(result.steps.count, 1)
+    if count % steps == 0 or count >= 10 * steps:
+        return f"{round(count / steps):,}"
+    return f"{count / steps:.1f}" if 20 * count >= steps else "<0.1"
+
+
+def aside(result: Result, finding: Finding) -> str:
+    """What stands beside a finding's title: how often it was seen, and how sure it is where that is not high."""
+    sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
+    return ", ".join(part for part in (often(result, finding), sure) if part)
+
+
+def over(result: Result) -> str:
+    """What the figures of findings and lines are for."""
+    return "in all" if result.steps.found_by == "whole" else "per step"
+
+
+def footnote(result: Result) -> str:
+    """What the words of findings stand for."""
+    steps = result.steps.count
+    saw = f"; saw: in all {steps:,} steps together" if steps > 1 else ""
+    return f"exposed: what the device lost because of it{saw}"
+
+
+def same_advice(findings: Sequence[Finding]) -> list[int | None]:
+    """For each finding the number, from 1 on, of the first before it with the same advice."""
+    first: dict[tuple[str, str], int] = {}
+    numbers = [first.setdefault((finding.fix, finding.safe_if), i) for i, finding in enumerate(findings, 1)]
+    return [number if number < i else None for i, number in enumerate(numbers, 1)]
+
+
+def has_device_work(result: Result) -> bool:
+    """Whether there was anything for findings to be about."""
+    return result.verdict.bound_by != "none"
 
 
 def said(text: str) -> bool:
@@ -148,6 +197,8 @@ def steps_line(result: Result) -> str:
     """How many steps, how long, and how they were told apart."""
     steps = result.steps
     name = f" {short(steps.name)}" if steps.name else ""
+    if not steps.wall_ns:
+        return "nothing was recorded"
     if steps.found_by == "whole":
         return f"the whole run of {duration(steps.wall_ns)}, in which no steps were found"
     found = {
