@@ -70,7 +70,7 @@ def test_findings_stand_in_the_results_order_with_their_place_and_figures(page: 
 
     assert shown.locator("summary b").all_inner_texts() == [finding.title for finding in costly]
     assert "/home/ada/projects/vision/train.py:41" in shown.nth(1).inner_text().replace("\n", "")
-    assert shown.nth(1).locator(".cost").all_inner_texts() == ["20.6 ms\nwait", "4.13 ms\nexposed"]
+    assert shown.nth(1).locator(".cost").all_inner_texts() == ["4.13 ms\nexposed", "20.6 ms\nhost waits"]
     text = shown.nth(1).inner_text()
     assert costly[1].saw in text
     assert costly[1].fix in text
@@ -78,11 +78,62 @@ def test_findings_stand_in_the_results_order_with_their_place_and_figures(page: 
     assert "high confidence" in text
 
 
+def test_figures_are_said_to_be_per_step_and_counts_are_too(page: Opened) -> None:
+    assert page.page.locator("main h2").all_inner_texts() == [
+        "Where the time went, per step",
+        "Findings, per step",
+        "Timeline",
+        "Cost by line, per step",
+        "Integrity",
+    ]
+    assert "770x a step" in page.text(".finding")
+    launches = page.page.locator("thead th").all_inner_texts().index("Launches")
+    assert page.page.locator("tbody tr").first.locator("td").nth(launches).inner_text() == "770"
+
+
+def test_of_a_run_without_steps_figures_are_in_all(opened: Open) -> None:
+    steps = msgspec.structs.replace(TYPICAL.steps, found_by="whole", name=None, count=1)
+    page = opened(render(msgspec.structs.replace(TYPICAL, steps=steps)))
+
+    assert page.page.get_by_role("heading", name="Findings, in all").is_visible()
+    assert "2,310x" in page.text(".finding-foot")
+
+
+def test_findings_use_the_words_of_the_other_formats(page: Opened) -> None:
+    assert page.page.locator(".finding").nth(1).locator("dt").all_inner_texts() == [
+        "Saw in 3 steps",
+        "Do",
+        "Safe if",
+        "From",
+    ]
+
+
+def test_a_finding_that_can_be_opened_or_closed_shows_it(page: Opened) -> None:
+    mark = "e => getComputedStyle(e, '::after').content"
+    summary = page.page.locator(".finding > summary").first
+    assert "▾" in summary.evaluate(mark)
+    summary.click(position={"x": 20, "y": 10})
+    assert "▸" in summary.evaluate(mark)
+
+
+def test_without_device_work_there_are_neither_accounts_nor_findings_to_speak_of(opened: Open) -> None:
+    page = opened(render(NO_DEVICE))
+
+    assert page.page.locator("main h2").all_inner_texts() == ["Timeline", "Cost by line, in all", "Integrity"]
+
+
+def test_in_a_narrow_window_a_findings_number_stands_beside_its_title(opened: Open) -> None:
+    page = opened(PAGE, width=390, height=844)
+    summary, title = (page.page.locator(place).first.bounding_box() for place in (".finding > summary", ".finding b"))
+
+    assert title["y"] - summary["y"] < 15
+
+
 def test_a_gain_is_shown_once_there_is_one(opened: Open) -> None:
     finding = msgspec.structs.replace(TYPICAL.findings[0], gain_ns=9_000_000)
     page = opened(render(msgspec.structs.replace(TYPICAL, findings=(finding,))))
 
-    assert page.page.locator(".cost").all_inner_texts()[-1] == "9.00 ms\ngain"
+    assert page.page.locator(".cost").all_inner_texts()[0] == "9.00 ms\ngain"
 
 
 def test_harmless_findings_are_folded_away(page: Opened) -> None:
@@ -95,7 +146,7 @@ def test_harmless_findings_are_folded_away(page: Opened) -> None:
 
 def test_lines_sort_by_any_column_both_ways(page: Opened) -> None:
     places = page.page.locator("tbody td:first-child .code")
-    page.page.get_by_role("button", name="Wait", exact=True).click()
+    page.page.get_by_role("button", name="Host waits", exact=True).click()
     assert places.first.inner_text().endswith("train.py:41")
     assert page.page.locator("th", has_text="Wait").get_attribute("aria-sort") == "descending"
 
@@ -126,7 +177,7 @@ def test_a_line_can_be_found_on_the_timeline(opened: Open) -> None:
 def test_notes_are_listed_and_missing_things_are_said_at_the_top(opened: Open) -> None:
     page = opened(render(NO_DEVICE))
 
-    assert page.page.locator(".warning").is_visible()
+    assert "The file is cut off at byte 10,485,760" in page.text(".warning")
     assert "The file is cut off at byte 10,485,760" in page.text("#integrity")
     assert page.text("h1") == "No work on a device was recorded."
 

@@ -201,8 +201,20 @@ def test_keys_move_zoom_and_fit(step: Opened) -> None:
     assert step.view == (0, 1_000_000)
 
 
-def test_keys_leave_the_page_alone_while_the_timeline_is_not_meant(step: Opened) -> None:
-    step.press("d", "w", "ArrowRight")
+def test_letters_zoom_and_move_wherever_the_focus_is_and_bring_the_timeline_into_sight(step: Opened) -> None:
+    step.page.set_viewport_size({"width": 1280, "height": 500})
+    step.press("w")
+    start, end = step.view
+    assert end - start == pytest.approx(1_000_000 / 1.5)
+
+    step.press("s", "d")
+    assert step.view[0] > 0
+    box = step.page.locator(".timeline").bounding_box()
+    assert box["y"] < 500
+
+
+def test_arrows_leave_the_page_alone_while_the_timeline_is_not_meant(step: Opened) -> None:
+    step.press("ArrowRight", "ArrowDown")
 
     assert step.view == (0, 1_000_000)
 
@@ -232,6 +244,43 @@ def test_search_counts_matches_and_goes_through_them_by_time(step: Opened) -> No
     first = names.index(seen[0])
     assert seen == [names[(first + i) % 3] for i in range(4)]
     assert step.text(".details h3") == names[(first + 2) % 3]
+
+
+def test_enter_goes_to_a_match_even_before_the_search_was_made(step: Opened) -> None:
+    step.press("/")
+    step.page.keyboard.type("cuda")
+    step.page.keyboard.press("Enter")
+    step.page.wait_for_timeout(200)
+
+    assert step.text(".matches").endswith(" of 3")
+    assert step.text(".details h3").startswith("cuda")
+
+
+def test_a_search_without_a_match_lets_go_of_the_former_one(step: Opened) -> None:
+    step.press("/")
+    step.page.keyboard.type("cuda")
+    step.page.keyboard.press("Enter")
+    assert step.data("selected") != ""
+    step.page.keyboard.type("zzz")
+    step.page.locator(".matches", has_text="0 matches").wait_for()
+
+    assert step.data("selected") == ""
+    assert step.page.locator(".details").is_hidden()
+
+
+def test_a_search_takes_the_place_of_a_findings_instances_and_they_that_of_a_search(step: Opened) -> None:
+    show = step.page.locator(".finding button", has_text="Show on timeline").first
+    show.click()
+    assert step.page.locator(".spans").is_visible()
+    step.press("/")
+    step.page.keyboard.type("cuda")
+    step.page.locator(".matches", has_text="3 matches").wait_for()
+    assert step.page.locator(".spans").is_hidden()
+
+    show.click()
+    assert step.page.locator(".spans").is_visible()
+    assert step.text(".matches") == ""
+    assert step.page.get_by_label("Search the timeline's names and lines").input_value() == ""
 
 
 def test_search_finds_source_lines_and_fades_the_rest(step: Opened) -> None:

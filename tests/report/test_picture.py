@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +35,14 @@ def test_devices_stand_above_the_threads_that_feed_them_and_python_below() -> No
     picture = drawn(training_step(), idle=[(0, 100_000, 1, 0)])
 
     assert labels(picture) == ["GPU 0 idle", "GPU 0 stream 7", "python 400", "Python, python 400"]
+
+
+def test_a_thread_that_the_recorder_named_is_named_by_its_program_and_number() -> None:
+    timeline = training_step()
+    strings = tuple("thread 400 (pt_main_thread)" if text == "python" else text for text in timeline.strings)
+    picture = drawn(replace(timeline, strings=strings))
+
+    assert labels(picture)[-2:] == ["pt_main_thread 400", "Python, pt_main_thread 400"]
 
 
 def test_calls_are_nested_by_calls_alone_and_frames_by_frames() -> None:

@@ -39,6 +39,19 @@ export function plural(count: number, one: string, many = `${one}s`): string {
   return `${grouped(count)} ${count === 1 ? one : many}`;
 }
 
+/** A count over `steps` steps as a mean of one, in as many digits as tell small ones apart. */
+export function rate(count: number, steps: number): string {
+  if (count % steps === 0 || count >= 10 * steps) return grouped(count / steps);
+  return 20 * count >= steps ? (count / steps).toFixed(1) : "< 0.1";
+}
+
+/** How often something was seen: "16x a step", "7x in 3 steps", "once in 5 steps"; nothing for once in all. */
+export function often(count: number, steps: number): string {
+  const total = count > 1 ? `${grouped(count)}x` : "once";
+  if (count === 0 || steps === 1) return count > 1 ? total : "";
+  return count % steps === 0 ? `${grouped(count / steps)}x a step` : `${total} in ${grouped(steps)} steps`;
+}
+
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 const LONGEST = 4000;
 

@@ -4,7 +4,7 @@ import { h } from "./dom";
 import type { Timeline } from "./timeline/timeline";
 
 const KEYS: [string, string][] = [
-  ["A D ← →", "move"],
+  ["A D ← →", "move; the arrows once the timeline was clicked"],
   ["W S + −", "zoom in, out"],
   ["↑ ↓", "scroll the tracks"],
   ["f", "fit the steps, then the whole recording"],
@@ -44,7 +44,7 @@ export function helpDialog(): HTMLDialogElement {
 
 export function listenToKeys(timeline: Timeline | null, help: HTMLDialogElement): void {
   const anywhere: Record<string, () => void> = { "?": () => (help.open ? help.close() : help.showModal()) };
-  const active: Record<string, () => void> = {};
+  const active: Record<string, () => void> = {}; // what the page itself scrolls by
   if (timeline) {
     Object.assign(anywhere, {
       "/": () => timeline.focusSearch(),
@@ -53,16 +53,10 @@ export function listenToKeys(timeline: Timeline | null, help: HTMLDialogElement)
       f: () => timeline.fit(),
       e: () => timeline.expand(),
       Escape: () => timeline.escape(),
-    });
-    Object.assign(active, {
       a: () => timeline.move(-STEP),
       d: () => timeline.move(STEP),
       w: () => timeline.zoomBy(1 / ZOOM),
       s: () => timeline.zoomBy(ZOOM),
-      ArrowLeft: () => timeline.move(-STEP),
-      ArrowRight: () => timeline.move(STEP),
-      ArrowUp: () => timeline.scrollBy(-SCROLL),
-      ArrowDown: () => timeline.scrollBy(SCROLL),
       "+": () => timeline.zoomBy(1 / ZOOM),
       "=": () => timeline.zoomBy(1 / ZOOM),
       "-": () => timeline.zoomBy(ZOOM),
@@ -71,6 +65,12 @@ export function listenToKeys(timeline: Timeline | null, help: HTMLDialogElement)
       l: () => timeline.jump(),
       z: () => timeline.zoomToSelected(),
     });
+    Object.assign(active, {
+      ArrowLeft: () => timeline.move(-STEP),
+      ArrowRight: () => timeline.move(STEP),
+      ArrowUp: () => timeline.scrollBy(-SCROLL),
+      ArrowDown: () => timeline.scrollBy(SCROLL),
+    });
   }
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || (help.open && event.key !== "?")) return;
@@ -78,6 +78,7 @@ export function listenToKeys(timeline: Timeline | null, help: HTMLDialogElement)
     const action = anywhere[event.key] ?? (timeline?.isActive ? active[event.key] : undefined);
     if (!action) return;
     event.preventDefault();
+    if (event.key !== "?" && event.key !== "Escape") timeline?.reveal();
     action();
   });
 }

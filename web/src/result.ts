@@ -86,6 +86,16 @@ export interface Result {
   floor_ns: number | null;
 }
 
+/** Whether there was anything for accounts and findings to be about. */
+export function hasDeviceWork(result: Result): boolean {
+  return result.verdict.bound_by !== "none";
+}
+
+/** What the figures of findings and lines are for. */
+export function over(result: Result): string {
+  return result.steps.found_by === "whole" ? "in all" : "per step";
+}
+
 /** Whatever a file does not say of a place is left out: "train.py:41 step". */
 export function placeText(where: Where): string {
   const at = where.file === null ? "" : where.line === null || where.line < 0 ? where.file : `${where.file}:${where.line}`;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { duration, exact, percent, visible } from "../src/format";
+import { duration, exact, often, percent, rate, visible } from "../src/format";
 import { tickText, ticksOf } from "../src/timeline/ruler";
 
 test.each([
@@ -22,6 +22,22 @@ test.each([
   [999, "99.9 %"],
   [1000, "100 %"],
 ])("%d of 1000 is %s", (part, text) => expect(percent(part, 1000)).toBe(text));
+
+test.each([
+  [6, "2"],
+  [0, "0"],
+  [7, "2.3"],
+  [3_100, "1,033"],
+  [1, "0.3"],
+])("%d in 3 steps are %s a step", (count, text) => expect(rate(count, 3)).toBe(text));
+
+test.each([
+  [48, 3, "16x a step"],
+  [7, 3, "7x in 3 steps"],
+  [1, 3, "once in 3 steps"],
+  [1, 1, ""],
+  [1_234, 1, "1,234x"],
+])("%d in %d steps is said as %s", (count, steps, text) => expect(often(count, steps)).toBe(text));
 
 test("what is invisible or turns the line is shown as a mark", () => {
   expect(visible("a\u202eb\u0000c\u200bd\u2066")).toBe("a\ufffdb\ufffdc\ufffdd\ufffd");

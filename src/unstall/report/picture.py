@@ -7,6 +7,7 @@ lane after lane, so that a lane is a slice, and what is visible of it is found b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -344,8 +345,11 @@ def _threads_in_order(timeline: Timeline) -> I32:
     return np.lexsort((begin, launches == 0)).astype(np.int32)
 
 
+_KINETOS_LABEL = re.compile(r"thread (\d+) \((.*)\)")
+
+
 def _thread_label(timeline: Timeline, thread: int) -> str:
-    name = timeline.text(int(timeline.threads.name[thread]))
+    name = _KINETOS_LABEL.sub(r"\2 \1", timeline.text(int(timeline.threads.name[thread])))
     number = timeline.text(int(timeline.threads.thread[thread]))
     return name if number in name else f"{name or 'thread'} {number}"
 

@@ -3,7 +3,7 @@
 import { h } from "../dom";
 import { duration, exact, percent } from "../format";
 import { CAUSES, WORK } from "../palette";
-import type { Accounts, Result } from "../result";
+import { type Accounts, hasDeviceWork, over, type Result } from "../result";
 import type { Tooltip } from "../tooltip";
 
 interface Part {
@@ -32,13 +32,14 @@ const IDLE: Record<(typeof CAUSES)[number], [string, string]> = {
   latency: ["latency", "the least time between launch and start"],
 };
 
-export function accounts(result: Result, tooltip: Tooltip): HTMLElement {
+export function accounts(result: Result, tooltip: Tooltip): HTMLElement | null {
+  if (!hasDeviceWork(result)) return null;
   const whole = partsOf(result.accounts);
   const several = result.by_device.length > 1;
   return h(
     "section",
     { class: "accounts", "aria-labelledby": "accounts-title" },
-    h("h2", { id: "accounts-title" }, "Where the time went"),
+    h("h2", { id: "accounts-title" }, `Where the time went, ${over(result)}`),
     bar(whole, result.accounts.wall_ns, "all devices together", tooltip),
     legend(whole, result, tooltip),
     several && byDevice(result, tooltip),

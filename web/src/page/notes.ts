@@ -6,7 +6,12 @@ import type { Result } from "../result";
 
 export function warning(result: Result): HTMLElement | null {
   if (result.integrity.ok) return null;
-  return h("p", { class: "warning", role: "note" }, "Something is missing from this recording that may change these figures; ", h("a", { href: "#integrity" }, "see the notes"), ".");
+  return h(
+    "div",
+    { class: "warning", role: "note" },
+    h("p", {}, h("a", { href: "#integrity" }, "Integrity"), ": something is missing or damaged, so figures may be wrong"),
+    h("ul", { class: "notes" }, ...result.integrity.notes.map((note) => h("li", {}, note))),
+  );
 }
 
 export function notes(result: Result, drawing: string[]): HTMLElement {

@@ -49,6 +49,7 @@ export class Timeline {
   private span = 0;
   private measured: [number, number] | null = null;
   private searchTimer = 0;
+  private sought = "";
   private isDue = false;
 
   constructor(
@@ -97,8 +98,13 @@ export class Timeline {
     });
   }
 
-  /** Marks a finding's instances and goes to the longest. */
+  reveal(): void {
+    this.element.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Marks a finding's instances, in place of a search, and goes to the longest. */
   showSpans(title: string, spans: [number, number][]): void {
+    if (spans.length) this.search("");
     this.spans = spans;
     this.toolbar.showSpans(title, spans.length);
     if (spans.length) {
@@ -110,10 +116,15 @@ export class Timeline {
     this.redraw();
   }
 
+  /** Marks what has the text, in place of a finding's instances; of the former matches none stays selected. */
   search(text: string): void {
     clearTimeout(this.searchTimer);
+    this.searchTimer = 0;
+    if (text && this.spans.length) this.showSpans("", []);
+    const former = this.matched;
     this.found = text ? find(this.picture, text) : null;
     this.match = -1;
+    if (former >= 0 && former === this.selected && !this.found?.events.includes(former)) this.select(-1);
     this.toolbar.showMatches(text, this.found ? plural(this.found.events.length, "match", "matches") : "");
     this.redraw();
   }
@@ -123,11 +134,17 @@ export class Timeline {
   }
 
   nextMatch(by: number): void {
+    if (this.searchTimer) this.search(this.sought);
     const count = this.found?.events.length ?? 0;
     if (!this.found || !count) return;
     this.match = this.match < 0 ? this.nearestMatch(by) : (this.match + by + count) % count;
     this.toolbar.showMatches(this.found.text, `${(this.match + 1).toLocaleString("en-US")} of ${count.toLocaleString("en-US")}`);
-    this.go(this.found.events[inOrderOfTime(this.found)[this.match]!]!);
+    this.go(this.matched);
+  }
+
+  /** The event that is the current match, or -1. */
+  private get matched(): number {
+    return this.found && this.match >= 0 ? this.found.events[inOrderOfTime(this.found)[this.match]!]! : -1;
   }
 
   /** The steps; when they are in sight already, the whole recording. */
@@ -256,6 +273,7 @@ export class Timeline {
 
   private searchSoon(text: string): void {
     clearTimeout(this.searchTimer);
+    this.sought = text;
     this.searchTimer = setTimeout(() => this.search(text), SEARCH_AFTER_MS);
   }
 
