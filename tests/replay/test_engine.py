@@ -72,6 +72,17 @@ def test_the_c_engine_wants_all_of_its_arguments(count: int) -> None:
 
 
 @built
+def test_the_c_engine_reads_no_column_that_is_not_aligned() -> None:
+    from unstall.replay import _engine
+
+    code, row, nothing = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int32), np.zeros(0, dtype=np.int32)
+    apart = memoryview(bytearray(9))[1:].cast("q")
+    arguments: list[Any] = [code, row, row, row, *[apart] * 4, *[nothing] * 3, *[apart[:0]] * 4, nothing, 1, 0, 1]
+    with pytest.raises(ValueError, match=r"instructions\.work must be one contiguous column of int64"):
+        _engine.replay(*arguments)
+
+
+@built
 @pytest.mark.parametrize(
     "change",
     [

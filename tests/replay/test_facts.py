@@ -128,6 +128,11 @@ def test_a_host_waits_for_all_streams_of_a_device(engine: Engine, which: int, en
     assert host(engine, waits)[3] == (0, end)
 
 
+def test_a_device_is_done_after_what_a_graph_of_another_ran_on_it(engine: Engine) -> None:
+    graph = launch(Op(20, stream=1), Op(50))
+    assert host(engine, program(graph, Do(Code.SYNC_DEVICE, stream=1), devices=(0, 1)))[1] == (0, 20)
+
+
 def test_without_streams_a_wait_for_every_device_is_over_at_once(engine: Engine) -> None:
     assert host(engine, program(Do(Code.SYNC_DEVICE, call=2, latency=50), devices=())) == [(0, 2)]
 

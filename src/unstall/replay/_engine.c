@@ -73,8 +73,7 @@ typedef struct {
     int64_t *marked; /* by instruction */
     int64_t *rings;
     Stream *streams;
-    Device *devices; /* in order of their indices */
-    Py_ssize_t device_count;
+    Device *devices; /* a row for each stream, in order of indices: the first of an index is the one in use */
     int64_t done; /* of all devices */
     int64_t *start, *end, *op_start, *op_end;
 } State;
@@ -223,9 +222,9 @@ keep_done(State *s, const Stream *stream)
 }
 
 static Device *
-find_device(const State *s, int32_t index)
+find_device(const Program *p, const State *s, int32_t index)
 {
-    Py_ssize_t low = 0, high = s->device_count;
+    Py_ssize_t low = 0, high = p->streams;
     while (low < high) {
         const Py_ssize_t middle = low + (high - low) / 2;
         if (s->devices[middle].index < index) {
@@ -235,7 +234,7 @@ find_device(const State *s, int32_t index)
             high = middle;
         }
     }
-    return low < s->device_count && s->devices[low].index == index ? &s->devices[low] : NULL;
+    return low < p->streams && s->devices[low].index == index ? &s->devices[low] : NULL;
 }
 
 static int64_t
@@ -308,7 +307,7 @@ run(const Program *p, State *s)
                 done = p->streams ? later(done, plus(s->done, latency)) : done;
             }
             else {
-                const Device *device = find_device(s, number);
+                const Device *device = find_device(p, s, number);
                 done = device ? later(done, plus(device->done, latency)) : done;
             }
             break;
@@ -341,12 +340,7 @@ number_devices(const Program *p, State *s)
         qsort(s->devices, (size_t)p->streams, sizeof(Device), by_index);
     }
     for (Py_ssize_t i = 0; i < p->streams; i++) {
-        if (!i || s->devices[i].index != s->devices[s->device_count - 1].index) {
-            s->devices[s->device_count++].index = s->devices[i].index;
-        }
-    }
-    for (Py_ssize_t i = 0; i < p->streams; i++) {
-        s->streams[i].device = find_device(s, p->device_of_stream[i]) - s->devices;
+        s->streams[i].device = find_device(p, s, p->device_of_stream[i]) - s->devices;
     }
 }
 
@@ -377,10 +371,13 @@ times(Py_ssize_t count, int64_t **rows)
     if (count > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(int64_t)) {
         return PyErr_NoMemory();
     }
-    PyObject *array = PyByteArray_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
-    if (array) {
-        *rows = (int64_t *)PyByteArray_AsString(array);
+    /* Not at once of that size: where there is no memory for it, CPython 3.11 reads what it has not yet set. */
+    PyObject *array = PyByteArray_FromStringAndSize(NULL, 0);
+    if (!array || PyByteArray_Resize(array, count * (Py_ssize_t)sizeof(int64_t)) < 0) {
+        Py_XDECREF(array);
+        return NULL;
     }
+    *rows = (int64_t *)PyByteArray_AsString(array);
     return array;
 }
 
