@@ -1,8 +1,8 @@
 """The result of `explain`: plain data, and its versioned JSON form (`unstall.explain/1`).
 
 All times are int nanoseconds. `accounts` are sums over the window that the steps span; the figures of a
-finding or a line are per step. Fields that need the replay engine (`gain_ns`, `replay`, `floor_ns`, `plan`) are
-null without it.
+finding or a line are per step. `gain_ns`, `replay`, `floor_ns` and `plan` come of replaying the run; they are null
+where nothing can be replayed.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     mean_ns: int
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the engine gives the measured run back."""
+class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One edit of the plan: the step time after it and all before it, and what stopped a part of it."""
 
-    mean_step_ns: int
-    error: float
-    undistorted_mean_step_ns: int
+    edit: str
+    step_ns: int
+    gain_ns: int
+    notes: tuple[str, ...] = ()
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +108,23 @@ class DeviceAccounts(Accounts, frozen=True, kw_only=True):
 
     device: int
     name: str | None = None
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """How well the engine gives the measured run back, and what the run is without the recorder's cost.
+
+    `undistorted_mean_step_ns` is what many steps in a row settle to; `accounts` are those of the same few steps as
+    were measured. `host_free_step_ns` is the step time if the host took no time at all.
+    """
+
+    mean_step_ns: int
+    error: float  # of mean_step_ns, as a share of the measured one
+    undistorted_mean_step_ns: int
+    undistorted_by: Literal["plain step time", "usual cost", "nothing"]
+    usual_error: float | None = None  # of an estimate by the recorder's usual cost, as a share
+    plain_step_ns: int | None = None  # as measured without recording
+    host_free_step_ns: int
+    accounts: Accounts
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,5 +200,5 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     findings: tuple[Finding, ...]
     lines: tuple[LineCost, ...]
-    plan: None = None
+    plan: tuple[PlanStep, ...] | None = None
     floor_ns: int | None = None

@@ -282,21 +282,26 @@ def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
 
 def _at(edit: str | None, where: Where) -> str | None:
     """An edit with its place: FILE:FUNCTION for a graph, else FILE:LINE, and the operator where the line is a `def`."""
-    if edit is None or where.file is None:
+    if edit is None:
         return None
     if edit == "graph":
-        return f"{edit}:{where.file}:{where.function}"
+        return f"{edit}:{where.file}:{where.function}" if where.file else edit
+    if where.file is None:
+        return f"{edit}:-:-:{where.op}" if where.op else None
     operator = f":{where.op}" if where.op and where.line_is == "def" else ""
     return f"{edit}:{where.file}:{where.line}{operator}"
 
 
-def analyse(timeline: Timeline, *, step: str | None = None, user: Sequence[str] = ()) -> Run:
+def analyse(
+    timeline: Timeline, *, step: str | None = None, user: Sequence[str] = (), steps: Steps | None = None
+) -> Run:
     """Find steps, places and accounts.
 
-    `step` names the annotation around one step; `user` are globs that narrow what counts as the user's code.
+    `step` names the annotation around one step; `user` are globs that narrow what counts as the user's code;
+    `steps` are given where they are known.
     Raises UsageError if no annotation is called `step`.
     """
-    steps = find_steps(timeline, step)
+    steps = steps or find_steps(timeline, step)
     window = steps.window
     device = timeline.device
     every = np.ones(len(device), dtype=np.bool_)
