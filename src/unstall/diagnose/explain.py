@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from unstall._version import __version__
 from unstall.diagnose.lines import cost_by_line
+from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.verdict import judge
@@ -15,6 +19,7 @@ from unstall.figures import share
 from unstall.read import load
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline import Timeline
+from unstall.whatif.gains import with_gains
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,8 @@ def explain(
     *,
     step: str | None = None,
     user: Sequence[str] = (),
+    plain_step_ns: int | None = None,
+    as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Say where the time of a recorded run went, which line it went to, and why.
@@ -80,6 +87,10 @@ def explain(
         the name (or glob) of the annotation around one step; found by itself if not given.
     user
         globs of files that count as yours; all code but the frameworks' if empty.
+    plain_step_ns
+        the step time measured without recording, where the file does not say it.
+    as_recorded
+        judge the recorded run as it is, with the recorder's cost in it.
     progress
         called with (bytes read, bytes in all) while a file is read.
 
@@ -93,8 +104,19 @@ def explain(
     timeline = source if isinstance(source, Timeline) else load(source, progress=progress)
     run = analyse(timeline, step=step, user=user)
     # Without device work nothing waited for anything: there is nothing to find.
-    rules = all_rules() if run.ops_inside.any() else ()
-    findings = _ordered([finding for rule in rules for finding in rule(run)])
+    known = run.ops_inside.any()
+    findings = [finding for rule in (all_rules() if known else ()) for finding in rule(run)]
+    outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded) if known else None
+    gains = with_gains(outlook.model, findings) if outlook else None
+    verdict = judge(run)
+    if outlook and gains:
+        findings = list(gains.findings)
+        verdict = judge(outlook.undistorted)
+        verdict = msgspec.structs.replace(
+            verdict,
+            basis="recorded" if as_recorded else "undistorted",
+            text=" ".join([verdict.text, *outlook.sentences()]),
+        )
     meta = timeline.meta
     steps = run.steps
     result = Result(
@@ -122,16 +144,24 @@ def explain(
         ),
         accounts=run.accounts,
         by_device=tuple(accounts for accounts, _ in run.by_device),
-        verdict=judge(run),
-        findings=tuple(findings),
-        lines=cost_by_line(run) if run.ops_inside.any() else (),
+        replay=outlook.replay if outlook else None,
+        verdict=verdict,
+        findings=tuple(_ordered(findings)),
+        lines=cost_by_line(run) if known else (),
+        plan=gains.plan if gains else None,
+        floor_ns=run.per_step(run.busy.total) if known else None,
     )
     return Report(result, run)
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:
-    """By what they expose, then by what they make the host wait; harmless ones last."""
-    return sorted(findings, key=lambda f: (f.harmless, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)))
+    """By what mending them gains, or where that is not known by what they expose; harmless ones last."""
+
+    def key(f: Finding) -> tuple[bool, int, int, int, str, str]:
+        gain = f.exposed_ns if f.gain_ns is None else f.gain_ns
+        return f.harmless, -gain, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
+
+    return sorted(findings, key=key)
 
 
 def _notes(run: Run) -> tuple[str, ...]:
@@ -147,6 +177,16 @@ def _notes(run: Run) -> tuple[str, ...]:
         )
     if not run.activity.operators and run.ops_inside.any():
         notes = (*notes, "no operators were recorded (ProfilerActivity.CPU), so Python's share cannot be told")
+    if steps.hint is not None:
+        notes = (
+            *notes,
+            f"an annotation, {steps.hint!r}, is around nearly all launches, again and again: if it marks a step, "
+            f"--step {shlex.quote(steps.hint)} goes by it",
+        )
+    if run.places.unmatched and timeline.meta.has_stacks:
+        globs = ", ".join(map(shlex.quote, run.places.unmatched))
+        so = "" if run.places.is_user_frame.any() else ", so places are annotations or operators, not lines"
+        notes = (*notes, f"no recorded file matches --user {globs}{so}")
     if timeline.meta.has_stacks or not len(timeline.host):
         return notes
     advice = (

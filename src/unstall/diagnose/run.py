@@ -293,12 +293,17 @@ def _at(edit: str | None, where: Where) -> str | None:
 
 
 def analyse(
-    timeline: Timeline, *, step: str | None = None, user: Sequence[str] = (), steps: Steps | None = None
+    timeline: Timeline,
+    *,
+    step: str | None = None,
+    user: Sequence[str] = (),
+    steps: Steps | None = None,
+    places: Places | None = None,
 ) -> Run:
     """Find steps, places and accounts.
 
     `step` names the annotation around one step; `user` are globs that narrow what counts as the user's code;
-    `steps` are given where they are known.
+    `steps` and `places` are given where they are known.
     Raises UsageError if no annotation is called `step`.
     """
     steps = steps or find_steps(timeline, step)
@@ -330,7 +335,8 @@ def analyse(
                 own_gaps,
             )
         )
-    places = find_places(timeline, user, steps.name if steps.found_by == "annotation" else None)
+    if places is None:
+        places = find_places(timeline, user, steps.name if steps.found_by == "annotation" else None)
     return Run(timeline, steps, places, activity, busy, accounts, gaps, tuple(by_device))
 
 

@@ -80,9 +80,7 @@ def parse_line(text: str) -> Place:
     if (match := _LINE.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:LINE or FILE:LINE:OP, as findings have it")
     file, line = match["file"], match["line"]
-    return Place(
-        file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"]
-    )
+    return Place(file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"])
 
 
 def parse_function(text: str) -> Place:

@@ -103,9 +103,7 @@ def _uncapturable(subject: Subject) -> Bool:
     host = timeline.host
     around = np.where(do.host >= 0, top[np.maximum(do.host, 0)], -1)
     waits = np.isin(do.code, SYNCS)
-    crossing = np.isin(
-        timeline.device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
-    )
+    crossing = np.isin(timeline.device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
     copies = np.zeros(len(do), dtype=np.bool_)
     copies[program.launcher[crossing[program.ops.device]]] = True
     waited = copies & (around >= 0) & np.isin(around, around[waits & (around >= 0)])

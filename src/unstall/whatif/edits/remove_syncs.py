@@ -32,9 +32,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
 def _within_copy(subject: Subject) -> Bool:
     """Which instructions are the blocking part of a copy's own call."""
     do = subject.program.instructions
-    chosen: Bool = np.append(
-        False, (do.code[:-1] == Code.LAUNCH) & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0)
-    )
+    chosen: Bool = np.append(False, (do.code[:-1] == Code.LAUNCH) & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0))
     return chosen
 
 
@@ -46,9 +44,9 @@ def _read_backs(subject: Subject, waits: Bool) -> Bool:
     around = around[around >= 0]
     launched = device.launch[device.launch >= 0]
     reads = np.zeros(len(timeline.host), dtype=np.bool_)
-    reads[launched] = (
-        (device.direction == CopyDirection.DEVICE_TO_HOST) & (device.bytes <= _VALUE_BYTES)
-    )[device.launch >= 0]
+    reads[launched] = ((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.bytes <= _VALUE_BYTES))[
+        device.launch >= 0
+    ]
     other = np.unique(top[launched[~reads[launched]]])
     gone = np.zeros(len(timeline.host), dtype=np.bool_)
     gone[np.setdiff1d(around, other)] = True

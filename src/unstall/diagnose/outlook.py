@@ -1,0 +1,98 @@
+"""What the replayed run says: the step without the recorder, and what would and would not make it faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unstall.diagnose.run import Run, analyse
+from unstall.figures import duration, share
+from unstall.replay.engine import replay
+from unstall.replay.retime import retime
+from unstall.replay.steady import steady_step_ns
+from unstall.result import Replay
+from unstall.whatif.edits import parse
+from unstall.whatif.model import Model, model
+from unstall.whatif.subject import Subject
+from unstall.whatif.undistort import USUAL_ERROR
+
+_HELPS = 0.05  # of the step
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Outlook:
+    """A model of a run, and the run as it would have been without the recorder."""
+
+    model: Model
+    undistorted: Run
+    host_free_step_ns: float  # if the host took no time at all
+    host_twice_step_ns: float  # if it were twice as fast
+
+    @property
+    def replay(self) -> Replay:
+        """As results have it."""
+        return Replay(
+            mean_step_ns=round(self.model.replayed_step_ns),
+            error=round(self.model.error, 6),
+            undistorted_mean_step_ns=round(self.model.undistorted_step_ns),
+            undistorted_by=self.model.undistorted_by,
+            usual_error=USUAL_ERROR if self.model.undistorted_by == "usual cost" else None,
+            plain_step_ns=self.model.plain_step_ns,
+            host_free_step_ns=round(self.host_free_step_ns),
+            accounts=self.undistorted.accounts,
+        )
+
+    def sentences(self) -> list[str]:
+        """How long a step takes without the recorder, and whether faster host code would help."""
+        known = self.model
+        step = known.undistorted_step_ns
+        said = [_without_recorder(known)] if known.undistorted_by != "nothing" else []
+        free, twice = self.host_free_step_ns, self.host_twice_step_ns
+        if step - free < _HELPS * step:
+            said.append(
+                f"Faster host code (C++, a faster CPU) would not help: it gains {share(step - free, step)} at most."
+            )
+        else:
+            said.append(
+                f"Host code twice as fast (C++ rather than Python) would take it to {duration(twice)}, "
+                f"a host that took no time at all to {duration(free)}."
+            )
+        return said
+
+
+def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
+    """Model a run that has device work within its steps."""
+    known = model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
+    return Outlook(
+        model=known,
+        undistorted=replayed_run(run, known.subject),
+        host_free_step_ns=_with(known, "host-speed:inf"),
+        host_twice_step_ns=_with(known, "host-speed:2"),
+    )
+
+
+def replayed_run(run: Run, subject: Subject) -> Run:
+    """The run as it would have been, with this program."""
+    program = subject.program
+    times = replay(program)
+    gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]
+    timeline = retime(run.timeline, program, times, subject.recorded_span, np.asarray(gone))
+    steps = replace(
+        run.steps,
+        start=times.end[program.step_starts],
+        end=times.end[program.step_ends],
+        window_end=times.window(program)[1],
+    )
+    return analyse(timeline, steps=steps, places=replace(run.places, timeline=timeline))
+
+
+def _with(known: Model, edit: str) -> float:
+    return steady_step_ns(parse(edit).apply(known.subject).program)
+
+
+def _without_recorder(known: Model) -> str:
+    step = duration(known.undistorted_step_ns)
+    if known.undistorted_by == "plain step time":
+        return f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured."
+    return f"Without the recorder a step takes about {step} (an estimate, good to {USUAL_ERROR:.0%} or so)."

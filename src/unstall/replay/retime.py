@@ -1,0 +1,86 @@
+"""A replayed program as a `Timeline`: the same events at their new times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.grouping import groups
+from unstall.replay.program import Code, Program, Replayed
+from unstall.timeline import I64, Bool, HostKind, Streams, Timeline
+
+
+def retime(timeline: Timeline, program: Program, replayed: Replayed, recorded: tuple[I64, I64], gone: Bool) -> Timeline:
+    """What is between two instructions moves and stretches with them.
+
+    `recorded` is, by instruction, (start, end) as recorded; `gone` says which ops of the program are no more.
+    """
+    host = timeline.host
+    part = program.thread_of[host.thread]
+    start, end = host.start.copy(), host.end.copy()
+    thread = program.instructions.thread
+    for number, mine in groups(thread):
+        events = np.flatnonzero(part == number)
+        if not len(events):
+            continue
+        then = np.maximum.accumulate(np.stack((recorded[0][mine], recorded[1][mine]), axis=1).ravel())
+        now = np.maximum.accumulate(np.stack((replayed.start[mine], replayed.end[mine]), axis=1).ravel())
+        for times in (start, end):
+            times[events] = _moved(times[events], then, now)
+    kind = host.kind.copy()
+    code, ops = program.instructions.code, program.instructions.ops
+    counts = np.diff(ops, prepend=0)
+    graphs = (code == Code.LAUNCH) & (counts > 1) & (program.instructions.host >= 0)
+    kind[program.instructions.host[graphs]] = HostKind.GRAPH_LAUNCH
+    moved_host = replace(host, kind=kind, start=start, end=np.maximum(end, start))
+
+    device = timeline.device
+    rows = program.ops.device
+    launch = device.launch.copy()
+    by = program.instructions.host[program.launcher]
+    launch[rows] = np.where(by >= 0, by, launch[rows])
+    op_start, op_end, stream = device.start.copy(), device.end.copy(), device.stream.copy()
+    op_start[rows], op_end[rows], stream[rows] = replayed.op_start, replayed.op_end, program.ops.stream
+    stays = np.ones(len(device), dtype=np.bool_)
+    stays[rows[gone]] = False
+    order = np.flatnonzero(stays)
+    order = order[np.argsort(op_start[order], kind="stable")]
+    moved_device = replace(
+        device,
+        **{
+            name: getattr(device, name)[order]
+            for name in ("kind", "device", "name", "correlation", "bytes", "direction", "host_memory")
+        },
+        stream=stream[order],
+        start=op_start[order],
+        end=op_end[order],
+        launch=launch[order],
+    )
+    waiting = np.isin(timeline.waits.host, program.instructions.host[code != Code.CALL])
+    waits = replace(
+        timeline.waits,
+        **{name: getattr(timeline.waits, name)[waiting] for name in type(timeline.waits).__dataclass_fields__},
+    )
+    return replace(timeline, host=moved_host, device=moved_device, waits=waits, streams=_streams(timeline, program))
+
+
+def _moved(times: I64, then: I64, now: I64) -> I64:
+    """Times by the piecewise-linear map from `then` to `now`; outside it by its first or last shift."""
+    at = np.clip(np.searchsorted(then, times, side="right") - 1, 0, len(then) - 1)
+    onward = np.minimum(at + 1, len(then) - 1)
+    length = np.maximum(then[onward] - then[at], 1)
+    share = np.clip((times - then[at]) / length, 0, 1)
+    inside = now[at] + np.rint(share * (now[onward] - now[at])).astype(np.int64)
+    outside = (times < then[0]) | (times >= then[-1])
+    shift = np.where(times < then[0], now[0] - then[0], now[-1] - then[-1])
+    moved: I64 = np.where(outside, times + shift, inside)
+    return moved
+
+
+def _streams(timeline: Timeline, program: Program) -> Streams:
+    """With those that an edit added, numbered on."""
+    streams = timeline.streams
+    more = len(program.device_of_stream) - len(streams)
+    numbers = int(streams.stream.max(initial=0)) + 1 + np.arange(more)
+    return Streams(device=program.device_of_stream, stream=np.append(streams.stream, numbers))

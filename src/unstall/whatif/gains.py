@@ -1,0 +1,59 @@
+"""What mending each finding would gain, and in which order to mend them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from unstall.errors import UsageError
+from unstall.replay.steady import steady_step_ns
+from unstall.result import Finding, PlanStep
+from unstall.whatif.edits import Edit, parse
+from unstall.whatif.model import Model
+from unstall.whatif.predict import plan
+
+_MOST_EDITS = 24  # the costliest findings'
+_COSTS = 0.01  # of the step
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Of all findings."""
+
+    findings: tuple[Finding, ...]
+    plan: tuple[PlanStep, ...]
+
+
+def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
+    """Replay each finding's own edit, and look for the best order of all of them.
+
+    A finding whose cost is not idle time, such as a slow copy that keeps the device busy, is no longer harmless when
+    mending it would gain.
+    """
+    base = model.undistorted_step_ns
+    gained: dict[str, tuple[Edit, float]] = {}
+    for finding in findings:
+        if finding.edit and finding.edit not in gained and len(gained) < _MOST_EDITS:
+            try:
+                edit = parse(finding.edit)
+                gained[finding.edit] = edit, base - steady_step_ns(edit.apply(model.subject).program)
+            except UsageError:  # what was recorded there is no part of the program
+                continue
+    best = plan(model, [edit for edit, gain in gained.values() if gain >= _COSTS * base])
+    return Gains(
+        findings=tuple(
+            msgspec.structs.replace(
+                finding,
+                gain_ns=round(gained[finding.edit][1]),
+                harmless=finding.harmless and gained[finding.edit][1] < _COSTS * base,
+            )
+            if finding.edit in gained
+            else finding
+            for finding in findings
+        ),
+        plan=tuple(
+            PlanStep(edit=p.edit.text, step_ns=round(p.step_ns), gain_ns=round(p.gain_ns), notes=p.notes) for p in best
+        ),
+    )

@@ -1,0 +1,63 @@
+"""A run made ready to ask what if: its program, checked against what was measured, and the recorder's cost taken out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unstall.diagnose.places import Places
+from unstall.diagnose.steps import Steps
+from unstall.replay.build import build
+from unstall.replay.engine import replay
+from unstall.replay.steady import steady_step_ns
+from unstall.timeline import Timeline
+from unstall.whatif.subject import Subject
+from unstall.whatif.undistort import meet, undistort, without_pauses
+
+UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Model:
+    """Times are ns a step."""
+
+    subject: Subject  # without the recorder's cost: what edits are made to
+    measured_step_ns: float  # the recorded window over its steps
+    replayed_step_ns: float  # the same of the replayed program
+    undistorted_step_ns: float  # what the program settles to without the recorder
+    undistorted_by: UndistortedBy
+    plain_step_ns: int | None  # as measured without recording, where that is known
+    left_out_ns: int  # pauses that only one of the steps had, in all
+
+    @property
+    def error(self) -> float:
+        """How far the replay is from the measurement, as a share of it."""
+        return self.replayed_step_ns / max(self.measured_step_ns, 1) - 1
+
+
+def model(
+    timeline: Timeline,
+    steps: Steps,
+    places: Places,
+    *,
+    plain_step_ns: int | None = None,
+    as_recorded: bool = False,
+) -> Model:
+    """Build and check a program. `plain_step_ns` defaults to what the file says."""
+    program = build(timeline, steps.start, steps.end)
+    start, end = steps.window
+    replayed = replay(program).mean_step_ns(program)
+    plain = plain_step_ns or timeline.meta.plain_step_ns
+    usual, left_out = (program, 0) if as_recorded else without_pauses(program)
+    by: UndistortedBy = "nothing" if as_recorded else "plain step time" if plain else "usual cost"
+    if not as_recorded:
+        usual = meet(usual, plain) if plain else undistort(usual)
+    return Model(
+        subject=Subject(timeline, places, steps, usual),
+        measured_step_ns=(end - start) / len(steps),
+        replayed_step_ns=replayed,
+        undistorted_step_ns=steady_step_ns(usual),
+        undistorted_by=by,
+        plain_step_ns=plain,
+        left_out_ns=left_out,
+    )
