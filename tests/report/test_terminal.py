@@ -38,6 +38,8 @@ def test_a_gain_has_a_column_once_any_finding_has_one(golden: Golden) -> None:
     first, *others = TYPICAL.findings
     result = replace(TYPICAL, findings=(replace(first, gain_ns=9_800_000), *others))
     golden("terminal/gain.txt", terminal.render(result, top=2))
+    assert "gain: what a step saves when it is mended" in terminal.render(result)
+    assert "gain: " not in terminal.render(TYPICAL)
 
 
 def test_several_devices_are_told_apart(golden: Golden) -> None:

@@ -155,8 +155,12 @@ def over(result: Result) -> str:
 def footnote(result: Result) -> str:
     """What the words of findings stand for."""
     steps = result.steps.count
-    saw = f"; saw: in all {steps:,} steps together" if steps > 1 else ""
-    return f"exposed: what the device lost because of it{saw}"
+    words = (
+        "gain: what a step saves when it is mended" if any(f.gain_ns is not None for f in costly(result)) else "",
+        "exposed: what the device lost because of it",
+        f"saw: in all {steps:,} steps together" if steps > 1 else "",
+    )
+    return "; ".join(word for word in words if word)
 
 
 def same_advice(findings: Sequence[Finding]) -> list[int | None]:
