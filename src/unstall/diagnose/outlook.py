@@ -50,13 +50,12 @@ class Outlook:
         said = [_without_recorder(known)] if known.undistorted_by != "nothing" else []
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
-            said.append(
-                f"Faster host code (C++, a faster CPU) would not help: it gains {share(step - free, step)} at most."
-            )
+            most = share(round(step - free), round(step))
+            said.append(f"Faster host code (C++, a faster CPU) would not help: it gains {most} at most.")
         else:
             said.append(
-                f"Host code twice as fast (C++ rather than Python) would take it to {duration(twice)}, "
-                f"a host that took no time at all to {duration(free)}."
+                f"Host code twice as fast (C++ rather than Python) would take it to {duration(round(twice))}, "
+                f"a host that took no time at all to {duration(round(free))}."
             )
         return said
 
@@ -92,7 +91,7 @@ def _with(known: Model, edit: str) -> float:
 
 
 def _without_recorder(known: Model) -> str:
-    step = duration(known.undistorted_step_ns)
+    step = duration(round(known.undistorted_step_ns))
     if known.undistorted_by == "plain step time":
         return f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured."
     return f"Without the recorder a step takes about {step} (an estimate, good to {USUAL_ERROR:.0%} or so)."

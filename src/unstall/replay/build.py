@@ -106,7 +106,7 @@ def _capacity(timeline: Timeline, queue: on_device.Queued) -> tuple[int, Bool]:
 
 
 def _launches(timeline: Timeline, queue: on_device.Queued, full: Bool) -> list[_Rows]:
-    host, device = timeline.host, timeline.device
+    host = timeline.host
     first = np.flatnonzero(~queue.follows & (queue.launch >= 0))
     calls = queue.launch[first]
     counts = np.diff(np.append(np.flatnonzero(~queue.follows), len(queue)))

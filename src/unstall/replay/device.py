@@ -50,12 +50,12 @@ class Queued:
 def queue_up(timeline: Timeline, held: Bool) -> Queued:
     """`held` says which host rows tell a stream to wait for an event: what is launched after them shows no delay."""
     host, device = timeline.host, timeline.device
-    launch = _launches(timeline)
+    launch = _launches(timeline).astype(np.int64)
     own = launch == device.launch
     begun = _begun(timeline, launch)
     row = np.lexsort((device.start, launch, begun))
     begun = begun[row]
-    launch = launch[row].astype(np.int64)
+    launch = launch[row]
     stream, start, end = device.stream[row], device.start[row], device.end[row]
     follows = np.append(False, (launch[1:] == launch[:-1]) & (launch[1:] >= 0)) if len(row) else np.zeros(0, np.bool_)
     previous = np.full(len(row), -1, dtype=np.int64)
@@ -158,7 +158,7 @@ def _launches(timeline: Timeline) -> I32:
     return launch
 
 
-def _begun(timeline: Timeline, launch: I32) -> I64:
+def _begun(timeline: Timeline, launch: I64) -> I64:
     """By device row: when its launch began. Ops at the head of a stream without one were launched before all others."""
     start = timeline.device.start
     begun = np.where(launch >= 0, timeline.host.start[np.maximum(launch, 0)], start)
@@ -178,7 +178,7 @@ def _sort(timeline: Timeline) -> I64:
 
 
 def _after_event(timeline: Timeline, launch: I64, held: Bool, stream: I32) -> Bool:
-    """Whether the last thing told to an op's stream before it was to wait for an event: by stream, in order of calls."""
+    """Whether the last thing told to an op's stream before it was to wait for an event."""
     result = np.zeros(len(launch), dtype=np.bool_)
     waits = timeline.waits
     chosen = np.flatnonzero(held[waits.host])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.replay.interpreter import replay
+from unstall.replay.engine import replay
 from unstall.replay.program import Instructions, Ops, Program
 from unstall.timeline import I64
 

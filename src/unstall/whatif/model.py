@@ -1,4 +1,4 @@
-"""A run made ready to ask what if: its program, checked against what was measured, and the recorder's cost taken out."""
+"""A run made ready to ask what if: its program, checked, and without the recorder's cost."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Subject:
 
     @cached_property
     def recorded_span(self) -> tuple[I64, I64]:
-        """By instruction: (start, end) of its call as recorded, in ns; of one that follows in the same call, its end."""
+        """By instruction: (start, end) of its call as recorded, in ns; of a second one in the same call, its end."""
         host, do = self.timeline.host, self.program.instructions
         row = np.maximum(do.host, 0)
         start, end = host.start[row], host.end[row]

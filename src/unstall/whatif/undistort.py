@@ -120,4 +120,5 @@ def without_pauses(program: Program) -> tuple[Program, int]:
 
 
 def _less(times: I64, cost: np.ndarray, least: float) -> I64:
-    return np.maximum(times - cost, times * least).astype(np.int64)
+    less: I64 = np.maximum(times - cost, times * least).astype(np.int64)
+    return less

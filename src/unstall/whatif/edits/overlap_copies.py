@@ -42,7 +42,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     if not chosen.any():
         return subject.with_program(program, *notes)
     step = np.searchsorted(program.step_starts, program.launcher, side="right")
-    stream, after, lag = ops.stream.copy(), ops.after.copy(), ops.lag.copy()
+    stream, after, lag = ops.stream.astype(np.int64), ops.after.astype(np.int64), ops.lag.copy()
     streams = len(program.device_of_stream)
     device_of_stream = program.device_of_stream.tolist()
     for number, mine in groups(ops.stream):
@@ -106,6 +106,6 @@ def _with(program: Program, stream: I64, after: I64, lag: I64, device_of_stream:
     return replace(
         program,
         instructions=replace(do, stream=launched),
-        ops=replace(program.ops, stream=stream, after=after, lag=lag),
+        ops=replace(program.ops, stream=stream.astype(np.int32), after=after.astype(np.int32), lag=lag),
         device_of_stream=np.array(device_of_stream, dtype=np.int32),
     )
