@@ -63,6 +63,7 @@ class Places:
     top_op: I32  # by host row: the outermost operator below the user's frame, or -1
     frame: I32  # by host row: the user's frame as a row of Timeline.stacks, or -1
     is_user_frame: Bool  # by row of Timeline.stacks: whether that frame is the user's
+    unmatched: tuple[str, ...] = ()  # globs of the user's that match no recorded file
 
     def where(self, place: int, row: int, op: str | None) -> Where:
         """The place as it is printed; `row` is a host row that lends its caller."""
@@ -120,7 +121,7 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     top_op = _outermost_operators(timeline, mine)
     fallback = _fallback(timeline, source, top_op, step)
     place = np.where(line >= 0, line, np.where(fallback >= 0, fallback + len(timeline.lines), -1))
-    return Places(timeline, place.astype(np.int64), caller, top_op, frame, is_user_frame)
+    return Places(timeline, place.astype(np.int64), caller, top_op, frame, is_user_frame, _unmatched(timeline, user))
 
 
 def _at(values: I32, index: I32 | I64) -> I32:
@@ -138,10 +139,19 @@ def _user_lines(timeline: Timeline, user: Sequence[str]) -> Bool:
     def counts(index: int) -> bool:
         path = timeline.strings[index]
         if user:
-            return bool(path) and any(fnmatch.fnmatch(path, f"*{glob.lstrip('*')}") for glob in user)
+            return any(_matches(path, glob) for glob in user)
         return index in programs or not is_framework(path)
 
     return by_text(lines.file, counts).astype(np.bool_)
+
+
+def _matches(path: str, glob: str) -> bool:
+    return bool(path) and fnmatch.fnmatch(path, f"*{glob.lstrip('*')}")
+
+
+def _unmatched(timeline: Timeline, user: Sequence[str]) -> tuple[str, ...]:
+    files = [timeline.text(int(index)) for index in np.unique(timeline.lines.file)]
+    return tuple(glob for glob in user if not any(_matches(path, glob) for path in files))
 
 
 def _programs(timeline: Timeline) -> set[int]:

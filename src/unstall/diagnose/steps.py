@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ class Steps:
     start: I64
     end: I64  # of the host's part; the device may still be at work
     window_end: int  # the later of the last step's end and the end of the last device op it launched
+    hint: str | None = None  # an annotation that might mark the steps, where none did
 
     def __len__(self) -> int:
         return len(self.start)
@@ -52,7 +53,28 @@ def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
     rows = _annotated(timeline, lambda text: bool(_PROFILER_STEP.match(text)))
     if len(rows):
         return _steps(timeline, "annotation", "ProfilerStep", timeline.host.start[rows], timeline.host.end[rows])
-    return _by_optimizer(timeline) or _by_period(timeline) or _whole(timeline)
+    return _annotated_alike(timeline, _by_optimizer(timeline) or _by_period(timeline) or _whole(timeline))
+
+
+def _annotated_alike(timeline: Timeline, found: Steps) -> Steps:
+    """The steps by an annotation of the program's own, if one stands around nearly all of the launches that often.
+
+    Where it does so more or less often (a layer, an epoch), it is a hint.
+    """
+    launched = _launch_times(timeline)
+    best, most = None, 0.0
+    names, count = np.unique(timeline.host.name[_is_annotation(timeline)], return_counts=True)
+    for name in names[(count > 1) & (count <= _MOST_REPEATS)][:_MOST_CANDIDATES]:
+        rows = _annotated(timeline, timeline.strings[name].__eq__)
+        start, end = timeline.host.start[rows], timeline.host.end[rows]
+        within = np.searchsorted(launched, end) - np.searchsorted(launched, start)
+        covered = int(within.sum()) / max(len(launched), 1)
+        if len(rows) > 1 and (within > 0).all() and covered >= max(_ALIKE, most):
+            best, most = _steps(timeline, "annotation", timeline.strings[name], start, end), covered
+    if best is None:
+        return found
+    alike = found.found_by != "whole" and len(found) <= len(best) <= len(found) + 1
+    return best if alike else replace(found, hint=best.name)
 
 
 def _by_name(timeline: Timeline, name: str) -> Steps:
@@ -181,9 +203,14 @@ def _by_period(timeline: Timeline) -> Steps | None:
         if (tokens[period:] == tokens[:-period]).mean() >= _ALIKE:
             # Of the kernels at that distance the most frequent: a rarer one is missing from some steps.
             mark = max(np.flatnonzero(np.array(distances) == period), key=lambda i: len(places[i]))
-            name = timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)]
+            name = _plain(timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)])
             return _every(timeline, calls, tokens, places[mark], period, name)
     return None
+
+
+def _plain(kernel: str) -> str:
+    """A kernel's name without its type, its templates' arguments and its own: "cutlass::Kernel2"."""
+    return re.split("[<(]", re.sub(r"^void |\(anonymous namespace\)::", "", kernel), maxsplit=1)[0].strip() or kernel
 
 
 def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
@@ -235,4 +262,5 @@ def _whole(timeline: Timeline) -> Steps:
     return Steps("whole", None, np.array([start]), np.array([end]), end)
 
 
+_MOST_REPEATS = 10_000  # more are no steps
 _FAR = np.iinfo(np.int64).max
