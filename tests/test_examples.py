@@ -27,7 +27,7 @@ CAUSES: list[tuple[str, bool, dict[str, Any]]] = [
     for cause in EXPECTED[name]["causes"]
     if trace["stacks"] or cause["finding"] not in NEEDS_STACKS
 ]
-CLEAN = ["decode_graph", "ddp_overlapped", "model_parallel", "offload_ahead", "triton_kernel", "two_streams"]
+CLEAN = ["decode_graph", "ddp_overlapped", "triton_kernel", "two_streams"]
 
 
 @functools.cache
@@ -174,6 +174,23 @@ def test_a_device_that_idles_while_the_other_computes_waits_for_it() -> None:
     second device is done: held by an event, whatever the host did meanwhile."""
     idle = result("model_parallel.json.gz").by_device[0].idle_ns
     assert idle.event > 0.9 * sum(getattr(idle, cause) for cause in idle.__struct_fields__)
+
+
+def test_that_two_devices_take_turns_is_found_and_said() -> None:
+    """Each waits half the time, and nearly all of it for the other."""
+    found = result("model_parallel.json.gz")
+    (turns,) = [f for f in found.findings if f.rule == "serial-devices"]
+    assert (turns.where.file, turns.where.function) == ("programs/parallel.py", "step")
+    assert turns.exposed_ns == pytest.approx(0.45 * found.steps.mean_ns, rel=0.05)
+    assert "They take turns" in found.verdict.text
+
+
+def test_copies_that_run_beside_all_computation_and_longer_are_what_bounds_the_run() -> None:
+    found = result("offload_ahead.json.gz")
+    assert found.verdict.bound_by == "copy"
+    (copies,) = [f for f in found.findings if f.rule == "partial-overlap"]
+    assert copies.count == 24
+    assert copies.exposed_ns == pytest.approx(found.accounts.busy_ns.copy / 3, rel=0.01)
 
 
 def test_the_backward_pass_is_counted_at_the_forward_lines() -> None:

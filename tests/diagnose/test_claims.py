@@ -9,7 +9,7 @@ from hypothesis import given
 from programs import Program, programs
 
 from unstall.diagnose.explain import explain
-from unstall.result import Finding, Result
+from unstall.result import IDLE_CAUSES, Finding, Result
 
 WAITS = frozenset({"sync", "copy"})
 CAUSES = {  # the causes of the idle time that a rule claims, and shares with all rules that claim the same ones
@@ -22,12 +22,13 @@ CAUSES = {  # the causes of the idle time that a rule claims, and shares with al
     "first-use": frozenset({"allocator", "startup"}),
     "python-bound": frozenset({"python"}),
     "stream-wait": frozenset({"event"}),
-    # These two may claim the same time: they name two ways out of it.
     "launch-bound": frozenset({"launch"}),
     "tiny-kernels": frozenset({"launch", "latency"}),
 }
-BUSY = {"exposed-comm", "serial-copy", "lonely-stream"}  # they claim time in which the device is at work
+# They claim time in which a device is at work.
+BUSY = {"exposed-comm", "serial-copy", "partial-overlap", "lonely-stream", "serial-devices"}
 APART = {"full-queue", "recording"}  # the first claims none; the recorder held up what others are to blame for
+ALL = frozenset(IDLE_CAUSES)
 
 TRACES = sorted((Path(__file__).parents[2] / "examples" / "traces").glob("*.json.gz"))
 
@@ -43,7 +44,9 @@ def check(result: Result) -> None:
         assert 0 <= finding.exposed_ns <= result.steps.mean_ns
         if finding.rule not in BUSY | APART:
             claims.setdefault(causes_of(finding), []).append(finding.exposed_ns)
-    for causes, exposed in claims.items():
+    # What is claimed from some of a set of causes, and from nothing else, is no more than they have.
+    for causes in [*claims, ALL]:
+        exposed = [each for some, their in claims.items() if some <= causes for each in their]
         idle = sum(int(getattr(result.accounts.idle_ns, cause)) for cause in causes)
         assert result.steps.count * sum(exposed) <= idle + result.steps.count * len(exposed) / 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.diagnose.devices import waits_for_others
 from unstall.diagnose.run import Run
 from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
@@ -18,25 +19,25 @@ _SAYS = {
     "comm": "Communication-bound: {share} of the time goes to collectives with no computation beside them.",
     "startup": "Start-up: {share} of the time goes to first use (context, modules, kernel choice). Record later steps "
     "to judge the steady state.",
-    "python": "Python-bound: {share} of the time the device waits while the host works outside any operator.",
+    "python": "Python-bound: {share} of the time the device waits while the host dispatches nothing for long.",
     "event": "Stream-bound: {share} of the time streams wait for each other while the device has nothing to do.",
     "latency": "Latency-bound: {share} of the time is short gaps between operations that were already queued.",
 }
 _SATURATED = 0.95
 _NOTABLE = 0.05
-_WANT = {
-    "sync": "work after a wait had drained its queue",
-    "launch": "launches, which the host dispatches too slowly",
-    "input": "data",
-    "copy": "copies that block the host",
-    "allocator": "memory from the driver",
-    "comm": "collectives",
-    "startup": "first use: modules, context, kernel choice",
-    "python": "the host, at work outside any operator",
-    "event": "another stream",
-    "latency": "the next op to begin, already queued",
+_PARTLY = 0.2  # idle for so much of the time, a device is not what alone bounds the run
+_WHILE = {
+    "sync": "after a wait had drained its queue",
+    "launch": "waiting for launches, which the host dispatches too slowly",
+    "input": "waiting for data",
+    "copy": "waiting for copies that block the host",
+    "allocator": "waiting for memory from the driver",
+    "comm": "waiting for collectives",
+    "startup": "during first use (context, modules, kernel choice)",
+    "python": "while the host dispatched nothing for long",
+    "event": "waiting for another stream",
+    "latency": "in short gaps between operations that were already queued",
 }
-_HOST_BOUND = ("launch", "python", "sync")
 
 
 def judge(run: Run) -> Verdict:
@@ -46,34 +47,75 @@ def judge(run: Run) -> Verdict:
     if not run.ops_inside.any():
         return _nothing("falls into these steps", ".")
     accounts = run.accounts
-    shares = parts(accounts)
-    recorder = _recorder_share(run)
-    unknown = _unknown_share(run)
-    shares["startup"] -= recorder
-    for cause, length in unknown.items():
-        shares[cause] -= length
-    bound_by = max(shares, key=lambda name: shares[name])
-    says = _SAYS[bound_by].format(share=share(shares[bound_by], accounts.wall_ns))
-    if len(run.by_device) == 1:
-        sentences = [says, _rest(accounts, shares, recorder)]
-    else:
-        sentences = [says.replace("the device", "one device or another")]
+    bound = bound_by(run)
+    sentences = [_says(run, bound)]
+    if len(run.by_device) > 1:
         one_by_one = ", ".join(share(_busy(own), own.wall_ns) for own, _ in run.by_device)
         sentences.append(f"Taken one by one, its devices are busy {one_by_one}.")
+        turns = sum(int(part.length.sum()) for part in waits_for_others(run))
+        if turns >= _NOTABLE * accounts.wall_ns * len(run.by_device):
+            lost = share(turns, accounts.wall_ns * len(run.by_device))
+            sentences.append(f"They take turns: on average each waits for another one for {lost} of the time.")
+    else:
+        sentences.append(_rest(run, bound))
+    unknown = _unknown_share(run)
     if sum(unknown.values()) >= _NOTABLE * accounts.wall_ns:
         lost = share(sum(unknown.values()), accounts.wall_ns)
         sentences.append(f"For {lost} of the time nothing can be said: the launches that ended it are not in the file.")
-    waited = run.waiting
-    if waited and bound_by != "sync":
-        sentences.append(
-            f"Waits for the device take {share(waited, accounts.wall_ns)} of the host's time "
-            f"and leave the device idle for {share(accounts.idle_ns.sync, accounts.wall_ns)}."
-        )
-    if bound_by in _HOST_BOUND:
-        sentences.append("Recording slows the host, so the unrecorded program is less so.")
+    if run.waiting and bound != "sync":
+        sentences.append(_of_waits(run))
     if not run.timeline.meta.sound:
         sentences.append("Part of the run is missing from the file (see integrity): take this with care.")
-    return Verdict(bound_by=bound_by, basis="recorded", text=" ".join(sentences))
+    return Verdict(bound_by=bound, basis="recorded", text=" ".join(sentences))
+
+
+def bound_by(run: Run) -> str:
+    """What most of the time goes to, of what is known of the program; the recorder's own start is none of it."""
+    shares = _shares(run)
+    return max(shares, key=lambda name: shares[name])
+
+
+def _shares(run: Run) -> dict[str, int]:
+    shares = parts(run.accounts)
+    shares["startup"] -= _recorder_share(run)
+    for cause, length in _unknown_share(run).items():
+        shares[cause] -= length
+    return shares
+
+
+def _idle(run: Run) -> dict[str, int]:
+    """ns of idle time by cause, of what is known of the program."""
+    busy, shares = run.accounts.busy_ns, _shares(run)
+    return {cause: shares[cause] for cause in IDLE_CAUSES} | {
+        "copy": shares["copy"] - busy.copy - (busy.both if _copies_longest(run.accounts) else 0),
+        "comm": shares["comm"] - busy.comm,
+    }
+
+
+def _says(run: Run, bound: str) -> str:
+    """The first sentence: what bounds the run, and for how much of the time."""
+    accounts, recorder = run.accounts, _recorder_share(run)
+    wall, length = accounts.wall_ns, _shares(run)[bound]
+    if bound == "device" and recorder >= _NOTABLE * wall:
+        says = (
+            f"Device-bound, but for {share(recorder, wall)} of the time in which the recorder set itself up: the "
+            f"device computes {share(length, wall - recorder)} of the rest."
+        )
+    elif bound == "device" and wall - _busy(accounts) >= _PARTLY * wall:
+        says = f"Device-bound more than anything else: the device computes {share(length, wall)} of the time."
+    else:
+        says = _SAYS[bound].format(share=share(length, wall))
+    return says if len(run.by_device) == 1 else says.replace("the device", "one device or another")
+
+
+def _of_waits(run: Run) -> str:
+    """How long the host waits for the device, and what that leaves it idle for."""
+    wall, idle = run.wall, run.accounts.idle_ns
+    cost = idle.sync + idle.copy
+    left = (
+        "cost the device next to nothing" if run.negligible(cost) else f"leave the device idle for {share(cost, wall)}"
+    )
+    return f"Waits for the device take {share(run.waiting, wall)} of the host's time and {left}."
 
 
 def _nothing(what: str, end: str) -> Verdict:
@@ -81,25 +123,23 @@ def _nothing(what: str, end: str) -> Verdict:
     return Verdict(bound_by="none", basis="recorded", text=text)
 
 
-def _rest(accounts: Accounts, shares: dict[str, int], recorder: int) -> str:
+def _rest(run: Run, bound: str) -> str:
     """How busy the device is, and what the rest of the time goes to."""
-    wall, busy, total = accounts.wall_ns, accounts.busy_ns, _busy(accounts)
-    if max(shares, key=lambda name: shares[name]) != "device":
-        return f"It is busy {share(total, wall)}."
+    accounts, busy, total = run.accounts, run.accounts.busy_ns, _busy(run.accounts)
+    if bound != "device":
+        beside = bound == "copy" and busy.both >= _NOTABLE * accounts.wall_ns
+        more = f", and for {share(busy.both, accounts.wall_ns)} it computes beside a copy" if beside else ""
+        return f"The device is busy {share(total, accounts.wall_ns)} of the time{more}."
+    recorder = _recorder_share(run)
+    wall = accounts.wall_ns - (recorder if recorder >= _NOTABLE * accounts.wall_ns else 0)
     if total < _SATURATED * wall:
-        idle = {cause: shares[cause] for cause in IDLE_CAUSES} | {
-            "copy": accounts.idle_ns.copy,
-            "comm": accounts.idle_ns.comm,
-        }
+        idle = _idle(run)
         most = max(idle, key=lambda cause: idle[cause])
-        if recorder > idle[most]:
-            return f"It idles {share(wall - total, wall)}, most of it while the recorder set itself up."
-        return (
-            f"It idles {share(wall - total, wall)}, most of it for want of {_WANT[most]} ({share(idle[most], wall)})."
-        )
+        part = "most of it" if 2 * idle[most] > wall - total else "the largest part"
+        return f"It idles {share(wall - total, wall)}, {part} {_WHILE[most]} ({share(idle[most], wall)})."
     if busy.copy + busy.comm >= _NOTABLE * wall:
-        beside = share(busy.copy + busy.comm, wall)
-        return f"It is hardly ever idle: {beside} go to copies or collectives with nothing beside them."
+        alone = share(busy.copy + busy.comm, wall)
+        return f"It is hardly ever idle: {alone} go to copies or collectives with nothing beside them."
     return "It is hardly ever idle: only faster or fewer kernels help."
 
 
@@ -123,10 +163,15 @@ def _busy(accounts: Accounts) -> int:
 
 
 def parts(accounts: Accounts) -> dict[str, int]:
-    """ns that each candidate accounts for."""
+    """ns that each candidate accounts for. What computes beside a copy counts for the one that takes longer in all."""
     busy, idle = accounts.busy_ns, accounts.idle_ns
-    shares = {"device": busy.compute + busy.both}
+    shares: dict[str, int] = {"device": busy.compute}
     shares |= {cause: int(getattr(idle, cause)) for cause in IDLE_CAUSES}
     shares["copy"] += busy.copy
     shares["comm"] += busy.comm
+    shares["copy" if _copies_longest(accounts) else "device"] += busy.both
     return shares
+
+
+def _copies_longest(accounts: Accounts) -> bool:
+    return accounts.busy_ns.copy > accounts.busy_ns.compute

@@ -106,7 +106,7 @@ def test_without_stacks_a_wait_is_at_its_annotation() -> None:
         trace.item()
     finding = only(trace, "sync-item")
     assert place(finding) == (None, None, "forward pass")
-    assert finding.edit is None
+    assert finding.edit == "remove-syncs:-:-:aten::item"
 
 
 def test_waits_before_the_first_step_do_not_count() -> None:

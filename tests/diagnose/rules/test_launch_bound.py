@@ -48,10 +48,10 @@ def test_the_function_named_is_the_innermost_that_holds_most_of_it() -> None:
     assert "model/net.py:60 decode" in finding.saw
 
 
-def test_without_stacks_it_is_told_by_operator_and_no_edit_is_given() -> None:
+def test_without_stacks_it_is_told_by_operator_and_the_edit_has_no_place() -> None:
     finding = only(layers(3, stacks=False), "launch-bound")
     assert place(finding) == (None, None, "aten::relu")
-    assert finding.edit is None
+    assert finding.edit == "graph"
 
 
 def test_graphs_launched_late_are_not_told_to_become_graphs() -> None:

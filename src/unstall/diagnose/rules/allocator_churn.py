@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from unstall.diagnose.activity import named
 from unstall.diagnose.allocation import churning
 from unstall.diagnose.run import Group, Run
+from unstall.figures import counted
 from unstall.result import Finding
+from unstall.timeline import HostKind
 
 _PINNED = re.compile(r"(cuda|cu|hip)(Host|MallocHost|FreeHost|MemHost|MemAllocHost|MemFreeHost)")
 
@@ -24,11 +28,15 @@ def allocator_churn(run: Run) -> list[Finding]:
 
 
 def _device_memory(run: Run, group: Group, exposed: int) -> Finding:
+    kinds = run.timeline.host.kind[group.rows]
+    taken, returned = bool((kinds == HostKind.ALLOC).any()), bool((kinds == HostKind.FREE).any())
+    what = "taken from, or given back to," if taken and returned else "given back to" if returned else "taken from"
+    waits = ": giving it back waits for the whole device" if returned else ": the host is held up in the driver"
     return run.finding(
         "allocator-churn",
         group,
-        title="Device memory is taken from, or given back to, the driver in every step",
-        saw=_calls(run, group) + ": cudaFree waits for the whole device, and cudaMalloc may",
+        title=f"Device memory is {what} the driver{_how_often(run, group)}",
+        saw=_calls(run, group) + waits,
         fix="do not call torch.cuda.empty_cache() in a loop; let the caching allocator keep its blocks; if sizes vary, "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes",
         safe_if="the device has room for what the cache keeps",
@@ -44,7 +52,7 @@ def _pinned_memory(run: Run, group: Group, exposed: int) -> Finding:
     return run.finding(
         "pinned-allocation",
         group,
-        title="Pinned host memory is allocated in every step",
+        title=f"Pinned host memory is allocated{_how_often(run, group)}",
         saw=_calls(run, group) + ": pinning pages is slow, and stops the host",
         fix="allocate pinned buffers once and copy into them; DataLoader(pin_memory=True) does it on its own thread",
         safe_if="a buffer is not refilled before its last copy has ended",
@@ -56,4 +64,13 @@ def _pinned_memory(run: Run, group: Group, exposed: int) -> Finding:
 
 def _calls(run: Run, group: Group) -> str:
     names = sorted({run.timeline.text(int(i)) for i in run.timeline.host.name[group.rows]})
-    return f"{len(group.rows):,} calls of {', '.join(names)}"
+    return f"{counted(len(group.rows), 'call')} of {', '.join(names)}"
+
+
+def _how_often(run: Run, group: Group) -> str:
+    steps = len(run.steps)
+    if steps == 1:
+        return ""
+    step = np.searchsorted(run.steps.start, run.timeline.host.start[group.rows], side="right")
+    seen = len(np.unique(step))
+    return " in every step" if seen == steps else f" in {seen:,} of {steps:,} steps"

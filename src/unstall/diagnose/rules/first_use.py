@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.allocation import growing
 from unstall.diagnose.run import Run
-from unstall.figures import duration
+from unstall.figures import counted, duration
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
@@ -28,6 +28,7 @@ def first_use(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         names = host.name[group.rows]
+        spread = f", once; the figure is a mean over {counted(len(run.steps), 'step')}" if len(run.steps) > 1 else ""
         by_name = [(int(cost[group.rows[names == name]].sum()), run.timeline.text(int(name))) for name in set(names)]
         shown = ", ".join(f"{text} ({duration(length)})" for length, text in sorted(by_name, reverse=True)[:4])
         findings.append(
@@ -35,7 +36,7 @@ def first_use(run: Run) -> list[Finding]:
                 "first-use",
                 group,
                 title="First-use cost: paid once, not in the steady state",
-                saw=f"the device waited while these ran for the first time: {shown}",
+                saw=f"the device waited {duration(exposed)} in all{spread}: these ran for the first time: {shown}",
                 fix="warm up before you measure or serve: run each shape a few times first; record later steps "
                 "(profiler schedule with wait and warmup)",
                 safe_if="always",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diagnose.spans import Spans
+from unstall.diagnose.streams import LONELY, overlap
 from unstall.figures import duration, share
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
-_OVERLAP = 0.02  # of the stream's own time
 
 
 def lonely_stream(run: Run) -> list[Finding]:
@@ -25,10 +24,8 @@ def lonely_stream(run: Run) -> list[Finding]:
         worth = np.flatnonzero(lengths >= _WORTH * run.wall)
         for stream in worth[worth != counts.argmax()].tolist():
             own = here & (device.stream == stream)
-            others = run.ops_inside & (device.device == number) & (device.stream != stream)
-            work = Spans.union(device.start[own], device.end[own])
-            overlap = (work & Spans.union(device.start[others], device.end[others])).total
-            if work.total < _WORTH * run.wall or overlap > _OVERLAP * work.total:
+            work, both = overlap(run, int(number), stream)
+            if work < _WORTH * run.wall or both > LONELY * work:
                 continue
             rows = np.flatnonzero(own & (device.launch >= 0))
             for group in run.lines(np.unique(device.launch[rows]).astype(np.int64)):
@@ -40,12 +37,12 @@ def lonely_stream(run: Run) -> list[Finding]:
                         group,
                         title="Work on another stream that overlaps with nothing",
                         saw=f"{len(mine):,} ops on stream {int(timeline.streams.stream[stream])}, "
-                        f"{duration(length)}, of which {share(overlap, work.total)} overlapped",
+                        f"{duration(length)}, of which {share(both, work)} overlapped",
                         fix="launch it before the work it should overlap with, and wait for it later; with nothing to "
                         "overlap, stay on one stream",
                         safe_if="the two do not depend on each other",
                         count=len(mine),
-                        total_exposed_ns=round(length * (1 - overlap / work.total)),
+                        total_exposed_ns=round(length * (1 - both / work)),
                         total_wait_ns=0,
                         confidence="medium",
                     )

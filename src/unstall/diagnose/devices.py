@@ -1,0 +1,43 @@
+"""Several devices of one process: when one idles because another works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.diagnose.run import Run
+from unstall.diagnose.spans import Spans
+from unstall.result import IDLE_CAUSES
+from unstall.timeline import I32, I64
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Turns:
+    """Idle intervals of one device that an event ended, and for most of which another one was at work."""
+
+    start: I64
+    end: I64
+    culprit: I32  # host row of the launch that was held, or -1
+
+    @property
+    def length(self) -> I64:
+        """ns of each."""
+        return self.end - self.start
+
+
+def waits_for_others(run: Run) -> list[Turns]:
+    """For each device what it waited for the others; [] where there is one alone."""
+    if len(run.by_device) < 2:
+        return []
+    work = run.work(run.ops_inside)
+    turns = []
+    for accounts, gaps in run.by_device:
+        others = Spans.none()
+        for number, spans in work.items():
+            if number != accounts.device:
+                others |= spans
+        held = gaps.cause == IDLE_CAUSES.index("event")
+        chosen = np.flatnonzero(held & (2 * others.covered(gaps.start, gaps.end) >= gaps.length))
+        turns.append(Turns(gaps.start[chosen], gaps.end[chosen], gaps.culprit[chosen]))
+    return turns

@@ -1,0 +1,108 @@
+"""Launches that came after the device had run dry, divided so that no idle time is two findings': the stretches that
+launch_bound speaks of, and the rows of tiny kernels that tiny_kernels does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unstall.ancestry import depths, nearest, sums_below
+from unstall.diagnose.run import Group, Run
+from unstall.figures import duration
+from unstall.timeline import I64, HostKind
+
+_WORTH = 0.01  # of the window
+_LATE = 0.1  # of a place's launches: with fewer, the host is ahead and only restarts late
+_HOLDS = 0.8  # of the idle time, for a function to stand for the whole stretch, and tiny kernels for a place
+_MOST_PLACES = 5  # where no stack says what belongs together
+_TINY_NS = 5_000  # shorter than it takes the host to launch one
+_REPEATS = 8  # the same few kernels again and again, as loops over parameters make them
+TINY_ROW = 32
+"""So many launches of one line, one after the other and all tiny, are a row of tiny kernels."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Late:
+    """Launches of one stretch of code that leave the device idle; and those of them that are rows of tiny kernels."""
+
+    group: Group
+    tiny: I64
+
+
+def divide(run: Run) -> tuple[list[Late], list[Group]]:
+    """(the stretches that are launch-bound, costliest first; the rows of tiny kernels by line, of which none is there).
+
+    A stretch that is all one line of tiny kernels is theirs; otherwise those within a stretch are part of it.
+    """
+    lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
+    rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
+    stretches = []
+    for group in _stretches(run, lost):
+        alike = (mine for mine in rows_of_tiny if mine.place == group.place)
+        if any(_lost(lost, group, mine) >= _HOLDS * lost[group.rows].sum() for mine in alike):
+            continue
+        tiny = [np.intersect1d(group.rows, mine.rows) for mine in rows_of_tiny]
+        stretches.append(Late(group, np.concatenate([*tiny, np.zeros(0, np.int64)]).astype(np.int64)))
+    spoken_for = np.concatenate([np.zeros(0, np.int64), *(late.group.rows for late in stretches)])
+    rest = [replace(group, rows=np.setdiff1d(group.rows, spoken_for)) for group in rows_of_tiny]
+    return stretches, [group for group in rest if between[group.rows].sum() >= _WORTH * run.wall]
+
+
+def _lost(lost: I64, group: Group, other: Group) -> int:
+    return int(lost[np.intersect1d(group.rows, other.rows)].sum())
+
+
+def _stretches(run: Run, lost: I64) -> list[Group]:
+    calls = run.launch_depth[0]
+    calls = calls[run.inside[calls]]
+    chosen = [
+        group
+        for group in _stretch(run, calls, lost) or run.lines(calls)
+        if lost[group.rows].sum() >= _WORTH * run.wall and (lost[group.rows] > 0).sum() >= _LATE * len(group.rows)
+    ]
+    return sorted(chosen, key=lambda group: -int(lost[group.rows].sum()))[:_MOST_PLACES]
+
+
+def _stretch(run: Run, calls: I64, lost: I64) -> list[Group]:
+    """The launches below the innermost of the user's functions that holds most of the idle time; [] without stacks."""
+    stacks, frame = run.timeline.stacks, run.places.frame[calls]
+    total = int(lost[calls].sum())
+    if not total or lost[calls[frame >= 0]].sum() < _HOLDS * total:
+        return []
+    below = np.zeros(len(stacks), dtype=np.int64)
+    np.add.at(below, frame[frame >= 0], lost[calls[frame >= 0]])
+    holding = np.flatnonzero((sums_below(stacks.parent, below) >= _HOLDS * total) & run.places.is_user_frame)
+    if not len(holding):
+        return []
+    node = holding[depths(stacks.parent)[holding].argmax()]
+    inside = np.append(nearest(stacks.parent, np.arange(len(stacks)) == node) >= 0, False)
+    return [Group(int(stacks.line[node]), None, calls[inside[frame]])]
+
+
+def _tiny_rows(run: Run) -> list[Group]:
+    """Launches of tiny kernels in rows, by line; only lines that run the same few kernels again and again."""
+    timeline = run.timeline
+    host, device = timeline.host, timeline.device
+    joined = np.flatnonzero((device.launch >= 0) & run.ops_inside)
+    single = joined[host.kind[device.launch[joined]] == HostKind.LAUNCH]
+    single = single[np.argsort(host.start[device.launch[single]], kind="stable")]
+    call = device.launch[single]
+    tiny = (device.end - device.start)[single] < _TINY_NS
+    place = np.where(tiny, run.places.place[call], -2)
+    cuts = np.flatnonzero(np.append(True, place[1:] != place[:-1])) if len(place) else place
+    length = np.diff(np.append(cuts, len(place)))
+    in_row = np.repeat((length >= TINY_ROW) & (place[cuts] != -2), length) if len(place) else tiny
+    return [
+        group
+        for group in run.lines(call[in_row].astype(np.int64))
+        if len(np.unique(device.name[run.ops_of(group.rows)])) * _REPEATS <= len(group.rows)
+    ]
+
+
+def usual_length(run: Run, rows: I64) -> str:
+    """The median of what these launches put on the device: "3.17 µs"; some recorders write whole µs."""
+    device = run.timeline.device
+    ops = run.ops_of(rows)
+    median = int(np.median((device.end - device.start)[ops]))
+    return f"{duration(median)} (median)" if median else "less than 1 µs (median)"
