@@ -44,15 +44,15 @@ def _work(a: Result, b: Result) -> Said:
         return []
     which = "Neither run has" if len(without) == 2 else f"{without[0]} has no"
     work = "any work" if len(without) == 2 else "work"
-    return [("recorded", f"{which} {work} on a device in its steps: neither times nor kernels are compared.")]
+    return [("recorded", f"{which} {work} on a device in its steps: nothing is compared.")]
 
 
 def _steps(a: Result, b: Result) -> Said:
     if not steps_compare(a, b):
         without, other = ("A", "B") if a.steps.found_by == "whole" else ("B", "A")
         text = (
-            f"No steps were found in {without}, so a figure of {without} is for its whole run and one of {other} for a "
-            "step: step times are not compared. Mark the steps with prof.step(), or name their annotation: --step."
+            f"No steps were found in {without}: its figures are for the whole run, those of {other} for a step, so "
+            "nothing is compared. Mark the steps with prof.step(), or name their annotation: --step."
         )
         return [("steps", text)]
     if a.steps.found_by == "whole":

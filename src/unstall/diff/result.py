@@ -177,20 +177,22 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
     accounts: tuple[Account, ...]
     waits: tuple[WaitChange, ...]
     copies: tuple[CopyChange, ...]
-    launches: Launches
+    launches: Launches | None
     kernels: tuple[KernelChange, ...]
     lines: tuple[LineChange, ...]
     unchanged: Unchanged
 
     @property
     def empty(self) -> bool:
-        """Whether nothing differs beyond the noise."""
+        """Whether they can be compared, and nothing differs beyond the noise."""
         same = alike(self.launches, self.waits, self.copies, self.kernels, self.lines)
         return self.summary.faster is None and same
 
 
-def alike(launches: Launches, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
+def alike(launches: Launches | None, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
     """Whether none of these differs beyond the noise."""
-    counts = launches.calls, launches.graph_launches, launches.kernels, launches.kernels_in_graphs
     statuses = {change.status for each in changes for change in each}
-    return statuses <= {"within noise"} and all(count.same for count in counts)
+    if launches is None or not statuses <= {"within noise"}:
+        return False
+    counts = launches.calls, launches.graph_launches, launches.kernels, launches.kernels_in_graphs
+    return all(count.same for count in counts)

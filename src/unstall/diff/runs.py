@@ -26,13 +26,14 @@ def diff(a: Report, b: Report) -> DiffResult:
         raise UsageError("a saved result holds no timeline: compare the traces that results were made from")
     sides = bring_together(a.run, b.run)
     works = has_work(a.result) and has_work(b.result)
-    step = step_time(a.run, b.run) if works and steps_compare(a.result, b.result) else None
-    wait_changes, same_waits = waits(sides)
-    copy_changes, same_copies = copies(sides)
-    kernel_changes, same_kernels = kernels(sides) if works else ((), 0)
-    line_changes, same_lines = lines(sides) if works else ((), 0)
-    parts = accounts(a.run, b.run) if works else ()
-    launched = launches(sides)
+    comparable = works and steps_compare(a.result, b.result)
+    step = step_time(a.run, b.run) if comparable else None
+    wait_changes, same_waits = waits(sides) if comparable else ((), 0)
+    copy_changes, same_copies = copies(sides) if comparable else ((), 0)
+    kernel_changes, same_kernels = kernels(sides) if comparable else ((), 0)
+    line_changes, same_lines = lines(sides) if comparable else ((), 0)
+    parts = accounts(a.run, b.run) if comparable else ()
+    launched = launches(sides) if comparable else None
     differs = not alike(launched, wait_changes, copy_changes, kernel_changes, line_changes)
     side_a, side_b = _side(a, a.run), _side(b, b.run)
     return DiffResult(

@@ -36,13 +36,13 @@ def summarise(
     b: Side,
     step: Time | None,
     accounts: Sequence[Account],
-    launches: Launches,
+    launches: Launches | None,
     *,
     differs: bool,
 ) -> Summary:
     """`differs` says whether anything but the step time does."""
     if step is None:
-        return Summary(faster=None, ratio=None, text="The step times of these runs cannot be compared.")
+        return Summary(faster=None, ratio=None, text="These runs cannot be compared.")
     low, high = sorted((step.a, step.b))
     ratio = round(high / low, 3) if low else None
     if not differs and step.change == 0:
@@ -116,8 +116,10 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
     return f"{called[0].upper()}{called[1:]} {fell} by {duration(change)}: {became}{rest}."
 
 
-def _graphs(launches: Launches) -> str:
+def _graphs(launches: Launches | None) -> str:
     """What graph launches took over, or gave back."""
+    if launches is None:
+        return ""
     graphs, calls, held = launches.graph_launches, launches.calls, launches.kernels_in_graphs
     if bool(graphs.a) == bool(graphs.b):
         return ""
@@ -126,10 +128,11 @@ def _graphs(launches: Launches) -> str:
     calls_with, calls_without = (calls.b, calls.a) if graphs.b else (calls.a, calls.b)
     if calls_with >= calls_without or not inside:
         return ""
+    calls_noun = "launching call" if calls_with == 1 else "launching calls"
     noun = "graph launch" if number == 1 else "graph launches"
     return (
         f"{with_} runs {_number(inside)} kernels a step by {_number(number)} {noun}: "
-        f"{_number(calls_with)} launching calls a step in all, {_number(calls_without)} in {without}."
+        f"{_number(calls_with)} {calls_noun} a step in all, {_number(calls_without)} in {without}."
     )
 
 

@@ -62,7 +62,7 @@ def _first_of_each(side: Side, rows: I64) -> I64:
 
 
 def _where(sides: Sides, side: Side, row: int) -> Where | None:
-    return side.where(row, int(side.label[row]), sides.texts)
+    return side.where(row, int(side.label[row]), sides.texts) if row >= 0 else None
 
 
 def _present(row_a: int, row_b: int) -> Status:

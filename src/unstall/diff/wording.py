@@ -132,6 +132,8 @@ def unchanged(result: DiffResult) -> str:
 def launch_rows(result: DiffResult) -> list[tuple[str, str, str]]:
     """(what, in A, in B) of how work gets to the device, where that differs."""
     launches = result.launches
+    if launches is None:
+        return []
     rows = (
         ("calls that launch", launches.calls),
         ("graph launches", launches.graph_launches),
@@ -182,7 +184,8 @@ def _kernels(changes: Sequence[KernelChange]) -> tuple[Row, ...]:
 
 def _kernel(change: KernelChange, longest: int) -> Row:
     figures = numbers(change.count), _time(change.device_ns), signed(change.device_ns.change)
-    where = both_places(change.where_a, change.where_b) if change.where_a or change.where_b else ""
+    named = any(place(where) for where in (change.where_a, change.where_b) if where)
+    where = both_places(change.where_a, change.where_b) if named else ""
     return Row(short(change.name, longest), change.status, figures, where)
 
 
