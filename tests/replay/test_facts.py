@@ -156,6 +156,19 @@ def test_a_stream_goes_on_after_what_the_record_marked(engine: Engine) -> None:
     assert device(engine, waits) == [(0, 100), (0, 5), (108, 118)]
 
 
+def test_a_stream_that_waits_twice_goes_on_after_the_later(engine: Engine) -> None:
+    waits = program(
+        launch(Op(100)),
+        Do(Code.RECORD, stream=0),
+        Do(Code.RECORD, stream=1),
+        Do(Code.STREAM_WAIT, stream=2, target=1),
+        Do(Code.STREAM_WAIT, stream=2, target=2),
+        launch(Op(10, stream=2), stream=2),
+        devices=(0, 0, 0),
+    )
+    assert device(engine, waits)[1] == (100, 110)
+
+
 def test_a_stream_that_an_event_holds_is_not_done(engine: Engine) -> None:
     held = (
         launch(Op(100)),
@@ -197,6 +210,13 @@ def test_a_stream_with_room_does_not_wait_for_a_full_one(engine: Engine) -> None
 def test_a_graph_takes_one_place_in_the_queue(engine: Engine) -> None:
     launches = program(launch(*[Op(10)] * 5), launch(Op(1)), launch(Op(1)), capacity=2)
     assert [end for _, end in host(engine, launches)] == [0, 0, 50]
+
+
+def test_a_launch_of_nothing_is_over_when_all_before_it_is(engine: Engine) -> None:
+    launches = program(
+        launch(Op(100), stream=1), launch(), launch(), Do(Code.SYNC_STREAM, stream=0), capacity=1, devices=(0, 0)
+    )
+    assert [end for _, end in host(engine, launches)] == [0, 0, 100, 100]
 
 
 def test_a_time_may_be_146_years_and_no_more(engine: Engine) -> None:
