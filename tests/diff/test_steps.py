@@ -38,7 +38,7 @@ def test_a_slow_first_step_does_not_hide_that_all_steps_of_one_run_are_shorter()
     def slow_at_first(usual: float, first: float) -> TraceBuilder:
         return steps(lambda trace, step: launching(usual if step else first)(trace, step))
 
-    result = compared(slow_at_first(300, 460), slow_at_first(250, 290))
+    result = compared(slow_at_first(330, 500), slow_at_first(270, 300))
     assert result.step_ns
     assert not result.step_ns.beyond_noise
     assert result.summary.faster == "b"
