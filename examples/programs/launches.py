@@ -135,7 +135,7 @@ def tiny_kernels() -> Run:
     def step() -> None:
         stalled.step()  # stalls
 
-    return Run(step, ("launch",), (Cause("tiny-kernels", step), Cause("launch-bound")), fused.step)
+    return Run(step, ("launch",), (Cause("tiny-kernels", step),), fused.step)
 
 
 def think(noise: np.ndarray) -> float:

@@ -77,3 +77,69 @@ def test_a_host_that_is_ahead_and_restarts_late_once_is_not_launch_bound() -> No
             with trace.op("aten::mm"):
                 trace.launch("gemm", 100)
     assert found(trace, "launch-bound") == []
+
+
+def test_it_says_how_many_came_late_and_how_far_ahead_the_others_were() -> None:
+    """A queue that is never empty, and then a hundred launches each later than the last kernel's end."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for _ in range(100):
+            trace.launch("gemm", 10)
+        trace.work(600)
+        for _ in range(30):
+            with trace.op("aten::relu"):
+                trace.launch("relu", 3)
+    finding = only(trace, "launch-bound")
+    assert "; 30 came when the device had run dry, the others with 26 ops queued (median)" in finding.saw
+
+
+def test_what_it_shows_is_the_idle_time_and_not_the_calls() -> None:
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 1_000)
+        trace.copy("HtoD", 10, memory="Pageable")
+        for _ in range(20):
+            with trace.op("aten::relu"):
+                trace.launch("relu", 3)
+    finding = only(trace, "launch-bound")
+    assert {end - start for start, end in finding.spans} == {4_000, 10_000}
+    assert sum(end - start for start, end in finding.spans) == finding.exposed_ns
+
+
+def test_launches_between_graphs_are_told_to_join_them() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        for _ in range(5):
+            for _ in range(3):
+                with trace.op("aten::copy_"):
+                    trace.launch("copy", 1)
+            trace.graph([3] * 20)
+            trace.item()
+    finding = only(trace, "launch-bound")
+    assert "runs CUDA graphs already" in finding.fix
+    assert "(20 launches here)" in finding.fix
+    assert not finding.fix.startswith("capture")
+
+
+def test_tiny_kernels_within_a_stretch_are_part_of_it_and_no_finding_of_their_own() -> None:
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for line, name, kernels in ((30, "scale", 1), (60, "project", 40)):
+            with trace.frame("model/net.py", line, name):
+                for i in range(40):
+                    with trace.op("aten::mul"):
+                        trace.launch(f"{name}_{i % kernels}", 3)
+    finding = only(trace, "launch-bound")
+    assert place(finding) == ("train.py", 12, "train")
+    assert "between 40 kernels of 3.00 µs (median) in rows of 32 or more" in finding.saw
+    assert found(trace, "tiny-kernels") == []
+
+
+def test_kernels_shorter_than_the_clocks_tick_are_said_to_be() -> None:
+    """torch 1.8 wrote whole microseconds: many kernels take none."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for i in range(30):
+            with trace.op("aten::relu"):
+                trace.launch("relu", 0 if i % 3 else 2)
+    assert "ops of less than 1 µs (median)" in only(trace, "launch-bound").saw

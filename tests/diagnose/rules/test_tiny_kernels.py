@@ -45,3 +45,15 @@ def test_queued_back_to_back_they_cost_nothing_and_are_not_listed() -> None:
             with trace.op("aten::add_"):
                 trace.launch("elementwise", 2)
     assert found(trace, "tiny-kernels") == []
+
+
+def test_a_stretch_that_is_nothing_else_is_theirs_alone() -> None:
+    trace = unfused(200, 2)
+    assert only(trace, "tiny-kernels").edit == "graph:sgd.py:update"
+    assert found(trace, "launch-bound") == []
+
+
+def test_what_it_shows_is_the_idle_time_between_them() -> None:
+    finding = only(unfused(200, 2), "tiny-kernels")
+    assert sum(end - start for start, end in finding.spans) == finding.exposed_ns - 2_000
+    assert len(finding.spans) == 100
