@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from unstall._version import __version__
 
 if TYPE_CHECKING:
-    from unstall._api import explain
+    from unstall._api import explain, whatif
     from unstall.diagnose.explain import Report
     from unstall.read import load
     from unstall.result import Finding
     from unstall.timeline import Timeline
 
-__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load"]
+__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load", "whatif"]
 
 _HOMES = {
     "Finding": "unstall.result",
@@ -21,6 +21,7 @@ _HOMES = {
     "Timeline": "unstall.timeline",
     "explain": "unstall._api",
     "load": "unstall.read",
+    "whatif": "unstall._api",
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unstall.diagnose.explain import Report
 from unstall.diagnose.explain import explain as explain_timeline
+from unstall.diagnose.what_if import what_if as whatif
 from unstall.read.live import Profile, read_profile
 from unstall.timeline import Timeline
 
@@ -28,6 +29,9 @@ def explain(source: str | Path | Timeline | Profile, *, step: str | None = None,
     if _called_by_profiler():
         print(report)
     return report
+
+
+__all__ = ["explain", "whatif"]
 
 
 def _called_by_profiler() -> bool:

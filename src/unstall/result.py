@@ -13,6 +13,7 @@ import msgspec
 
 Confidence = Literal["high", "medium", "low"]
 SCHEMA = "unstall.explain/1"
+WHATIF_SCHEMA = "unstall.whatif/1"
 
 IDLE_CAUSES = (
     "sync",
@@ -201,4 +202,36 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     lines: tuple[LineCost, ...]
     plan: tuple[PlanStep, ...] | None = None
-    floor_ns: int | None = None
+    floor_ns: int | None = None  # the device's own busy time a step, once the plan is carried out
+
+
+class EditStep(PlanStep, frozen=True, kw_only=True):
+    """One edit asked about; `about` says what it does."""
+
+    about: str = ""
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """What edits would make of a run: schema `unstall.whatif/1`. Times are ns a step.
+
+    `measured_step_ns` and `replayed_step_ns` are of the recorded steps, the recorder at work; the undistorted and the
+    predicted step are what many steps in a row settle to without it.
+    """
+
+    schema: str = WHATIF_SCHEMA
+    version: str
+    source: Source
+    integrity: Integrity
+    steps: Steps
+    measured_step_ns: int
+    replayed_step_ns: int
+    plain_step_ns: int | None = None
+    undistorted_step_ns: int
+    undistorted_by: Literal["plain step time", "usual cost", "nothing"]
+    usual_error: float | None = None
+    predicted_step_ns: int
+    floor_ns: int  # the device's own busy time, after all edits
+    edits: tuple[EditStep, ...]
+    before: Accounts  # of the undistorted run
+    after: Accounts  # of the edited one
+    bound_by: tuple[str, str]  # before, after

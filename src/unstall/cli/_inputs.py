@@ -6,12 +6,16 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from stat import S_ISFIFO
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from unstall.errors import TraceError, UsageError
+
+if TYPE_CHECKING:
+    from unstall.timeline import Timeline
 
 STDIN = "-"
 
@@ -33,6 +37,30 @@ def readable(path: str) -> Iterator[Path]:
             yield copy
         except TraceError as error:
             raise TraceError(str(error).replace(str(copy), name_of(path))) from error
+
+
+def read_timeline(path: str, *, quiet: bool) -> Timeline:
+    """Load a trace or a saved timeline, with progress on stderr. Raises TraceError."""
+    from unstall import load
+    from unstall.cli._progress import loading
+
+    with readable(path) as file, loading(str(file), quiet=quiet) as progress:
+        try:
+            timeline = load(file, progress=progress)
+        except TraceError as error:
+            if _is_result(file):
+                raise TraceError(f"{path}: this is a result; `unstall report {path}` shows it again") from error
+            raise
+    return replace(timeline, meta=replace(timeline.meta, path=name_of(path))) if file != Path(path) else timeline
+
+
+def _is_result(file: Path) -> bool:
+    from unstall.report import json
+
+    with suppress(TraceError):
+        json.read(file)
+        return True
+    return False
 
 
 def name_of(path: str) -> str:

@@ -11,8 +11,11 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from unstall.cli._arguments import named, parse_count
+from unstall.cli._inputs import read_timeline
 from unstall.diff.formats import FORMATS, format_of
 from unstall.errors import TraceError, UsageError
+from unstall.files import check_targets
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
@@ -42,7 +45,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--format", choices=FORMATS, help="what to print")
     group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
-    group.add_argument("--top", metavar="N", type=_count, help="show the N largest changes of a kind (default: 10)")
+    group.add_argument(
+        "--top",
+        metavar="N",
+        type=named("--top", parse_count),
+        help="show the N largest changes of a kind (default: 10)",
+    )
     group.add_argument(
         "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
     )
@@ -61,6 +69,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     for path in args.output:
         format_of(path, args.format)
+    check_targets(args.output, [args.a, args.b])
     from unstall.diff.formats import render
     from unstall.diff.runs import diff
     from unstall.diff.scrub import scrub
@@ -85,12 +94,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explained(path: str, args: argparse.Namespace) -> Report:
-    from unstall import load
-    from unstall.cli._progress import loading
     from unstall.diagnose.explain import explain
 
-    with loading(path, quiet=args.quiet) as progress:
-        timeline = load(path, progress=progress)
+    timeline = read_timeline(path, quiet=args.quiet)
     try:
         return explain(timeline, step=args.step, user=args.user)
     except UsageError as error:
@@ -124,9 +130,3 @@ def _share(text: str) -> float:
     if not match or (share >= 1 and not match[2]):
         raise UsageError(f"--fail-on-slower {text}: write a percentage or a fraction, such as 5% or 0.05")
     return share
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--top {text}: give a whole number from 1 on")
-    return int(text)

@@ -118,40 +118,50 @@ def explain(
             text=" ".join([verdict.text, *outlook.sentences()]),
         )
     meta = timeline.meta
-    steps = run.steps
     result = Result(
         version=__version__,
-        source=Source(
-            path=meta.path,
-            reader=meta.reader,
-            device=next(iter(meta.devices), None),
-            torch=meta.torch,
-            cuda=meta.cuda,
-            rank=meta.rank,
-            world_size=meta.world_size,
-            has_stacks=meta.has_stacks,
-            host_events=len(timeline.host),
-            device_ops=len(timeline.device),
-        ),
-        integrity=Integrity(ok=meta.sound, notes=_notes(run)),
-        steps=Steps(
-            found_by=steps.found_by,
-            name=steps.name,
-            count=len(steps),
-            start_ns=steps.window[0],
-            wall_ns=run.wall,
-            mean_ns=run.per_step(run.wall),
-        ),
+        source=source_of(timeline),
+        integrity=Integrity(ok=meta.sound, notes=notes_of(run)),
+        steps=steps_of(run),
+        replay=outlook.replay if outlook else None,
         accounts=run.accounts,
         by_device=tuple(accounts for accounts, _ in run.by_device),
-        replay=outlook.replay if outlook else None,
         verdict=verdict,
         findings=tuple(_ordered(findings)),
         lines=cost_by_line(run) if known else (),
         plan=gains.plan if gains else None,
-        floor_ns=run.per_step(run.busy.total) if known else None,
+        floor_ns=gains.floor_ns if gains else None,
     )
     return Report(result, run)
+
+
+def source_of(timeline: Timeline) -> Source:
+    """What was recorded."""
+    meta = timeline.meta
+    return Source(
+        path=meta.path,
+        reader=meta.reader,
+        device=next(iter(meta.devices), None),
+        torch=meta.torch,
+        cuda=meta.cuda,
+        rank=meta.rank,
+        world_size=meta.world_size,
+        has_stacks=meta.has_stacks,
+        host_events=len(timeline.host),
+        device_ops=len(timeline.device),
+    )
+
+
+def steps_of(run: Run) -> Steps:
+    """The steps that were found."""
+    return Steps(
+        found_by=run.steps.found_by,
+        name=run.steps.name,
+        count=len(run.steps),
+        start_ns=run.steps.window[0],
+        wall_ns=run.wall,
+        mean_ns=run.per_step(run.wall),
+    )
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:
@@ -164,7 +174,8 @@ def _ordered(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=key)
 
 
-def _notes(run: Run) -> tuple[str, ...]:
+def notes_of(run: Run) -> tuple[str, ...]:
+    """What was repaired or is missing, a sentence each."""
     timeline, steps = run.timeline, run.steps
     notes = timeline.meta.notes
     covered = int((steps.end - steps.start).sum())

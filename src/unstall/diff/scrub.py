@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import msgspec
-
 from unstall.diff.result import CopyChange, DiffResult, KernelChange, LineChange, WaitChange
 from unstall.report.scrub import scrubber
+from unstall.report.wording import map_texts
 from unstall.result import Result
 
 
@@ -27,20 +24,3 @@ def _files(result: DiffResult) -> set[str]:
     wheres = [where for change in changes for where in (change.where_a, change.where_b) if where]
     files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
     return {file for file in files if file}
-
-
-def map_texts(result: DiffResult, change: Callable[[str], str]) -> DiffResult:
-    """The same comparison with `change` applied to every text in it."""
-
-    def walk(raw: object) -> object:
-        match raw:
-            case str():
-                return change(raw)
-            case dict():
-                return {key: walk(item) for key, item in raw.items()}
-            case list() | tuple():
-                return [walk(item) for item in raw]
-            case _:
-                return raw
-
-    return msgspec.convert(walk(msgspec.to_builtins(result)), DiffResult)

@@ -7,7 +7,7 @@ times back says that the model is right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -64,6 +64,7 @@ def _rows(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
     """`step_starts` and `step_ends` in ns, in order: the host's parts of the steps."""
+    timeline = _with_a_host(timeline)
     host = timeline.host
     held = np.zeros(len(host), dtype=np.bool_)
     held[timeline.waits.host[timeline.waits.kind == WaitKind.STREAM_EVENT]] = True
@@ -79,6 +80,19 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
     first = _rows(timeline, marks, Code.CALL, time=step_starts)
     last = _rows(timeline, marks, Code.CALL, time=step_ends)
     return _assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, order)
+
+
+def _with_a_host(timeline: Timeline) -> Timeline:
+    """With one host event that nothing points at, where none was recorded: rows can be looked up then."""
+    if len(timeline.host):
+        return timeline
+    one = {column.name: np.zeros(1, getattr(timeline.host, column.name).dtype) for column in fields(timeline.host)}
+    nobody = {column.name: np.full(1, -1, dtype=np.int32) for column in fields(timeline.threads)}
+    return replace(
+        timeline,
+        host=replace(timeline.host, **one),
+        threads=timeline.threads if len(timeline.threads) else replace(timeline.threads, **nobody),
+    )
 
 
 def _capacity(timeline: Timeline, queue: on_device.Queued) -> tuple[int, Bool]:

@@ -31,6 +31,15 @@ def steady_step_ns(program: Program) -> float:
     return float(done[-1] - done[settled]) / (len(ends) - 1 - settled)
 
 
+def busy_step_ns(program: Program) -> float:
+    """Mean ns a step in which some op of the steps runs: what is left when the device never waits."""
+    replayed, inside = replay(program), program.ops_inside
+    order = np.argsort(replayed.op_start[inside], kind="stable")
+    start, end = replayed.op_start[inside][order], replayed.op_end[inside][order]
+    before = np.append(0, np.maximum.accumulate(end)[:-1]) if len(end) else end
+    return float(np.maximum(end - np.maximum(start, before), 0).sum()) / len(program.step_starts)
+
+
 def repeat(program: Program, times: int) -> Program:
     """The program whose steps come so many times; what came after them is left out."""
     do, ops = program.instructions, program.ops

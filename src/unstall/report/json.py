@@ -19,6 +19,11 @@ class _Schema(msgspec.Struct):
 
 def render(result: Result, *, top: int | None = None) -> str:
     """All of the result: `top` limits what people read, never data."""
+    return encode(result)
+
+
+def encode(result: msgspec.Struct) -> str:
+    """Any result, keys sorted, harmless on a terminal."""
     try:
         data = msgspec.json.encode(result, order="sorted")
     except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes

@@ -24,6 +24,7 @@ from unstall.report.wording import (
     per_step,
     place,
     plain,
+    plan_rows,
     rate,
     said,
     same_advice,
@@ -49,6 +50,7 @@ def render(result: Result, *, top: int | None = None) -> str:
         _accounts(result),
         _devices(result),
         _findings(result, top) if has_device_work(result) else "",
+        _plan(result),
         _harmless(result, top),
         _lines(result, top),
         _notes(result) if sound else "",
@@ -130,6 +132,14 @@ def _findings(result: Result, top: int) -> str:
 def _aside(result: Result, finding: Finding) -> str:
     beside = aside(result, finding)
     return f" ({beside})" if beside else ""
+
+
+def _plan(result: Result) -> str:
+    rows = [(_cell(escape(what)), *figures) for what, figures in plan_rows(result)]
+    if not rows:
+        return ""
+    header = ("Plan: the changes in the order to make them", "a step takes", "gain")
+    return _table(header, rows, "<>>")
 
 
 def _harmless(result: Result, top: int) -> str:

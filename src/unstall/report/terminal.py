@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unstall.figures import duration, share
+from unstall.report.bar import Bar, look
 from unstall.report.wording import (
     HARMLESS,
     INTEGRITY,
@@ -36,6 +37,7 @@ from unstall.report.wording import (
     per_step,
     place,
     plain,
+    plan_rows,
     rate,
     said,
     same_advice,
@@ -50,23 +52,6 @@ _FIGURE_WIDTH = 8
 _LEAST_TEXT = 24  # columns beside figures; with fewer, figures go below the text
 _INDENT = 3
 _TAIL = 2  # last components of a path that tables show
-_STYLES: dict[str, tuple[str, str]] = {
-    "compute": ("█", "green"),
-    "both": ("▓", "cyan"),
-    "copy": ("▒", "blue"),
-    "comm": ("▚", "magenta"),
-    "idle: sync": ("░", "red"),
-    "idle: launch": (":", "yellow"),
-    "idle: input": ("~", "magenta"),
-    "idle: copy": ("-", "blue"),
-    "idle: allocator": ("+", "red"),
-    "idle: comm": ("=", "magenta"),
-    "idle: startup": ("^", "cyan"),
-    "idle: python": ("%", "yellow"),
-    "idle: event": ("!", "red"),
-    "idle: latency": (".", "dim"),
-}
-
 
 # Names from a trace are text: nothing in them is markup, an emoji or a number to colour.
 _console = partial(Console, highlight=False, markup=False, emoji=False)
@@ -111,6 +96,7 @@ def _report(result: Result, top: int | None) -> Group:
         _accounts(result),
         _devices(result),
         _findings(result, top) if has_device_work(result) else None,
+        _plan(result),
         _harmless(result, top),
         _lines(result, top),
         _notes(result) if sound else None,
@@ -143,36 +129,11 @@ def _devices(result: Result) -> RenderableType | None:
     return table
 
 
-class _Bar:
-    """The accounts as one bar over the whole width, each part at least a cell."""
-
-    def __init__(self, accounts: list[Part]) -> None:
-        self._accounts = accounts
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Text]:
-        bar = Text(no_wrap=True)
-        for part, cells in zip(self._accounts, _cells(self._accounts, options.max_width), strict=True):
-            glyph, style = _look(part)
-            bar.append(glyph * cells, style)
-        return [bar]
-
-
-def _cells(accounts: list[Part], width: int) -> list[int]:
-    """Cells of each part: in proportion, none empty, and exactly `width` in all."""
-    total = sum(part.ns for part in accounts)
-    spare = width - len(accounts)
-    bounds, seen = [0], 0
-    for part in accounts:
-        seen += part.ns
-        bounds.append(spare * seen // total)
-    return [1 + right - left for left, right in pairwise(bounds)]
-
-
 def _accounts(result: Result) -> RenderableType | None:
     accounts = parts(result.accounts)
     if not accounts or not has_device_work(result):
         return None
-    return Group(_Bar(accounts), Text(), _Legend([_legend(result, part) for part in accounts]))
+    return Group(Bar(accounts), Text(), _Legend([_legend(result, part) for part in accounts]))
 
 
 class _Legend:
@@ -199,12 +160,8 @@ class _Legend:
         return table
 
 
-def _look(part: Part) -> tuple[str, str]:
-    return _STYLES[f"idle: {part.key}" if part.kind == "idle" else part.key]
-
-
 def _legend(result: Result, part: Part) -> tuple[Text, ...]:
-    glyph, style = _look(part)
+    glyph, style = look(part)
     return (
         Text(glyph * 2, style),
         Text(part.label),
@@ -265,6 +222,12 @@ def _details(finding: Finding, same: int | None) -> RenderableType:
         if said(text):
             rows.add_row(label, Text(plain(text)))
     return rows
+
+
+def _plan(result: Result) -> RenderableType | None:
+    """The edits in the order to make them, from the step as it is to the floor."""
+    rows: list[_Row] = [(Text(plain(what)), figures) for what, figures in plan_rows(result)]
+    return _Ledger("Plan: the changes in the order to make them", ["a step takes", "gain"], rows) if rows else None
 
 
 def _harmless(result: Result, top: int) -> RenderableType | None:

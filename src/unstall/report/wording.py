@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from unstall.figures import duration, share
-from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Where
+from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, WhatIf, Where
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 BUSY_PARTS = ("compute", "both", "copy", "comm")
 HARMLESS = "Not worth changing"
@@ -35,7 +37,7 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
     return f"{text[:head]}…{text[-(longest - 1 - head) :]}"
 
 
-def map_texts(result: Result, change: Callable[[str], str]) -> Result:
+def map_texts(result: Struct, change: Callable[[str], str]) -> Struct:
     """The same result with `change` applied to every text in it."""
 
     def walk(raw: object) -> object:
@@ -49,7 +51,7 @@ def map_texts(result: Result, change: Callable[[str], str]) -> Result:
             case _:
                 return raw
 
-    return msgspec.convert(walk(msgspec.to_builtins(result)), Result)
+    return msgspec.convert(walk(msgspec.to_builtins(result)), type(result))
 
 
 def place(where: Where | Caller) -> str:
@@ -163,6 +165,21 @@ def footnote(result: Result) -> str:
     return "; ".join(word for word in words if word)
 
 
+def plan_rows(result: Result) -> list[tuple[str, tuple[str, str]]]:
+    """(what, (step time, gain)) of the plan, from the step without the recorder to the floor; none without a plan."""
+    if not result.plan or result.replay is None:
+        return []
+    how = {"plain step time": "as measured", "usual cost": "estimated", "nothing": "with the recorder"}
+    start = f"as it is, {how[result.replay.undistorted_by]}"
+    rows = [(start, (duration(result.replay.undistorted_mean_step_ns), ""))]
+    for number, step in enumerate(result.plan, 1):
+        rows.append((f"{number}. {step.edit}", (duration(step.step_ns), f"-{duration(step.gain_ns)}")))
+        rows += [(f"   {note}", ("", "")) for note in step.notes]
+    if result.floor_ns is not None:
+        rows.append(("the floor: the device's own busy time then", (duration(result.floor_ns), "")))
+    return rows
+
+
 def same_advice(findings: Sequence[Finding]) -> list[int | None]:
     """For each finding the number, from 1 on, of the first before it with the same advice."""
     first: dict[tuple[str, str], int] = {}
@@ -180,7 +197,7 @@ def said(text: str) -> bool:
     return plain(text).strip(" -—") != ""
 
 
-def source_line(result: Result) -> str:
+def source_line(result: Result | WhatIf) -> str:
     """What was recorded, and with what."""
     source = result.source
     rank = None
@@ -197,7 +214,7 @@ def source_line(result: Result) -> str:
     return " · ".join(short(part) for part in known if part)
 
 
-def steps_line(result: Result) -> str:
+def steps_line(result: Result | WhatIf) -> str:
     """How many steps, how long, and how they were told apart."""
     steps = result.steps
     name = f" {short(steps.name)}" if steps.name else ""

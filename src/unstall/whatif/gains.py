@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from unstall.errors import UsageError
-from unstall.replay.steady import steady_step_ns
+from unstall.replay.steady import busy_step_ns, steady_step_ns
 from unstall.result import Finding, PlanStep
 from unstall.whatif.edits import Edit, parse
 from unstall.whatif.model import Model
@@ -24,6 +24,7 @@ class Gains:
 
     findings: tuple[Finding, ...]
     plan: tuple[PlanStep, ...]
+    floor_ns: int  # the device's own busy time a step, once the plan is carried out
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
@@ -53,6 +54,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             else finding
             for finding in findings
         ),
+        floor_ns=round(busy_step_ns(best[-1].subject.program if best else model.subject.program)),
         plan=tuple(
             PlanStep(edit=p.edit.text, step_ns=round(p.step_ns), gain_ns=round(p.gain_ns), notes=p.notes) for p in best
         ),

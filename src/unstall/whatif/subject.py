@@ -40,15 +40,17 @@ class Subject:
     def at(self, place: Place | None) -> Bool:
         """Which instructions are those of host events at a place."""
         host = self.program.instructions.host
-        chosen: Bool = (host >= 0) & self.host_rows(place)[np.maximum(host, 0)]
+        chosen = host >= 0
+        chosen[chosen] = self.host_rows(place)[host[chosen]]
         return chosen
 
     @cached_property
     def recorded_span(self) -> tuple[I64, I64]:
         """By instruction: (start, end) of its call as recorded, in ns; of a second one in the same call, its end."""
         host, do = self.timeline.host, self.program.instructions
-        row = np.maximum(do.host, 0)
-        start, end = host.start[row], host.end[row]
+        start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)
+        known = do.host >= 0
+        start[known], end[known] = host.start[do.host[known]], host.end[do.host[known]]
         again = np.append(False, (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0))
         start = np.where(again, end, start)
         for marks, times in ((self.program.step_starts, self.steps.start), (self.program.step_ends, self.steps.end)):
@@ -85,7 +87,8 @@ def neutral(program: Program, chosen: Bool) -> Program:
     """The program in which these instructions and their ops take no time and hold nothing up."""
     do, ops = program.instructions, program.ops
     gone = chosen[program.launcher]
-    code = np.where(chosen & (do.code != Code.LAUNCH), Code.CALL, do.code).astype(np.int8)
+    # What another waits for stays to be waited for: it just takes no time.
+    code = np.where(chosen & ~np.isin(do.code, (Code.LAUNCH, Code.RECORD)), Code.CALL, do.code).astype(np.int8)
     return replace(
         program,
         instructions=replace(do, code=code, call=np.where(chosen, 0, do.call)),

@@ -54,4 +54,9 @@ def parse(text: str) -> Edit:
     return Edit(text, module, module.prepare(rest if colon else None))
 
 
-__all__ = ["Edit", "Place", "names", "parse"]
+def about(edit: Edit) -> str:
+    """What it does, in a sentence."""
+    return (edit.module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
+
+
+__all__ = ["Edit", "Place", "about", "names", "parse"]

@@ -101,14 +101,17 @@ def _uncapturable(subject: Subject) -> Bool:
     timeline, program = subject.timeline, subject.program
     do, top = program.instructions, subject.places.top_op
     host = timeline.host
-    around = np.where(do.host >= 0, top[np.maximum(do.host, 0)], -1)
+    known = do.host >= 0
+    around = np.full(len(do), -1, dtype=np.int64)
+    around[known] = top[do.host[known]]
     waits = np.isin(do.code, SYNCS)
     crossing = np.isin(timeline.device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
     copies = np.zeros(len(do), dtype=np.bool_)
     copies[program.launcher[crossing[program.ops.device]]] = True
     waited = copies & (around >= 0) & np.isin(around, around[waits & (around >= 0)])
     blocking = np.append(waits[1:] & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0), False)
-    graphs = (do.host >= 0) & (host.kind[np.maximum(do.host, 0)] == HostKind.GRAPH_LAUNCH)
+    graphs = known.copy()
+    graphs[known] = host.kind[do.host[known]] == HostKind.GRAPH_LAUNCH
     chosen: Bool = waited | blocking | graphs
     return chosen
 

@@ -92,7 +92,8 @@ def _waited_for(subject: Subject) -> Bool:
     do, op = subject.program.instructions, subject.timeline.host.op
     waits = np.isin(do.code, SYNCS) & (do.host >= 0)
     in_call = np.append(waits[1:] & (do.host[1:] == do.host[:-1]), False)
-    own = np.where(do.host >= 0, op[np.maximum(do.host, 0)], -1)
+    own = np.full(len(do), -1, dtype=np.int64)
+    own[do.host >= 0] = op[do.host[do.host >= 0]]
     chosen: Bool = in_call | ((own >= 0) & np.isin(own, own[waits & (own >= 0)]))
     return chosen
 

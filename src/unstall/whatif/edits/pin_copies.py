@@ -64,8 +64,9 @@ def _waits_for(subject: Subject, uploads: Bool) -> I64:
     do, op = subject.program.instructions, subject.timeline.host.op
     around = op[do.host[uploads]]
     around = around[around >= 0]
-    own = op[np.maximum(do.host, 0)]
-    return np.flatnonzero((do.host >= 0) & (do.code == Code.SYNC_STREAM) & (own >= 0) & np.isin(own, around))
+    own = np.full(len(do), -1, dtype=np.int64)
+    own[do.host >= 0] = op[do.host[do.host >= 0]]
+    return np.flatnonzero((do.code == Code.SYNC_STREAM) & (own >= 0) & np.isin(own, around))
 
 
 def pinned_rate(timeline: Timeline) -> float:

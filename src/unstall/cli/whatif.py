@@ -1,0 +1,77 @@
+"""Say what changes would gain: replay a recorded run with them made.
+
+TRACE is a file that torch.profiler wrote, or a timeline that `unstall explain --save-timeline` wrote. Edits are made
+one after the other; the findings of `unstall explain` name theirs. Without an edit it says how well the run replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from unstall.cli._arguments import add_plain_step_options
+from unstall.cli._inputs import read_timeline
+from unstall.files import check_targets
+from unstall.report.what_if.formats import FORMATS, format_of
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", metavar="TRACE", help="the recorded run; - for stdin")
+    parser.add_argument(
+        "--edit",
+        metavar="EDIT",
+        action="append",
+        default=[],
+        help="a change: remove-syncs, pin-copies, overlap-copies, keep-cache (each also with :FILE:LINE or "
+        ":FILE:LINE:OP), graph[:FILE:FUNCTION], host-speed:K, kernel-speed:K[:FILE:LINE]; may be repeated",
+    )
+    add_plain_step_options(parser)
+    parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
+    parser.add_argument(
+        "--user",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="count only these files as yours, such as 'src/*'; may be repeated",
+    )
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write it to FILE too, in the format of its ending (.json .md .txt), "
+        "or for any other ending in that of --format; may be repeated",
+    )
+    group.add_argument("--format", choices=FORMATS, help="what to print")
+    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
+    group.add_argument(
+        "-q", "--quiet", action="store_true", help="no progress, and nothing but what --format and -o ask for"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    for path in args.output:
+        format_of(path, args.format)
+    check_targets(args.output, [args.trace])
+    from unstall.diagnose.what_if import what_if
+    from unstall.files import write_atomically
+    from unstall.report.what_if import terminal
+    from unstall.report.what_if.formats import render
+
+    answer = what_if(
+        read_timeline(args.trace, quiet=args.quiet),
+        args.edit,
+        plain_step_ns=args.plain_step_ms,
+        as_recorded=args.as_recorded,
+        step=args.step,
+        user=args.user,
+    )
+    for path in args.output:
+        write_atomically(path, render(answer.result, format_of(path, args.format)).encode(errors="replace"))
+    if args.format:
+        sys.stdout.write(render(answer.result, args.format))
+    elif not args.quiet:
+        terminal.show(answer.result)
+    return 0

@@ -1,0 +1,113 @@
+"""`whatif`: a recorded run and edits → what its step time would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall._version import __version__
+from unstall.diagnose.explain import notes_of, source_of, steps_of
+from unstall.diagnose.outlook import look_ahead, replayed_run
+from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.verdict import bound_by
+from unstall.errors import UsageError
+from unstall.read import load
+from unstall.result import EditStep, Integrity, WhatIf
+from unstall.timeline import Timeline
+from unstall.whatif.edits import about, parse
+from unstall.whatif.predict import predict
+from unstall.whatif.undistort import USUAL_ERROR
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What `whatif` found. The runs are what pictures are drawn from; an answer read back from JSON has none."""
+
+    result: WhatIf
+    before: Run | None = None
+    after: Run | None = None
+
+    @property
+    def predicted_step_ns(self) -> int:
+        """The step time after all edits."""
+        return self.result.predicted_step_ns
+
+    def __str__(self) -> str:
+        from unstall.report.what_if import terminal
+
+        return terminal.render(self.result)
+
+    __repr__ = __str__
+
+
+def what_if(
+    source: str | Path | Timeline,
+    edits: str | Sequence[str],
+    *,
+    plain_step_ns: int | None = None,
+    as_recorded: bool = False,
+    step: str | None = None,
+    user: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Answer:
+    """Replay a recorded run with changes made to it.
+
+    Parameters
+    ----------
+    source
+        a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+    edits
+        such as "remove-syncs", "graph:train.py:step", "host-speed:2"; made one after the other.
+    plain_step_ns
+        the step time measured without recording, where the file does not say it.
+    as_recorded
+        leave the recorder's cost in.
+    step, user, progress
+        as in `explain`.
+
+    Raises
+    ------
+    TraceError
+        the file cannot be read.
+    UsageError
+        there is no such edit, place or step, or the steps have no device work.
+    """
+    chosen = [parse(text) for text in ([edits] if isinstance(edits, str) else edits)]
+    timeline = source if isinstance(source, Timeline) else load(source, progress=progress)
+    run = analyse(timeline, step=step, user=user)
+    if not run.ops_inside.any():
+        raise UsageError(f"{timeline.meta.path}: no device work falls into its steps, so nothing can be replayed")
+    outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
+    predictions = predict(outlook.model, chosen)
+    known = outlook.model
+    last = predictions[-1].step_ns if predictions else known.undistorted_step_ns
+    after = replayed_run(run, predictions[-1].subject) if predictions else outlook.undistorted
+    result = WhatIf(
+        version=__version__,
+        source=source_of(timeline),
+        integrity=Integrity(ok=timeline.meta.sound, notes=notes_of(run)),
+        steps=steps_of(run),
+        measured_step_ns=round(known.measured_step_ns),
+        replayed_step_ns=round(known.replayed_step_ns),
+        plain_step_ns=known.plain_step_ns,
+        undistorted_step_ns=round(known.undistorted_step_ns),
+        undistorted_by=known.undistorted_by,
+        usual_error=USUAL_ERROR if known.undistorted_by == "usual cost" else None,
+        predicted_step_ns=round(last),
+        floor_ns=after.per_step(after.busy.total),
+        edits=tuple(
+            EditStep(
+                edit=p.edit.text,
+                about=about(p.edit),
+                step_ns=round(p.step_ns),
+                gain_ns=round(p.gain_ns),
+                notes=p.notes,
+            )
+            for p in predictions
+        ),
+        before=outlook.undistorted.accounts,
+        after=after.accounts,
+        bound_by=(bound_by(outlook.undistorted), bound_by(after)),
+    )
+    return Answer(result, outlook.undistorted, after)

@@ -1,0 +1,1 @@
+"""The answer to "what if", in each format."""

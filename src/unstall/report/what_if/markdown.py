@@ -1,0 +1,29 @@
+"""The answer as Markdown, for a pull request."""
+
+from __future__ import annotations
+
+from unstall.report.markdown import escape
+from unstall.report.what_if.wording import conclusion, rows
+from unstall.report.wording import source_line, steps_line
+from unstall.result import WhatIf
+
+
+def render(result: WhatIf) -> str:
+    """A sentence and a table."""
+    lines = [
+        f"### What if: {escape(result.source.path)}",
+        "",
+        escape(f"{source_line(result)} · {steps_line(result)}"),
+        "",
+        f"**{escape(conclusion(result))}**",
+        "",
+        "| a step | takes | gain | |",
+        "|---|---:|---:|---|",
+        *(
+            f"| {escape(what)} | {takes} | {gain} | {escape('; '.join(remarks))} |"
+            for what, takes, gain, remarks in rows(result)
+        ),
+    ]
+    if result.integrity.notes:
+        lines += ["", *(f"- {escape(note)}" for note in result.integrity.notes)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,74 @@
+"""The words that the answer's renderers share."""
+
+from __future__ import annotations
+
+from unstall.figures import duration, share
+from unstall.report.wording import plain
+from unstall.result import WhatIf
+
+_SAME = 0.005  # of the step
+
+
+def conclusion(result: WhatIf) -> str:
+    """One sentence: what the edits would make of the step."""
+    before, after = result.undistorted_step_ns, result.predicted_step_ns
+    if not result.edits:
+        return f"A step takes {duration(before)}."
+    if abs(before - after) < _SAME * before:
+        return f"No change: a step would still take {duration(after)}."
+    if after > before:
+        return f"Slower: a step would take {duration(after)} instead of {duration(before)}."
+    times = before / max(after, 1)
+    much = f"{times:.3g}x as fast" if times >= 1.1 else f"{share(before - after, before)} less"
+    return f"A step would take {duration(after)} instead of {duration(before)}: {much}."
+
+
+def rows(result: WhatIf) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """(what, step time, gain, remarks) from the measurement to the floor."""
+    error = result.replayed_step_ns / max(result.measured_step_ns, 1) - 1
+    table: list[tuple[str, str, str, tuple[str, ...]]] = [
+        (
+            "as recorded",
+            duration(result.measured_step_ns),
+            "",
+            (f"its replay takes {duration(result.replayed_step_ns)}, {_signed(error)}",),
+        )
+    ]
+    if result.undistorted_by != "nothing":
+        table.append(("without the recorder", duration(result.undistorted_step_ns), "", (_basis(result),)))
+    for number, edit in enumerate(result.edits, 1):
+        table.append(
+            (
+                f"{number}. {plain(edit.edit)}",
+                duration(edit.step_ns),
+                _gain(edit.gain_ns, result.undistorted_step_ns),
+                tuple(plain(text) for text in (edit.about, *edit.notes) if text),
+            )
+        )
+    table.append(
+        ("the device's own time then", duration(result.floor_ns), "", ("no change to the host alone goes below it",))
+    )
+    return table
+
+
+def _basis(result: WhatIf) -> str:
+    if result.undistorted_by == "plain step time":
+        plain_ns = result.plain_step_ns or 0
+        off = result.undistorted_step_ns / max(plain_ns, 1) - 1
+        return (
+            "as measured"
+            if abs(off) < _SAME
+            else f"measured: {duration(plain_ns)}, of which this is {_signed(off)} off"
+        )
+    good = f"{result.usual_error or 0:.0%}"
+    return f"estimated from what recording usually costs, good to {good} or so; --plain-step-ms makes it sure"
+
+
+def _gain(gain_ns: int, step_ns: int) -> str:
+    if abs(gain_ns) < _SAME * step_ns:
+        return "nothing"
+    return f"-{duration(gain_ns)}" if gain_ns > 0 else f"+{duration(-gain_ns)}"
+
+
+def _signed(part: float) -> str:
+    return f"{100 * part:+.1f} %"
