@@ -86,6 +86,18 @@ def test_user_globs_narrow_what_counts_as_the_users() -> None:
         assert line.where.file == "train.py"
 
 
+def test_a_user_glob_that_matches_no_file_is_noted() -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.op("aten::relu"):
+        trace.launch()
+    notes = result_of(trace, user=["nosuch/*"]).integrity.notes
+    assert notes == ("no recorded file matches --user 'nosuch/*', so places are annotations or operators, not lines",)
+    assert result_of(trace, user=["nosuch/*", "train.py"]).integrity.notes == (
+        "no recorded file matches --user 'nosuch/*'",
+    )
+    assert result_of(trace, user=["train.py"]).integrity.notes == ()
+
+
 def test_a_script_is_the_users_whatever_its_name() -> None:
     """profile.py is in the standard library too, but this one was run as the program."""
     trace = TraceBuilder()

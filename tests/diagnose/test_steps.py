@@ -18,6 +18,72 @@ def kernels(trace: TraceBuilder, *names: str) -> None:
         trace.launch(name, 10)
 
 
+class TestAnnotationOfTheProgramsOwn:
+    """Steps that the launches tell, and an annotation around each: it says where they begin and end, and a name."""
+
+    def iterating(self, *, annotated: int, layers: int = 0) -> TraceBuilder:
+        """Five steps, some of them annotated; each has layers, annotated too."""
+        trace = TraceBuilder()
+        for number in range(5):
+            with trace.annotation("iteration" if number < annotated else "rest"):
+                kernels(trace, "embed")
+                for _ in range(layers):
+                    with trace.annotation("layer"):
+                        kernels(trace, *["gemm"] * 20)
+                kernels(trace, "gemm", "relu", "gemm", "loss")
+        return trace
+
+    def test_it_is_gone_by(self) -> None:
+        steps = result_of(self.iterating(annotated=5)).steps
+        assert (steps.found_by, steps.name, steps.count) == ("annotation", "iteration", 5)
+
+    def test_it_is_gone_by_rather_than_by_the_optimizer(self) -> None:
+        trace = TraceBuilder()
+        for _ in range(3):
+            with trace.annotation("iteration"):
+                kernels(trace, "gemm", "gemm")
+                with trace.optimizer():
+                    kernels(trace, "add_")
+        steps = result_of(trace).steps
+        assert (steps.found_by, steps.name, steps.count) == ("annotation", "iteration", 3)
+
+    def test_one_around_some_steps_only_is_not(self) -> None:
+        result = result_of(self.iterating(annotated=4))
+        assert (result.steps.found_by, result.steps.count) == ("period", 5)
+        assert not any("--step" in note for note in result.integrity.notes)
+
+    def test_one_within_steps_is_a_hint(self) -> None:
+        result = result_of(self.iterating(annotated=2, layers=3))
+        assert result.steps.found_by == "period"
+        assert any("'layer'" in note and "--step layer " in note for note in result.integrity.notes)
+
+    def test_twice_is_too_seldom_for_a_period_and_a_hint(self) -> None:
+        trace = TraceBuilder()
+        for _ in range(2):
+            with trace.annotation("my step"):
+                kernels(trace, "gemm", "relu")
+        result = result_of(trace)
+        assert result.steps.found_by == "whole"
+        assert any("--step 'my step' " in note for note in result.integrity.notes)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        ("void cutlass::Kernel2<cutlass_80<float>, 3>(cutlass_80<float>::Params)", "cutlass::Kernel2"),
+        ("void at::native::(anonymous namespace)::copy_kernel<int>(int*)", "at::native::copy_kernel"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD"),
+    ],
+)
+def test_a_launch_that_marks_a_step_goes_by_its_plain_name(kernel: str, name: str) -> None:
+    trace = TraceBuilder()
+    for _ in range(4):
+        kernels(trace, kernel, "gemm", "relu")
+    steps = result_of(trace).steps
+    assert (steps.found_by, steps.name) == ("period", name)
+
+
 class TestAnnotation:
     def marked(self) -> TraceBuilder:
         trace = TraceBuilder()

@@ -33,7 +33,7 @@ _WHILE = {
     "copy": "waiting for copies that block the host",
     "allocator": "waiting for memory from the driver",
     "comm": "waiting for collectives",
-    "startup": "during first use (context, modules, kernel choice)",
+    "startup": "during first use",
     "python": "while the host dispatched nothing for long",
     "event": "waiting for another stream",
     "latency": "in short gaps between operations that were already queued",

@@ -1,0 +1,112 @@
+"""What the verdict says: every sentence is true of the run, and none is at odds with another."""
+
+from __future__ import annotations
+
+import pytest
+from traces import TraceBuilder
+
+from unstall.diagnose.run import analyse
+from unstall.diagnose.verdict import judge
+
+
+def verdict(trace: TraceBuilder) -> str:
+    return judge(analyse(trace.timeline())).text
+
+
+def reading(device_us: float, *, pause_us: float = 0) -> TraceBuilder:
+    """Ten kernels, each read by the host, which then pauses."""
+    trace = TraceBuilder(launch_us=1, latency_us=0, enter_us=0)
+    for _ in range(10):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", device_us)
+        trace.item()
+        trace.work(pause_us)
+    return trace
+
+
+def dispatching(device_us: float, *, launch_us: float) -> TraceBuilder:
+    trace = TraceBuilder(launch_us=launch_us)
+    for _ in range(20):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", device_us)
+    return trace
+
+
+def test_a_device_that_idles_much_is_not_said_to_be_all_that_bounds_the_run() -> None:
+    """Of every 100 µs it computes 67; the first kernel is late by more."""
+    text = verdict(dispatching(67, launch_us=98))
+    assert text.startswith("Device-bound more than anything else: the device computes 64.8 %")
+    assert "most of it waiting for launches, which the host dispatches too slowly" in text
+
+
+def test_one_that_hardly_idles_is() -> None:
+    assert verdict(dispatching(95, launch_us=98)).startswith("Device-bound: the device computes 90.7 %")
+
+
+def test_where_no_cause_has_half_of_the_idle_time_the_first_is_its_largest_part() -> None:
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 200)
+        trace.item()
+        trace.work(80)
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 200)
+        trace.next_batch(270)
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 20)
+            trace.work(90)
+    text = verdict(trace)
+    assert "the largest part" in text
+    assert "most of it" not in text
+
+
+def test_the_recorders_own_start_is_left_out_of_the_shares() -> None:
+    """It takes 10 ms of 20; of the other 10 the device computes 9."""
+    trace = TraceBuilder(launch_us=1, latency_us=0)
+    with trace.step():
+        trace.overhead("Activity Buffer Request", 10_000)
+        trace.launch("gemm", 9_000)
+        with trace.op("aten::mm"):
+            trace.work(10_000)
+            trace.launch("gemm", 1)
+    text = verdict(trace)
+    assert text.startswith("Device-bound, but for 50.0 % of the time in which the recorder set itself up: the device")
+    assert "computes 89.9 % of the rest. It idles 10.1 %, most of it during first use (10.0 %)." in text
+
+
+@pytest.mark.parametrize("device_us", [1, 1_000_000])
+def test_it_says_whose_share_of_the_time_it_is(device_us: float) -> None:
+    assert "It is busy" not in verdict(reading(device_us))
+
+
+def test_waits_that_leave_the_device_idle_for_nothing_are_said_to_cost_nothing() -> None:
+    assert "and cost the device next to nothing." in verdict(reading(1_000_000))
+    assert "for 0 %" not in verdict(reading(1_000_000))
+
+
+def test_waits_for_uploads_count_with_what_they_leave_idle() -> None:
+    """Each is followed by 60 µs in which the host makes the next launch: of 1,160."""
+    trace = TraceBuilder(launch_us=0, latency_us=0, enter_us=0)
+    for _ in range(10):
+        with trace.op("aten::to"):
+            trace.copy("HtoD", 100, memory="Pageable")
+            trace.work(60)
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 1_000)
+        trace.work(1_000)
+    assert "Waits for the device take 9.4 % of the host's time and leave the device idle for 5.7 %." in verdict(trace)
+
+
+def test_what_computes_beside_copies_counts_for_the_longer_of_the_two() -> None:
+    def beside(copy_us: float, kernel_us: float) -> str:
+        trace = TraceBuilder(launch_us=0, latency_us=0, enter_us=0)
+        trace.copy("HtoD", copy_us, stream=20)
+        trace.launch("gemm", kernel_us)
+        return verdict(trace)
+
+    assert beside(100, 60) == (
+        "Copy-bound: 100 % of the time goes to copies. "
+        "The device is busy 100 % of the time, and for 60.0 % it computes beside a copy."
+    )
+    assert beside(60, 100).startswith("Device-bound: the device computes 100 % of the time.")
