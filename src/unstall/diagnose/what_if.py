@@ -13,6 +13,7 @@ from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.verdict import bound_by
 from unstall.errors import UsageError
 from unstall.read import load
+from unstall.replay.steady import settle
 from unstall.result import EditStep, Integrity, WhatIf
 from unstall.timeline import Timeline
 from unstall.whatif.edits import about, parse
@@ -95,7 +96,7 @@ def what_if(
         undistorted_by=known.undistorted_by,
         usual_error=USUAL_ERROR if known.undistorted_by == "usual cost" else None,
         predicted_step_ns=round(last),
-        floor_ns=after.per_step(after.busy.total),
+        floor_ns=round(settle((predictions[-1].subject if predictions else known.subject).program).busy_ns),
         edits=tuple(
             EditStep(
                 edit=p.edit.text,

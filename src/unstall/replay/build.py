@@ -17,7 +17,7 @@ from unstall.replay.delays import learn
 from unstall.replay.order import Order, find_order
 from unstall.replay.program import QUEUE_CAPACITY, Code, Instructions, Ops, Program, Recorded
 from unstall.replay.threads import merge_threads
-from unstall.timeline import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
+from unstall.timeline import I8, I32, I64, Bool, HostKind, Threads, Timeline, WaitKind
 
 SYNC_NS = 3_000
 """A wait that finds everything done: H200, CUDA 13."""
@@ -86,13 +86,11 @@ def _with_a_host(timeline: Timeline) -> Timeline:
     """With one host event that nothing points at, where none was recorded: rows can be looked up then."""
     if len(timeline.host):
         return timeline
-    one = {column.name: np.zeros(1, getattr(timeline.host, column.name).dtype) for column in fields(timeline.host)}
-    nobody = {column.name: np.full(1, -1, dtype=np.int32) for column in fields(timeline.threads)}
-    return replace(
-        timeline,
-        host=replace(timeline.host, **one),
-        threads=timeline.threads if len(timeline.threads) else replace(timeline.threads, **nobody),
-    )
+    columns = {column.name: getattr(timeline.host, column.name).dtype for column in fields(timeline.host)}
+    none = {name: np.full(1, -1 if dtype == np.int32 else 0, dtype) for name, dtype in columns.items()}
+    none["thread"] = np.zeros(1, dtype=np.int32)
+    nobody = np.full(max(len(timeline.threads), 1), -1, dtype=np.int32)
+    return replace(timeline, host=replace(timeline.host, **none), threads=Threads(nobody, nobody, nobody))
 
 
 def _capacity(timeline: Timeline, queue: on_device.Queued) -> tuple[int, Bool]:

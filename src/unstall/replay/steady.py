@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,12 +13,25 @@ from unstall.timeline import I64
 _FEWEST_STEPS = 4  # that are looked at, after as many to settle
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A run long enough that its beginning and its end do not count. ns a step."""
+
+    step_ns: float
+    busy_ns: float  # in which some op runs
+
+
 def steady_step_ns(program: Program) -> float:
-    """Mean ns a step, of a run long enough that its beginning and its end do not count.
+    """Mean ns a step of the settled program.
 
     A recording is of few steps, and spans the time in which the host gets ahead and that in which the device catches
     up; the step time that a user sees is of many.
     """
+    return settle(program).step_ns
+
+
+def settle(program: Program) -> Settled:
+    """Replay the steps again and again, and look at the later ones."""
     steps = len(program.step_starts)
     again = -(-_FEWEST_STEPS // steps)
     long = repeat(program, 1 + 2 * again)
@@ -28,16 +41,12 @@ def steady_step_ns(program: Program) -> float:
     np.maximum.at(done, np.minimum(np.searchsorted(ends, launcher), len(ends) - 1), replayed.op_end)
     done = np.maximum(np.maximum.accumulate(done), replayed.end[ends])
     settled = (1 + again) * steps - 1
-    return float(done[-1] - done[settled]) / (len(ends) - 1 - settled)
-
-
-def busy_step_ns(program: Program) -> float:
-    """Mean ns a step in which some op of the steps runs: what is left when the device never waits."""
-    replayed, inside = replay(program), program.ops_inside
-    order = np.argsort(replayed.op_start[inside], kind="stable")
-    start, end = replayed.op_start[inside][order], replayed.op_end[inside][order]
-    before = np.append(0, np.maximum.accumulate(end)[:-1]) if len(end) else end
-    return float(np.maximum(end - np.maximum(start, before), 0).sum()) / len(program.step_starts)
+    low, high, count = int(done[settled]), int(done[-1]), len(ends) - 1 - settled
+    order = np.argsort(replayed.op_start, kind="stable")
+    start, end = (np.clip(times[order], low, high) for times in (replayed.op_start, replayed.op_end))
+    reached = np.maximum.accumulate(np.append(low, end))[:-1]
+    busy = int(np.maximum(end - np.maximum(start, reached), 0).sum())
+    return Settled((high - low) / count, busy / count)
 
 
 def repeat(program: Program, times: int) -> Program:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from unstall.errors import UsageError
-from unstall.replay.steady import busy_step_ns, steady_step_ns
+from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
 from unstall.whatif.edits import Edit, parse
 from unstall.whatif.model import Model
@@ -54,7 +54,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             else finding
             for finding in findings
         ),
-        floor_ns=round(busy_step_ns(best[-1].subject.program if best else model.subject.program)),
+        floor_ns=round(settle(best[-1].subject.program if best else model.subject.program).busy_ns),
         plan=tuple(
             PlanStep(edit=p.edit.text, step_ns=round(p.step_ns), gain_ns=round(p.gain_ns), notes=p.notes) for p in best
         ),
