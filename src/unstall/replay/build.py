@@ -26,6 +26,7 @@ RETURN_NS = 6_000
 
 _SKEW_NS = 2_000
 _LONG_AGO = np.iinfo(np.int64).min // 2
+_MOST_NS = 1 << 57  # four years, which may be replayed many times over before any time overflows
 _LONG_CALL = 5  # times the usual one: it waited for room in the launch queue
 
 
@@ -79,7 +80,7 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
     marks = np.full(len(step_starts), -1)
     first = _rows(timeline, marks, Code.CALL, time=step_starts)
     last = _rows(timeline, marks, Code.CALL, time=step_ends)
-    return _assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, order)
+    return _bounded(_assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, order))
 
 
 def _with_a_host(timeline: Timeline) -> Timeline:
@@ -337,6 +338,20 @@ def _assemble(
         step_ends=position[len(position) - steps :],
         thread_of=part_of,
     )
+
+
+def _bounded(program: Program) -> Program:
+    """What a file says of centuries is cut to what can be replayed, again and again."""
+    do, ops = program.instructions, program.ops
+    parts = ((do, ("work", "call", "latency")), (ops, ("duration", "latency", "gap", "lag")))
+    total = sum(np.abs(getattr(part, name).astype(np.float64)).sum() for part, names in parts for name in names)
+    if total < _MOST_NS:
+        return program
+    most = _MOST_NS // (3 * len(do) + 4 * len(ops))
+    do, ops = (
+        replace(part, **{name: np.clip(getattr(part, name), -most, most) for name in names}) for part, names in parts
+    )
+    return replace(program, instructions=do, ops=ops)
 
 
 def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
