@@ -94,4 +94,4 @@ def _without_recorder(known: Model) -> str:
     step = duration(round(known.undistorted_step_ns))
     if known.undistorted_by == "plain step time":
         return f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured."
-    return f"Without the recorder a step takes about {step} (an estimate, good to {USUAL_ERROR:.0%} or so)."
+    return f"Without the recorder a step takes about {step} (an estimate, good to {100 * USUAL_ERROR:.0f} % or so)."

@@ -7,6 +7,7 @@ from unstall.report.wording import plain
 from unstall.result import WhatIf
 
 _SAME = 0.005  # of the step
+_EXACT = 0.0005
 
 
 def conclusion(result: WhatIf) -> str:
@@ -31,7 +32,7 @@ def rows(result: WhatIf) -> list[tuple[str, str, str, tuple[str, ...]]]:
             "as recorded",
             duration(result.measured_step_ns),
             "",
-            (f"its replay takes {duration(result.replayed_step_ns)}, {_signed(error)}",),
+            (f"its replay takes {duration(result.replayed_step_ns)}, {_off(error)}",),
         )
     ]
     if result.undistorted_by != "nothing":
@@ -60,7 +61,7 @@ def _basis(result: WhatIf) -> str:
             if abs(off) < _SAME
             else f"measured: {duration(plain_ns)}, of which this is {_signed(off)} off"
         )
-    good = f"{result.usual_error or 0:.0%}"
+    good = f"{100 * (result.usual_error or 0):.0f} %"
     return f"estimated from what recording usually costs, good to {good} or so; --plain-step-ms makes it sure"
 
 
@@ -68,6 +69,10 @@ def _gain(gain_ns: int, step_ns: int) -> str:
     if abs(gain_ns) < _SAME * step_ns:
         return "nothing"
     return f"-{duration(gain_ns)}" if gain_ns > 0 else f"+{duration(-gain_ns)}"
+
+
+def _off(error: float) -> str:
+    return "as long" if abs(error) < _EXACT else _signed(error)
 
 
 def _signed(part: float) -> str:

@@ -1,0 +1,107 @@
+"""`unstall whatif` on real runs: what it prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.command import EXAMPLES, Cli
+
+DECODE = EXAMPLES / "gpt2_decode_item.json.gz"
+OFFLOAD = EXAMPLES / "offload_sequential.json.gz"
+
+
+def asked(unstall: Cli, *arguments: object) -> dict[str, Any]:
+    outcome = unstall("whatif", *arguments, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    result = json.loads(outcome.out)
+    assert isinstance(result, dict)
+    return result
+
+
+def test_the_json_is_the_contracts(unstall: Cli) -> None:
+    result = asked(unstall, OFFLOAD, "--edit", "overlap-copies")
+    assert result["schema"] == "unstall.whatif/1"
+    times = ("measured_step_ns", "replayed_step_ns", "undistorted_step_ns", "predicted_step_ns", "floor_ns")
+    assert all(isinstance(result[time], int) for time in times)
+    assert [edit["edit"] for edit in result["edits"]] == ["overlap-copies"]
+
+
+def test_edits_are_made_one_after_the_other(unstall: Cli) -> None:
+    result = asked(unstall, DECODE, "--edit", "graph", "--edit", "remove-syncs")
+    first, second = result["edits"]
+    before = result["undistorted_step_ns"]
+    assert isinstance(before, int)
+    assert abs(before - first["gain_ns"] - first["step_ns"]) <= 1
+    assert abs(first["step_ns"] - second["gain_ns"] - second["step_ns"]) <= 1
+    assert result["predicted_step_ns"] == second["step_ns"]
+
+
+def test_the_plain_step_time_is_met(unstall: Cli) -> None:
+    result = asked(unstall, DECODE, "--plain-step-ms", "28.9")
+    assert result["undistorted_by"] == "plain step time"
+    assert result["undistorted_step_ns"] == pytest.approx(28_900_000, rel=0.005)
+
+
+def test_without_an_edit_it_says_how_well_the_run_replays(unstall: Cli) -> None:
+    result = asked(unstall, DECODE, "--as-recorded")
+    assert result["edits"] == []
+    assert result["replayed_step_ns"] == pytest.approx(result["measured_step_ns"], rel=0.02)
+    assert result["undistorted_by"] == "nothing"
+
+
+@pytest.mark.parametrize("name", ["decode", "offload"])
+@pytest.mark.parametrize("format", ["text", "markdown"])
+def test_the_answer_reads_well(unstall: Cli, golden: Callable[[str, str], None], name: str, format: str) -> None:
+    trace, edits = {
+        "decode": (DECODE, ["--plain-step-ms", "28.9", "--edit", "graph", "--edit", "remove-syncs"]),
+        "offload": (OFFLOAD, ["--edit", "pin-copies", "--edit", "overlap-copies"]),
+    }[name]
+    outcome = unstall("whatif", trace, *edits, "--format", format)
+    ending = {"text": "txt", "markdown": "md"}[format]
+    golden(f"whatif/{name}.{ending}", outcome.out.replace(str(EXAMPLES), "examples/traces"))
+
+
+def test_it_is_written_to_files_in_the_format_of_their_ending(unstall: Cli, tmp_path: Path) -> None:
+    outputs = [tmp_path / f"answer{ending}" for ending in (".json", ".md", ".txt")]
+    outcome = unstall(
+        "whatif", OFFLOAD, "--edit", "overlap-copies", "-q", *(a for path in outputs for a in ("-o", path))
+    )
+    assert (outcome.code, outcome.out) == (0, "")
+    assert json.loads(outputs[0].read_text())["schema"] == "unstall.whatif/1"
+    assert outputs[1].read_text().startswith("### What if")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--edit", "make-it-fast"], "there is no edit 'make-it-fast'; there are: graph, host-speed"),
+        (["--edit", "host-speed:0"], "write host-speed:K"),
+        (["--edit", "remove-syncs:train.py"], "'train.py' is no place"),
+        (["--edit", "remove-syncs:nowhere.py:3"], "nothing was recorded at nowhere.py:3"),
+        (["--plain-step-ms", "fast"], "--plain-step-ms"),
+        (["--step", "nothing"], "no annotation is called 'nothing'"),
+    ],
+)
+def test_a_users_mistake_is_a_sentence(unstall: Cli, arguments: list[str], says: str) -> None:
+    outcome = unstall("whatif", OFFLOAD, *arguments)
+    assert outcome.code == 2
+    assert says in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_run_without_device_work_cannot_be_replayed(unstall: Cli) -> None:
+    outcome = unstall("whatif", EXAMPLES / "train_item.no_device.json.gz", "--edit", "graph")
+    assert outcome.code == 2
+    assert "nothing can be replayed" in outcome.err
+
+
+def test_the_input_is_not_overwritten(unstall: Cli, tmp_path: Path) -> None:
+    trace = tmp_path / "run.json"
+    trace.write_bytes(OFFLOAD.read_bytes())
+    outcome = unstall("whatif", trace, "-o", trace)
+    assert outcome.code == 2
+    assert trace.read_bytes() == OFFLOAD.read_bytes()
