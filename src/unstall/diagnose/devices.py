@@ -41,3 +41,12 @@ def waits_for_others(run: Run) -> list[Turns]:
         chosen = np.flatnonzero(held & (2 * others.covered(gaps.start, gaps.end) >= gaps.length))
         turns.append(Turns(gaps.start[chosen], gaps.end[chosen], gaps.culprit[chosen]))
     return turns
+
+
+def one_at_work(run: Run) -> int:
+    """ns of the window in which exactly one device is at work."""
+    several, some = Spans.none(), Spans.none()
+    for spans in run.work(run.ops_inside).values():
+        several |= some & spans
+        some |= spans
+    return (some - several).clip(*run.window).total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.diagnose.devices import waits_for_others
+from unstall.diagnose.devices import one_at_work, waits_for_others
 from unstall.diagnose.run import Run
 from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
@@ -54,8 +54,8 @@ def judge(run: Run) -> Verdict:
         sentences.append(f"Taken one by one, its devices are busy {one_by_one}.")
         turns = sum(int(part.length.sum()) for part in waits_for_others(run))
         if turns >= _NOTABLE * accounts.wall_ns * len(run.by_device):
-            lost = share(turns, accounts.wall_ns * len(run.by_device))
-            sentences.append(f"They take turns: on average each waits for another one for {lost} of the time.")
+            alone = share(one_at_work(run), accounts.wall_ns)
+            sentences.append(f"They take turns: for {alone} of the time one alone is at work.")
     else:
         sentences.append(_rest(run, bound))
     unknown = _unknown_share(run)

@@ -32,8 +32,8 @@ def python_bound(run: Run) -> list[Finding]:
                 title="The device waits while the host computes in Python"
                 if ran.all()
                 else "The device waits while the host does something else",
-                saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), for "
-                f"100 µs or more of which the host dispatched nothing: {doing if ran.all() else 'this came next'}",
+                saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), as "
+                f"the host dispatched nothing for 100 µs or more: {doing if ran.all() else 'this came next'}",
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",
                 safe_if="the next launches do not need its result",
