@@ -130,7 +130,7 @@ def _launches(timeline: Timeline, queue: on_device.Queued, full: Bool) -> list[_
     last = first + counts - 1
     issued, blocks = queue.issued[first], queue.blocks[first]
     own = np.where(issued, np.minimum(queue.latency[first], length), length)
-    queue.latency[first[issued]] = 0
+    queue.latency[first[issued]] -= own[issued]
     launches = _rows(timeline, calls, Code.LAUNCH, stream=queue.stream[first], call=own, ops=counts)
     rows = calls[blocks]
     waits = _rows(
