@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.allocation import growing
 from unstall.diagnose.run import Run
-from unstall.figures import counted, duration
+from unstall.figures import duration
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
@@ -28,7 +28,7 @@ def first_use(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         names = host.name[group.rows]
-        spread = f", once; the figure is a mean over {counted(len(run.steps), 'step')}" if len(run.steps) > 1 else ""
+        spread = f", not in each step (the figure is a mean over {len(run.steps):,})" if len(run.steps) > 1 else ""
         by_name = [(int(cost[group.rows[names == name]].sum()), run.timeline.text(int(name))) for name in set(names)]
         shown = ", ".join(f"{text} ({duration(length)})" for length, text in sorted(by_name, reverse=True)[:4])
         findings.append(
