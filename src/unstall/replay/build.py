@@ -27,6 +27,7 @@ RETURN_NS = 6_000
 _SKEW_NS = 2_000
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _MOST_NS = 1 << 57  # four years, which may be replayed many times over before any time overflows
+_SURELY_ROOM = 256  # launches outstanding
 _LONG_CALL = 5  # times the usual one: it waited for room in the launch queue
 
 
@@ -103,17 +104,19 @@ def _capacity(timeline: Timeline, queue: on_device.Queued) -> tuple[int, Bool]:
     length = (host.end - host.start)[call]
     for _, mine in groups(queue.stream):
         mine = mine[(queue.launch[mine] >= 0) & ~queue.follows[mine]]
-        if len(mine) <= 256:
+        if len(mine) <= _SURELY_ROOM:
             continue
         done = np.maximum.accumulate(queue.end[mine])
         depth = np.arange(len(mine)) - np.searchsorted(done, host.end[call[mine]], side="right")
-        usual = np.median(length[mine])
-        long = (length[mine] > _LONG_CALL * usual) & (depth > 256)
+        # Where the device is much the slower one, most calls wait for room; those of a short queue never do.
+        usual = np.median(length[mine][depth <= _SURELY_ROOM]) if (depth <= _SURELY_ROOM).any() else np.median(length)
+        long = (length[mine] > _LONG_CALL * usual) & (depth > _SURELY_ROOM)
         if long.sum() > 8:
             deepest = int(np.median(depth[long]))
             stuck = long & (np.abs(depth - deepest) <= deepest // 50 + 2)
             if stuck.sum() > 0.5 * long.sum():
-                capacity = min(capacity, max(deepest, 256)) if capacity != QUEUE_CAPACITY else max(deepest, 256)
+                seen = max(deepest, _SURELY_ROOM) + 1  # before this one
+                capacity = min(capacity, seen) if capacity != QUEUE_CAPACITY else seen
                 full[mine[long]] = True
     return capacity, full
 
@@ -343,22 +346,26 @@ def _assemble(
 def _bounded(program: Program) -> Program:
     """What a file says of centuries is cut to what can be replayed, again and again."""
     do, ops = program.instructions, program.ops
-    parts = ((do, ("work", "call", "latency")), (ops, ("duration", "latency", "gap", "lag")))
-    total = sum(np.abs(getattr(part, name).astype(np.float64)).sum() for part, names in parts for name in names)
-    if total < _MOST_NS:
+    times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag)
+    if sum(np.abs(column.astype(np.float64)).sum() for column in times) < _MOST_NS:
         return program
-    most = _MOST_NS // (3 * len(do) + 4 * len(ops))
-    do, ops = (
-        replace(part, **{name: np.clip(getattr(part, name), -most, most) for name in names}) for part, names in parts
+    most = _MOST_NS // sum(map(len, times))
+    work, call, latency, duration, arrival, gap, lag = (np.clip(column, -most, most) for column in times)
+    return replace(
+        program,
+        instructions=replace(do, work=work, call=call, latency=latency),
+        ops=replace(ops, duration=duration, latency=arrival, gap=gap, lag=lag),
     )
-    return replace(program, instructions=do, ops=ops)
 
 
 def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
     """The thread of the steps: the one with most of the instructions."""
     known = rows[rows >= 0]
-    threads = timeline.host.thread[known]
-    return int(np.bincount(threads).argmax()) if len(threads) else 0
+    parts = [
+        (-len(mine), int(timeline.host.start[known[mine]].min()), thread)
+        for thread, mine in groups(timeline.host.thread[known])
+    ]
+    return min(parts)[2] if parts else 0
 
 
 def _recorded(timeline: Timeline) -> I8:
