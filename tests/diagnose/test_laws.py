@@ -235,6 +235,6 @@ def figures(result: Result, names: dict[str, str] | None = None) -> dict[str, An
             return {key: named(each) for key, each in value.items() if key not in sentences}
         return (names or {}).get(value, value) if isinstance(value, str) else value
 
-    for table in ("findings", "lines"):
-        plain[table] = sorted((named(row) for row in plain[table]), key=repr)
+    for table in ("findings", "lines", "plan"):
+        plain[table] = sorted((named(row) for row in plain[table] or ()), key=repr)
     return plain | {"steps": named(plain["steps"])}

@@ -25,7 +25,8 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
         thread: _union(host.start[working[mine]], host.end[working[mine]])
         for thread, mine in groups(host.thread[working])
     }
-    relevant = [main, *(thread for thread, _ in groups(host.thread[rows]) if thread != main)]
+    first = {thread: int(host.start[rows[mine]].min()) for thread, mine in groups(host.thread[rows])}
+    relevant = [main, *sorted((thread for thread in first if thread != main), key=lambda thread: first[thread])]
     merged: list[tuple[I64, I64]] = []
     part_of = np.full(len(timeline.threads), -1, dtype=np.int32)
     nothing = np.zeros(0, dtype=np.int64)
