@@ -45,7 +45,9 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     uploads = np.zeros(len(do), dtype=np.bool_)
     uploads[program.launcher[upload]] = True
     call = np.where(blocking, np.minimum(do.call, _CALL_NS), do.call)
-    latency = np.where(np.isin(program.launcher, np.flatnonzero(blocking)), _LATENCY_NS, ops.latency)
+    # It arrives after the call rather than within it, and no later than before.
+    latest = ops.latency + (do.call - call)[program.launcher]
+    latency = np.where(blocking[program.launcher], np.minimum(latest, _LATENCY_NS), ops.latency)
     # A download stays a wait: whoever asked for the value needs it.
     code = do.code.copy()
     code[np.flatnonzero(blocking & uploads) + 1] = Code.CALL
