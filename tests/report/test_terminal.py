@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from unstall.cli._streams import prepare
-from unstall.report import markdown, terminal
+from unstall.report import bar, markdown, terminal
 from unstall.report.wording import often, parts
 from unstall.result import Accounts, Busy, DeviceAccounts, Idle, Result, Where
 
@@ -155,14 +155,14 @@ def test_colours_are_the_themes_own_and_never_black_or_white() -> None:
 @given(accounts(), st.integers(20, 120))
 def test_the_bar_is_exactly_as_wide_as_the_terminal_and_leaves_no_account_out(whole: Accounts, width: int) -> None:
     shown = parts(whole)
-    cells = terminal._cells(shown, width) if shown else []
+    cells = bar._cells(shown, width) if shown else []
     assert sum(cells) == (width if shown else 0)
     assert all(count >= 1 for count in cells)
 
 
 def test_the_bar_is_in_proportion() -> None:
     whole = Accounts(wall_ns=100, busy_ns=Busy(compute=50), idle_ns=Idle(sync=25, launch=25))
-    assert terminal._cells(parts(whole), 83) == [41, 21, 21]
+    assert bar._cells(parts(whole), 83) == [41, 21, 21]
 
 
 def test_a_notebook_shows_the_report_as_escaped_html() -> None:
@@ -177,7 +177,7 @@ def test_a_notebook_shows_the_report_as_escaped_html() -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "cp437"])
 def test_every_account_has_a_look_of_its_own_in_any_encoding(encoding: str) -> None:
     prepare()
-    glyphs = [glyph for glyph, _ in terminal._STYLES.values()]
+    glyphs = [glyph for glyph, _ in bar._STYLES.values()]
     shown = [glyph.encode(encoding, "unstall.stand-in") for glyph in glyphs]
     assert len(set(shown)) == len(glyphs)
     assert b"?" not in shown
