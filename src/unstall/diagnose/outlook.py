@@ -15,7 +15,7 @@ from unstall.result import Replay
 from unstall.whatif.edits import parse
 from unstall.whatif.model import Model, model
 from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import USUAL_ERROR
+from unstall.whatif.undistort import LEAST_ERROR, USUAL_ERROR
 
 _HELPS = 0.05  # of the step
 
@@ -30,6 +30,14 @@ class Outlook:
     host_twice_step_ns: float  # if it were twice as fast
 
     @property
+    def usual_error(self) -> float | None:
+        """How far an estimated step time may be off, as a share: only the host's part of it is estimated."""
+        if self.model.undistorted_by != "usual cost":
+            return None
+        step = self.model.undistorted_step_ns
+        return round(max(LEAST_ERROR, USUAL_ERROR * (1 - self.host_free_step_ns / max(step, 1))), 2)
+
+    @property
     def replay(self) -> Replay:
         """As results have it."""
         return Replay(
@@ -37,7 +45,7 @@ class Outlook:
             error=round(self.model.error, 6),
             undistorted_mean_step_ns=round(self.model.undistorted_step_ns),
             undistorted_by=self.model.undistorted_by,
-            usual_error=USUAL_ERROR if self.model.undistorted_by == "usual cost" else None,
+            usual_error=self.usual_error,
             plain_step_ns=self.model.plain_step_ns,
             host_free_step_ns=round(self.host_free_step_ns),
             accounts=self.undistorted.accounts,
@@ -47,7 +55,7 @@ class Outlook:
         """How long a step takes without the recorder, and whether faster host code would help."""
         known = self.model
         step = known.undistorted_step_ns
-        said = [_without_recorder(known)] if known.undistorted_by != "nothing" else []
+        said = [self._without_recorder()] if known.undistorted_by != "nothing" else []
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))
@@ -58,6 +66,13 @@ class Outlook:
                 f"a host that took no time at all to {duration(round(free))}."
             )
         return said
+
+    def _without_recorder(self) -> str:
+        known = self.model
+        if known.undistorted_by == "plain step time":
+            return f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured."
+        step, error = duration(round(known.undistorted_step_ns)), 100 * (self.usual_error or 0)
+        return f"Without the recorder a step takes about {step} (an estimate, good to {error:.0f} % or so)."
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
@@ -88,10 +103,3 @@ def replayed_run(run: Run, subject: Subject) -> Run:
 
 def _with(known: Model, edit: str) -> float:
     return steady_step_ns(parse(edit).apply(known.subject).program)
-
-
-def _without_recorder(known: Model) -> str:
-    step = duration(round(known.undistorted_step_ns))
-    if known.undistorted_by == "plain step time":
-        return f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured."
-    return f"Without the recorder a step takes about {step} (an estimate, good to {100 * USUAL_ERROR:.0f} % or so)."

@@ -18,7 +18,6 @@ from unstall.result import EditStep, Integrity, WhatIf
 from unstall.timeline import Timeline
 from unstall.whatif.edits import about, parse
 from unstall.whatif.predict import predict
-from unstall.whatif.undistort import USUAL_ERROR
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def what_if(
         plain_step_ns=known.plain_step_ns,
         undistorted_step_ns=round(known.undistorted_step_ns),
         undistorted_by=known.undistorted_by,
-        usual_error=USUAL_ERROR if known.undistorted_by == "usual cost" else None,
+        usual_error=outlook.usual_error,
         predicted_step_ns=round(last),
         floor_ns=round(settle((predictions[-1].subject if predictions else known.subject).program).busy_ns),
         edits=tuple(

@@ -135,11 +135,15 @@ def _aside(result: Result, finding: Finding) -> str:
 
 
 def _plan(result: Result) -> str:
-    rows = [(_cell(escape(what)), *figures) for what, figures in plan_rows(result)]
-    if not rows:
-        return ""
-    header = ("Plan: the changes in the order to make them", "a step takes", "gain")
-    return _table(header, rows, "<>>")
+    rows = [
+        (
+            _cell("  ".join([escape(row.what), *([code(row.where)] if row.where else []), *map(escape, row.notes)])),
+            row.step,
+            row.gain,
+        )
+        for row in plan_rows(result)
+    ]
+    return _table(("Plan: the changes in the order to make them", "a step takes", "gain"), rows, "<>>") if rows else ""
 
 
 def _harmless(result: Result, top: int) -> str:

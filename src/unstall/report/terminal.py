@@ -226,7 +226,14 @@ def _details(finding: Finding, same: int | None) -> RenderableType:
 
 def _plan(result: Result) -> RenderableType | None:
     """The edits in the order to make them, from the step as it is to the floor."""
-    rows: list[_Row] = [(Text(plain(what)), figures) for what, figures in plan_rows(result)]
+    rows: list[_Row] = []
+    for row in plan_rows(result):
+        below = [
+            Text(text, style, overflow="fold")
+            for text, style in ((row.where, "cyan"), *((n, "dim") for n in row.notes))
+        ]
+        text = Group(Text(row.what), *(Padding(line, (0, 0, 0, _INDENT)) for line in below if line.plain))
+        rows.append((text, (row.step, row.gain)))
     return _Ledger("Plan: the changes in the order to make them", ["a step takes", "gain"], rows) if rows else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -165,18 +165,30 @@ def footnote(result: Result) -> str:
     return "; ".join(word for word in words if word)
 
 
-def plan_rows(result: Result) -> list[tuple[str, tuple[str, str]]]:
-    """(what, (step time, gain)) of the plan, from the step without the recorder to the floor; none without a plan."""
+class PlanRow(NamedTuple):
+    """A line of the plan: what is changed where, what stopped a part of it, and the step time after it."""
+
+    what: str
+    where: str
+    notes: tuple[str, ...]
+    step: str
+    gain: str
+
+
+def plan_rows(result: Result) -> list[PlanRow]:
+    """The plan, from the step without the recorder to the floor; nothing without a plan."""
     if not result.plan or result.replay is None:
         return []
     how = {"plain step time": "as measured", "usual cost": "estimated", "nothing": "with the recorder"}
-    start = f"as it is, {how[result.replay.undistorted_by]}"
-    rows = [(start, (duration(result.replay.undistorted_mean_step_ns), ""))]
+    replay = result.replay
+    start = f"as it is, {how[replay.undistorted_by]}"
+    rows = [PlanRow(start, "", (), duration(replay.undistorted_mean_step_ns), "")]
     for number, step in enumerate(result.plan, 1):
-        rows.append((f"{number}. {step.edit}", (duration(step.step_ns), f"-{duration(step.gain_ns)}")))
-        rows += [(f"   {note}", ("", "")) for note in step.notes]
+        name, _, where = step.edit.partition(":")
+        gain = f"-{duration(step.gain_ns)}"
+        rows.append(PlanRow(f"{number}. {name}", plain(where), step.notes, duration(step.step_ns), gain))
     if result.floor_ns is not None:
-        rows.append(("the floor: the device's own busy time then", (duration(result.floor_ns), "")))
+        rows.append(PlanRow("the floor: the device's own busy time then", "", (), duration(result.floor_ns), ""))
     return rows
 
 
