@@ -24,7 +24,7 @@ def test_json_has_the_same_checks(unstall: Cli) -> None:
     document = json.loads(unstall("doctor", "--json").out)
     assert document["schema"] == "unstall.doctor/1"
     names = [check["name"] for check in document["checks"]]
-    assert names == ["unstall", "python", "numpy", "msgspec", "rich", "torch", "torch built for", "GPU"]
+    assert names == ["unstall", "python", "numpy", "msgspec", "rich", "C engine", "torch", "torch built for", "GPU"]
     assert all(set(check) - {"instead"} == {"name", "found", "enables"} for check in document["checks"])
 
 
