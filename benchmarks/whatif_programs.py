@@ -279,12 +279,187 @@ def many_small() -> Iterator[tuple[str, Step]]:
     yield "graph", graph.replay
 
 
+def language_model() -> Iterator[tuple[str, Step]]:
+    """Training a small GPT-Neo on token batches that come from pageable or pinned memory, with the loss read or not."""
+    import torch
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+    config = GPTNeoConfig(
+        vocab_size=16000,
+        hidden_size=768,
+        num_layers=8,
+        attention_types=[[["global"], 8]],
+        num_heads=12,
+        max_position_embeddings=512,
+    )
+    model = GPTNeoForCausalLM(config).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    tokens = [torch.randint(0, 16000, (24, 256)) for _ in range(2)]
+    extra = [torch.randn(24, 256, 768) for _ in range(2)]
+    pinned = [(a.pin_memory(), b.pin_memory()) for a, b in zip(tokens, extra, strict=True)]
+    pageable = list(zip(tokens, extra, strict=True))
+    number = 0
+
+    def variant(batches: list[Any], item: bool) -> Step:
+        def step() -> None:
+            nonlocal number
+            number += 1
+            ids, noise = batches[number % 2]
+            ids, noise = ids.to("cuda", non_blocking=True), noise.to("cuda", non_blocking=True)
+            embedded = model.transformer.wte(ids) + 0.01 * noise
+            loss = model(inputs_embeds=embedded, labels=ids).loss
+            optimizer.zero_grad()
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            if item and (loss.item() > 1e9 or norm.item() > 1e9):
+                raise SystemExit("diverged")
+
+        return step
+
+    yield "pageable_item", variant(pageable, True)
+    yield "pageable", variant(pageable, False)
+    yield "pinned_item", variant(pinned, True)
+    yield "pinned", variant(pinned, False)
+
+
+def llama_decoding() -> Iterator[tuple[str, Step]]:
+    """Six tokens of a small Llama at batch 2, one at a time, without a cache."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=24000,
+        hidden_size=640,
+        intermediate_size=1728,
+        num_hidden_layers=10,
+        num_attention_heads=10,
+        num_key_value_heads=5,
+        max_position_embeddings=512,
+    )
+    model = LlamaForCausalLM(config).to("cuda").half().eval()
+    prompt = torch.randint(0, 24000, (2, 64), device="cuda")
+
+    @torch.no_grad()
+    def following(tokens: Any) -> Any:
+        mask = {"full_attention": None}
+        positions = torch.arange(tokens.shape[1], device="cuda")[None]
+        hidden = model.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=False)[0]
+        return model.lm_head(hidden[:, -1]).argmax(-1, keepdim=True)
+
+    static = prompt.clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            following(static)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        output = following(static)
+
+    def eager(item: bool) -> Step:
+        def step() -> None:
+            tokens = prompt
+            for _ in range(6):
+                token = following(tokens)
+                if item and int(token.min().item()) < 0:
+                    break
+                tokens = torch.cat([tokens[:, 1:], token], 1)
+
+        return step
+
+    def graphed(item: bool) -> Step:
+        def step() -> None:
+            static.copy_(prompt)
+            for _ in range(6):
+                graph.replay()
+                if item and int(output.min().item()) < 0:
+                    break
+                static.copy_(torch.cat([static[:, 1:], output], 1))
+
+        return step
+
+    yield "item", eager(True)
+    yield "noitem", eager(False)
+    yield "graph_item", graphed(True)
+    yield "graph_noitem", graphed(False)
+
+
+def convolution_offload() -> Iterator[tuple[str, Step]]:
+    """Feature maps that live in pinned memory, convolved one after the other; in line, or one ahead."""
+    import torch
+
+    maps = [torch.randn(16, 64, 128, 128).pin_memory() for _ in range(6)]
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(64, 256, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(256, 256, 3, padding=1)
+    ).to("cuda")
+    copying = torch.cuda.Stream()
+    buffers = [torch.empty(16, 64, 128, 128, device="cuda") for _ in range(2)]
+
+    @torch.no_grad()
+    def sequential() -> None:
+        for one in maps:
+            layers(one.to("cuda", non_blocking=True))
+
+    @torch.no_grad()
+    def prefetch() -> None:
+        computing = torch.cuda.current_stream()
+        done: list[Any] = [None, None]
+
+        def fetch(i: int) -> Any:
+            with torch.cuda.stream(copying):
+                if done[i % 2] is not None:
+                    copying.wait_event(done[i % 2])
+                buffers[i % 2].copy_(maps[i], non_blocking=True)
+                return copying.record_event()
+
+        copying.wait_stream(computing)
+        ready = fetch(0)
+        for i in range(len(maps)):
+            here = ready
+            if i + 1 < len(maps):
+                ready = fetch(i + 1)
+            computing.wait_event(here)
+            layers(buffers[i % 2])
+            done[i % 2] = computing.record_event()
+
+    yield "sequential", sequential
+    yield "prefetch", prefetch
+
+
+def elementwise_chain() -> Iterator[tuple[str, Step]]:
+    """A function of small elementwise operators, called in a loop or captured once."""
+    import torch
+
+    start = torch.rand(64, 64, device="cuda")
+
+    def chain() -> Any:
+        x = start
+        for _ in range(150):
+            y = torch.tanh(x) + 0.5
+            x = torch.where(y > 1, y - 1, y).sqrt()
+        return x
+
+    chain()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        chain()
+    yield "eager", chain
+    yield "graph", graph.replay
+
+
 FAMILIES: dict[str, Callable[[], Iterator[tuple[str, Step]]]] = {
     "vit": vision_transformer,
     "resnet18": small_resnet,
     "opt_decode": decoding,
     "offload": offload,
     "simulation": many_small,
+    "gpt_neo": language_model,
+    "llama_decode": llama_decoding,
+    "conv_offload": convolution_offload,
+    "elementwise": elementwise_chain,
 }
 
 if __name__ == "__main__":
