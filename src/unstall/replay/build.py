@@ -148,7 +148,7 @@ def _launches(timeline: Timeline, queue: on_device.Queued, full: Bool) -> list[_
     lost = np.flatnonzero(queue.launch < 0)
     none = np.full(len(lost), -1)
     orphans = _rows(timeline, none, Code.LAUNCH, time=queue.begun[lost], stream=queue.stream[lost], ops=1)
-    return [launches, orphans, waits, waits_not]
+    return [orphans, launches, waits, waits_not]  # as they stand in the queue where they begin together
 
 
 LAUNCH_NS = 5_000
@@ -173,6 +173,26 @@ def _all_done_before(queue: on_device.Queued, time: I64) -> I64:
     return np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO) if len(queue) else np.full(len(time), _LONG_AGO)
 
 
+def _drained(timeline: Timeline, queue: on_device.Queued, start: I64, end: I64) -> tuple[I64, I32]:
+    """When the device that calls waited for was done, and which it was: -1 for every one.
+
+    A call waits for the device that its thread is at, which no file says: where one goes on after the call, it was
+    another.
+    """
+    done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
+    others = done > end + _SKEW_NS
+    device = timeline.streams.device[queue.stream]
+    if others.any() and len(np.unique(device)) > 1:
+        best = np.full(len(start), _LONG_AGO, dtype=np.int64)
+        for number, mine in groups(device):
+            at = np.searchsorted(queue.begun[mine], start)
+            its = np.where(at > 0, np.maximum.accumulate(queue.end[mine])[np.maximum(at - 1, 0)], _LONG_AGO)
+            fits = others & (its > start) & (its <= end + _SKEW_NS) & (its > best)
+            best[fits], which[fits] = its[fits], number
+        done = np.where(which >= 0, best, done)
+    return done, which
+
+
 def _waits(timeline: Timeline, queue: on_device.Queued, order: Order) -> list[_Rows]:
     host, waits = timeline.host, timeline.waits
     record = np.maximum(waits.record, 0)
@@ -189,7 +209,7 @@ def _waits(timeline: Timeline, queue: on_device.Queued, order: Order) -> list[_R
     done[by_stream] = _done_before(queue, waits.stream[by_stream], start[by_stream])
     blocking = waits.kind != WaitKind.STREAM_EVENT
     everything = blocking & ~by_event & ~by_stream
-    done[everything] = _all_done_before(queue, start[everything])
+    done[everything], of_device = _drained(timeline, queue, start[everything], end[everything])
 
     waited = blocking & (done > start) & (done <= end + _SKEW_NS)
     belied = blocking & (done > end + _SKEW_NS)
@@ -202,6 +222,7 @@ def _waits(timeline: Timeline, queue: on_device.Queued, order: Order) -> list[_R
     codes[by_event] = Code.SYNC_EVENT
     codes[belied] = Code.CALL
     stream = np.where(by_stream, waits.stream, -1).astype(np.int32)
+    stream[everything] = of_device
     call = np.where(waited, np.minimum(own, length), length)
     target = np.where(by_event, waits.record, -1).astype(np.int64)
 
@@ -253,11 +274,11 @@ def _allocations(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
     """Those during which the device ran dry: they waited for it."""
     host = timeline.host
     rows = np.flatnonzero((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE))
-    done = _all_done_before(queue, host.start[rows])
+    done, which = _drained(timeline, queue, host.start[rows], host.end[rows])
     drained = (done > host.start[rows]) & (done <= host.end[rows])
     rows, done = rows[drained], done[drained]
     return [
-        _rows(timeline, rows, Code.SYNC_DEVICE, stream=-1),
+        _rows(timeline, rows, Code.SYNC_DEVICE, stream=which[drained]),
         _rows(timeline, rows, Code.CALL, call=host.end[rows] - done),
     ]
 
@@ -276,7 +297,9 @@ def _assemble(
     lost = int(part_of.max(initial=0)) + 1
     thread = np.where(rows >= 0, part_of[host.thread[np.maximum(rows, 0)]], lost)
     thread[:steps] = thread[len(thread) - steps :] = 0
-    order = np.lexsort((np.arange(len(time)), time))
+    # Where one step ends as the next begins, it ends first.
+    later = np.append(np.ones(len(time) - steps, dtype=np.bool_), time[:steps] == time[len(time) - steps :])
+    order = np.lexsort((np.arange(len(time)), later, time))
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
     # The n-th op in the queue belongs to the n-th launch.
