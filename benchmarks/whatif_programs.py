@@ -1,4 +1,4 @@
-"""Programs with stalls that can be mended one at a time, run and recorded on a GPU: what predictions are checked against.
+"""Programs with stalls that can be mended one at a time, run and recorded on a GPU: the truth for predictions.
 
     python benchmarks/whatif_programs.py --out DIR     (needs a CUDA device, torchvision and transformers)
 
@@ -323,29 +323,18 @@ def language_model() -> Iterator[tuple[str, Step]]:
     yield "pinned", variant(pinned, False)
 
 
-def llama_decoding() -> Iterator[tuple[str, Step]]:
-    """Six tokens of a small Llama at batch 2, one at a time, without a cache."""
+def gpt2_decoding() -> Iterator[tuple[str, Step]]:
+    """Six tokens of a small GPT-2 at batch 2, one at a time, without a cache."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = LlamaConfig(
-        vocab_size=24000,
-        hidden_size=640,
-        intermediate_size=1728,
-        num_hidden_layers=10,
-        num_attention_heads=10,
-        num_key_value_heads=5,
-        max_position_embeddings=512,
-    )
-    model = LlamaForCausalLM(config).to("cuda").half().eval()
+    config = GPT2Config(vocab_size=24000, n_embd=640, n_layer=10, n_head=10, n_positions=512)
+    model = GPT2LMHeadModel(config).to("cuda").half().eval()
     prompt = torch.randint(0, 24000, (2, 64), device="cuda")
 
     @torch.no_grad()
     def following(tokens: Any) -> Any:
-        mask = {"full_attention": None}
-        positions = torch.arange(tokens.shape[1], device="cuda")[None]
-        hidden = model.model(input_ids=tokens, attention_mask=mask, position_ids=positions, use_cache=False)[0]
-        return model.lm_head(hidden[:, -1]).argmax(-1, keepdim=True)
+        return model(input_ids=tokens, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
 
     static = prompt.clone()
     side = torch.cuda.Stream()
@@ -457,7 +446,7 @@ FAMILIES: dict[str, Callable[[], Iterator[tuple[str, Step]]]] = {
     "offload": offload,
     "simulation": many_small,
     "gpt_neo": language_model,
-    "llama_decode": llama_decoding,
+    "gpt2_small_decode": gpt2_decoding,
     "conv_offload": convolution_offload,
     "elementwise": elementwise_chain,
 }
