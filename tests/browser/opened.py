@@ -9,10 +9,14 @@ _FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimatio
 
 
 class Opened:
-    """`page` is Playwright's. Motion is off, so that whatever a click moves has moved a frame later."""
+    """`page` is Playwright's. Motion is off, so that whatever a click moves has moved a frame later.
+
+    Where there are two timelines, `run` says which one is meant.
+    """
 
     def __init__(self, page: Any) -> None:
         self.page = page
+        self.run = 0
         self.errors: list[str] = []
         self.fetched: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -54,10 +58,15 @@ class Opened:
         self.page.evaluate(_FRAMES)
 
     def data(self, name: str) -> str:
-        """What the timeline says of itself: `from` and `to` (ns), `selected`, `rectangles`, `lanes`."""
+        """What the timeline says of itself: `from`, `to` and `zero` (ns), `selected`, `rectangles`, `lanes`."""
         self.settle()
-        value = self.page.locator(".timeline").get_attribute(f"data-{name}")
+        value = self.timeline.get_attribute(f"data-{name}")
         return value or ""
+
+    @property
+    def timeline(self) -> Any:
+        """The one that is meant."""
+        return self.page.locator(".timeline").nth(self.run)
 
     @property
     def view(self) -> tuple[float, float]:
@@ -69,7 +78,7 @@ class Opened:
 
     def canvas(self) -> dict[str, float]:
         """The canvas's box, in sight."""
-        canvas = self.page.locator(".board canvas")
+        canvas = self.timeline.locator(".board canvas")
         canvas.scroll_into_view_if_needed()
         box: dict[str, float] = canvas.bounding_box()
         return box
@@ -78,7 +87,7 @@ class Opened:
         """Where on the screen an event of this track is, in one of its first lanes."""
         box = self.canvas()
         start, end = self.view
-        label = self.page.locator(".label", has_text=track).first.bounding_box()
+        label = self.timeline.locator(".label", has_text=track).first.bounding_box()
         return box["x"] + (time - start) / (end - start) * box["width"], label["y"] + 8 + 17 * lane
 
     def click(self, track: str, time: float, lane: int = 0) -> None:
@@ -95,8 +104,9 @@ class Opened:
         x, y = self.point(track, time, lane)
         box = self.canvas()
         pixel = self.page.evaluate(
-            "([x, y]) => [...document.querySelector('.board canvas').getContext('2d').getImageData(x, y, 1, 1).data]",
-            [round(x - box["x"]), round(y - box["y"])],
+            """([x, y, run]) =>
+                [...document.querySelectorAll('.board canvas')[run].getContext('2d').getImageData(x, y, 1, 1).data]""",
+            [round(x - box["x"]), round(y - box["y"]), self.run],
         )
         return pixel[0], pixel[1], pixel[2]
 

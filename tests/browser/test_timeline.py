@@ -320,11 +320,11 @@ def test_a_track_closes_to_its_outermost_lane(step: Opened) -> None:
 
 def test_the_full_window_belongs_to_the_timeline_until_escape(step: Opened) -> None:
     step.press("e")
-    assert step.page.locator(".timeline").bounding_box() == {"x": 0, "y": 0, "width": 1280, "height": 800}
+    assert step.page.locator(".timelines").bounding_box() == {"x": 0, "y": 0, "width": 1280, "height": 800}
     assert step.canvas()["height"] > 650
 
     step.press("Escape")
-    assert step.page.locator(".timeline").bounding_box()["width"] < 1280
+    assert step.page.locator(".timelines").bounding_box()["width"] < 1280
 
 
 def test_a_million_events_cost_no_more_to_draw_than_there_are_pixels(opened: Open) -> None:

@@ -1,6 +1,4 @@
-/** Reads the two data blocks of the page; `src/unstall/report/payload.py` writes them. */
-
-import type { Result } from "./result";
+/** Reads the data blocks of the page; `src/unstall/report/payload.py` writes them. */
 
 type ColumnFields = [name: string, length: number, width: number, base: number, rising: boolean];
 
@@ -18,8 +16,8 @@ export interface Block {
   numbers(name: string): Float64Array;
 }
 
-export async function decodeResult(base64: string): Promise<Result> {
-  return JSON.parse(new TextDecoder().decode(await inflate(base64))) as Result;
+export async function decodeResult(base64: string): Promise<{ schema: string }> {
+  return JSON.parse(new TextDecoder().decode(await inflate(base64))) as { schema: string };
 }
 
 export async function decodeBlock(base64: string): Promise<Block> {

@@ -35,6 +35,42 @@ export function percent(part: number, whole: number): string {
   return share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 99.95 ? 0 : 1)} %`;
 }
 
+/** A change with its sign: "−1.20 ms", "+3.00 µs", "0". */
+export function signed(ns: number): string {
+  const size = duration(Math.abs(ns));
+  return size === "0 ns" ? "0" : `${ns < 0 ? "−" : "+"}${size}`;
+}
+
+export function signedPercent(part: number): string {
+  const size = Math.abs(100 * part).toFixed(1);
+  return `${size === "0.0" ? "" : part < 0 ? "−" : "+"}${size} %`;
+}
+
+/** "8.24x as fast"; near to the same, by how much less. */
+export function times(from: number, to: number): string {
+  const ratio = from / Math.max(to, 1);
+  return ratio >= 1.1 ? `${ratio.toPrecision(3)}x as fast` : `${percent(from - to, from)} less`;
+}
+
+/** "a → b", or what both are. */
+export function became(a: string, b: string): string {
+  return a === b ? a : `${a} → ${b}`;
+}
+
+/** A count per step, which need not be whole. */
+export function perStep(count: number): string {
+  if (count > 0 && count < 0.1) return "< 0.1";
+  return count.toLocaleString("en-US", { maximumFractionDigits: 1 });
+}
+
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
+
+/** Bytes in binary units: "512 B", "1.50 GiB". */
+export function size(bytes: number): string {
+  const power = bytes < 1024 ? 0 : Math.min(Math.floor(Math.log2(bytes * 1.0005) / 10), SIZES.length - 1);
+  return power ? `${digits(bytes / 1024 ** power)} ${SIZES[power]}` : `${grouped(bytes)} B`;
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${grouped(count)} ${count === 1 ? one : many}`;
 }

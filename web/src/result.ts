@@ -1,4 +1,4 @@
-/** The result's JSON form, `unstall.explain/1`: what `src/unstall/result.py` defines, as far as the page shows it. */
+/** The results' JSON forms, `unstall.explain/1` and `unstall.whatif/1`: what `src/unstall/result.py` defines, as far as the page shows it. */
 
 export interface Caller {
   file: string;
@@ -53,37 +53,87 @@ export interface DeviceAccounts extends Accounts {
   name: string | null;
 }
 
-export interface Result {
+export interface Source {
+  path: string;
+  reader: string;
+  device: string | null;
+  torch: string | null;
+  cuda: string | null;
+  rank: number | null;
+  world_size: number | null;
+  has_stacks: boolean;
+  host_events: number;
+  device_ops: number;
+}
+
+export interface Integrity {
+  ok: boolean;
+  notes: string[];
+}
+
+export interface Steps {
+  found_by: "annotation" | "optimizer" | "period" | "whole";
+  name: string | null;
+  count: number;
+  start_ns: number;
+  wall_ns: number;
+  mean_ns: number;
+}
+
+/** How the step without the recorder is known. */
+export interface Undistorted {
+  undistorted_by: "plain step time" | "usual cost" | "nothing";
+  usual_error: number | null;
+  plain_step_ns: number | null;
+}
+
+export interface Replay extends Undistorted {
+  mean_step_ns: number;
+  error: number;
+  undistorted_mean_step_ns: number;
+  host_free_step_ns: number;
+  accounts: Accounts;
+}
+
+export interface PlanStep {
+  edit: string;
+  step_ns: number;
+  gain_ns: number;
+  notes: string[];
+}
+
+/** What all results say of the run that they are of. */
+export interface Recorded {
   schema: string;
   version: string;
-  source: {
-    path: string;
-    reader: string;
-    device: string | null;
-    torch: string | null;
-    cuda: string | null;
-    rank: number | null;
-    world_size: number | null;
-    has_stacks: boolean;
-    host_events: number;
-    device_ops: number;
-  };
-  integrity: { ok: boolean; notes: string[] };
-  steps: {
-    found_by: "annotation" | "optimizer" | "period" | "whole";
-    name: string | null;
-    count: number;
-    start_ns: number;
-    wall_ns: number;
-    mean_ns: number;
-  };
-  replay: { mean_step_ns: number; error: number; undistorted_mean_step_ns: number } | null;
+  source: Source;
+  integrity: Integrity;
+  steps: Steps;
+}
+
+export interface Result extends Recorded {
+  replay: Replay | null;
   accounts: Accounts;
   by_device: DeviceAccounts[];
   verdict: { bound_by: string; basis: "recorded" | "undistorted"; text: string };
   findings: Finding[];
   lines: LineCost[];
+  plan: PlanStep[] | null;
   floor_ns: number | null;
+}
+
+export interface WhatIf extends Recorded, Undistorted {
+  measured_step_ns: number;
+  replayed_step_ns: number;
+  undistorted_step_ns: number;
+  predicted_step_ns: number;
+  floor_ns: number;
+  edits: (PlanStep & { about: string })[];
+  before: Accounts;
+  after: Accounts;
+  bound_by: [string, string];
+  /** The answer in a sentence, which the page is given besides. */
+  conclusion: string;
 }
 
 /** Whether there was anything for accounts and findings to be about. */
@@ -92,7 +142,7 @@ export function hasDeviceWork(result: Result): boolean {
 }
 
 /** What the figures of findings and lines are for. */
-export function over(result: Result): string {
+export function over(result: Recorded): string {
   return result.steps.found_by === "whole" ? "in all" : "per step";
 }
 

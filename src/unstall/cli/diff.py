@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import named, parse_count
@@ -40,7 +41,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="write it to FILE too, in the format of its ending (.json .md .txt), "
+        help="write it to FILE too, in the format of its ending (.html .json .md .txt), "
         "or for any other ending in that of --format; may be repeated",
     )
     group.add_argument("--format", choices=FORMATS, help="what to print")
@@ -79,10 +80,11 @@ def run(args: argparse.Namespace) -> int:
     result = diff(a, b)
     if args.scrub_paths:
         result = scrub(result, a.result, b.result)
+    rendered = partial(render, result, top=args.top, reports=(a, b), scrub_paths=args.scrub_paths)
     for path in args.output:
-        write_atomically(path, render(result, format_of(path, args.format), top=args.top).encode(errors="replace"))
+        write_atomically(path, rendered(format_of(path, args.format)).encode(errors="replace"))
     if args.format:
-        sys.stdout.write(render(result, args.format, top=args.top))
+        sys.stdout.write(rendered(args.format))
     elif not args.quiet:
         from unstall.diff import terminal
 

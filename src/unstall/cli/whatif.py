@@ -41,7 +41,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="write it to FILE too, in the format of its ending (.json .md .txt), "
+        help="write it to FILE too, in the format of its ending (.html .json .md .txt), "
         "or for any other ending in that of --format; may be repeated",
     )
     group.add_argument("--format", choices=FORMATS, help="what to print")
@@ -68,10 +68,12 @@ def run(args: argparse.Namespace) -> int:
         step=args.step,
         user=args.user,
     )
+    runs = [run for run in (answer.before, answer.after) if run is not None]
     for path in args.output:
-        write_atomically(path, render(answer.result, format_of(path, args.format)).encode(errors="replace"))
+        text = render(answer.result, format_of(path, args.format), runs=runs)
+        write_atomically(path, text.encode(errors="replace"))
     if args.format:
-        sys.stdout.write(render(answer.result, args.format))
+        sys.stdout.write(render(answer.result, args.format, runs=runs))
     elif not args.quiet:
         terminal.show(answer.result)
     return 0

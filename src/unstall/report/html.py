@@ -1,19 +1,24 @@
 """The HTML report: one file that needs nothing else, neither a server nor the network.
 
-The page is built from `web/` and committed as `page.html`. It is a fixed text but for two data blocks, which
-hold only base64: whatever a trace names reaches the page as data, and is shown by `textContent` alone. Its
-content security policy allows its own script and style by their hashes, and nothing to be fetched.
+The page is built from `web/` and committed as `page.html`; the schema of the result tells it what it is about. It is
+a fixed text but for two data blocks, which hold only base64: whatever a trace names reaches the page as data, and
+is shown by `textContent` alone. Its content security policy allows its own script and style by their hashes, and
+nothing to be fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
+from typing import TYPE_CHECKING
 
 from unstall.report.payload import encode_picture, encode_result
 from unstall.report.picture import Picture
 from unstall.result import Result
+
+if TYPE_CHECKING:
+    import msgspec
 
 _RESULT_SLOT = "{{result}}"
 _PICTURE_SLOT = "{{picture}}"
@@ -24,9 +29,20 @@ def render(result: Result, picture: Picture | None = None, *, scrub: Callable[[s
 
     `scrub` is applied to every text of the picture; the result is expected to be scrubbed already.
     """
+    return page_of(result, [] if picture is None else [picture], scrub=scrub)
+
+
+def page_of(
+    result: msgspec.Struct,
+    pictures: Sequence[Picture],
+    *,
+    scrub: Callable[[str], str] | None = None,
+    **besides: str,
+) -> str:
+    """The page for any result that has a schema; `besides` are texts that it is given beside the result."""
     before, between, after = _page()
-    drawn = encode_picture(picture, scrub) if picture is not None else ""
-    return "".join((before, encode_result(result), between, drawn, after))
+    drawn = "\n".join(encode_picture(picture, scrub) for picture in pictures)
+    return "".join((before, encode_result(result, **besides), between, drawn, after))
 
 
 @cache

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.report.picture import Picture
-from unstall.result import Result
 
 _LEVEL = 6
 _RISING = {"event.start", "lane.first", "queue.time"}
 
 
-def encode_result(result: Result) -> str:
-    return _encode(json.dumps(msgspec.to_builtins(result)).encode())
+def encode_result(result: msgspec.Struct, **besides: str) -> str:
+    """`besides` are texts that the page shows and the result does not hold."""
+    return _encode(json.dumps(msgspec.to_builtins(result) | besides).encode())
 
 
 def encode_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> str:

@@ -4,6 +4,8 @@ import { h } from "../dom";
 import { duration, exact, often, percent, plural } from "../format";
 import { type Finding, hasDeviceWork, over, placeText, type Result, type Where } from "../result";
 import type { Tooltip } from "../tooltip";
+import { command, whatIfCommand } from "./command";
+import { undistortedBy } from "./plan";
 
 const OPEN_AT_FIRST = 3;
 const SHOWN_AT_FIRST = 12;
@@ -46,6 +48,7 @@ function article(finding: Finding, result: Result, isOpen: boolean, tooltip: Too
       ...fact(steps > 1 ? `Saw in ${plural(steps, "step")}` : "Saw", finding.saw),
       ...fact("Do", finding.fix),
       ...fact("Safe if", finding.safe_if),
+      ...(finding.edit ? [h("dt", {}, "Try it"), h("dd", {}, command(whatIfCommand(result.source.path, [finding.edit], undistortedBy(result))))] : []),
       ...fact("From", finding.where.called_from && `${finding.where.called_from.file}:${finding.where.called_from.line} ${finding.where.called_from.function}`),
     ),
     h(
@@ -74,16 +77,23 @@ export function place(where: Where): HTMLElement {
 
 function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElement {
   const cells: [string, number | null, string][] = [
-    ["gain", finding.gain_ns, "a step gets shorter by, when this is mended"],
     ["exposed", finding.exposed_ns, `what the device lost because of it, ${over(result)}`],
     ["host waits", finding.wait_ns, `the host is blocked, ${over(result)}`],
   ];
+  const hasGains = result.findings.some(({ gain_ns }) => gain_ns !== null);
+  if (hasGains) cells.unshift(["gain", finding.gain_ns, "a step gets shorter by, when this alone is mended"]);
   const group = h("span", { class: "costs" });
   for (const [name, ns, meaning] of cells) {
-    if (ns === null) continue;
-    const cell = h("span", { class: `cost${ns === 0 ? " is-zero" : ""}` }, h("span", { class: "cost-ns" }, ns === 0 ? "0" : duration(ns)), h("span", { class: "cost-name" }, name));
-    tooltip.attach(cell, [`${name}: ${meaning}`, exact(ns), `${percent(ns, result.steps.mean_ns)} of a step`]);
+    const strength = ns ? (name === "gain" ? " is-gain" : "") : " is-zero";
+    const text = ns === null ? "–" : ns === 0 ? "0" : duration(ns);
+    const cell = h("span", { class: `cost${strength}` }, h("span", { class: "cost-ns" }, text), h("span", { class: "cost-name" }, name));
+    tooltip.attach(cell, ns === null ? [`${name}: not known, since no edit models the fix`] : [`${name}: ${meaning}`, exact(ns), `${percent(ns, baseOf(name, result))} of a step`]);
     group.append(cell);
   }
   return group;
+}
+
+/** A gain is of the step without the recorder, the rest of the recorded one. */
+function baseOf(name: string, { replay, steps }: Result): number {
+  return name === "gain" && replay ? replay.undistorted_mean_step_ns : steps.mean_ns;
 }

@@ -2,19 +2,19 @@
 
 import { h } from "../dom";
 import { plural } from "../format";
-import type { Result } from "../result";
+import type { Integrity, Recorded } from "../result";
 
-export function warning(result: Result): HTMLElement | null {
-  if (result.integrity.ok) return null;
+export function warning(integrity: Integrity): HTMLElement | null {
+  if (integrity.ok) return null;
   return h(
     "div",
     { class: "warning", role: "note" },
     h("p", {}, h("a", { href: "#integrity" }, "Integrity"), ": something is missing or damaged, so figures may be wrong"),
-    h("ul", { class: "notes" }, ...result.integrity.notes.map((note) => h("li", {}, note))),
+    h("ul", { class: "notes" }, ...integrity.notes.map((note) => h("li", {}, note))),
   );
 }
 
-export function notes(result: Result, drawing: string[]): HTMLElement {
+export function notes(result: Recorded, drawing: string[]): HTMLElement {
   const { source, integrity } = result;
   const all = [...integrity.notes, ...drawing];
   const step = `Steps were found by ${result.steps.found_by}${result.steps.name ? ` (${result.steps.name})` : ""}; the window holds ${plural(result.steps.count, "step")}.`;

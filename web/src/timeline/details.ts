@@ -14,13 +14,15 @@ export interface DetailsActions {
 
 const MOST_FRAMES = 60;
 
-export function showDetails(panel: HTMLElement, picture: Picture, event: number, actions: DetailsActions): void {
+/** `run` is the run's name, where there are two. */
+export function showDetails(panel: HTMLElement, picture: Picture, run: string, event: number, actions: DetailsActions): void {
   panel.hidden = event < 0;
   if (event < 0) return replaceChildren(panel);
   const { start, end } = picture.rows;
   const ns = durationOf(picture, event);
   const place = placeOf(picture, event);
   const facts: [string, string | Node][] = [
+    ...(run ? [["Run", run] as [string, string]] : []),
     ["Kind", kindText(picture, event)],
     ["Track", picture.tracks[picture.lanes[laneOf(picture, event)]!.track]!.label],
     ["Start", exact(start[event]! - picture.window[0])],

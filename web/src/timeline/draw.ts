@@ -6,7 +6,7 @@ import { arrowsInSight, arrowsOf, drawArrows } from "./arrows";
 import { type Found, within } from "./find";
 import { firstLaneBelow, type Layout, type PlacedTrack } from "./layout";
 import { Painter } from "./paint";
-import { laneOf, type Picture, TrackKind } from "./picture";
+import { laneOf, type Picture, stepStarts, TrackKind } from "./picture";
 import { lowerBound } from "./rows";
 import { type Ticks, tickText, ticksOf } from "./ruler";
 import type { Scale } from "./scan";
@@ -20,6 +20,8 @@ export interface Scene {
   layout: Layout;
   colours: Colours;
   scale: Scale;
+  /** Where the ruler counts from. */
+  zero: number;
   height: number;
   scrollTop: number;
   selected: number;
@@ -28,6 +30,8 @@ export interface Scene {
   /** The instances of a finding, and the stretch of time that is being measured. */
   spans: [number, number][];
   measured: [number, number] | null;
+  /** The time that is pointed at in the timeline beside this one. */
+  pointed: number | null;
 }
 
 /** Returns how many rectangles it drew. */
@@ -35,8 +39,7 @@ export function drawScene(context: CanvasRenderingContext2D, scene: Scene): numb
   const { colours, scale, height } = scene;
   context.fillStyle = colours.background;
   context.fillRect(0, 0, scale.width, height);
-  const zero = scene.picture.window[0];
-  const ticks = ticksOf(scale.from - zero, scale.to - zero, scale.width, 90);
+  const ticks = ticksOf(scale.from - scene.zero, scale.to - scene.zero, scale.width, 90);
   drawGrid(context, scene, ticks);
 
   context.save();
@@ -51,6 +54,10 @@ export function drawScene(context: CanvasRenderingContext2D, scene: Scene): numb
   context.restore();
 
   drawSpans(context, scene);
+  if (scene.pointed !== null) {
+    context.fillStyle = colours.mark;
+    context.fillRect(Math.round(xOf(scale, scene.pointed)), RULER_HEIGHT, 1, height);
+  }
   drawRuler(context, scene, ticks);
   return rectangles;
 }
@@ -59,13 +66,13 @@ function xOf(scale: Scale, time: number): number {
   return ((time - scale.from) / (scale.to - scale.from)) * scale.width;
 }
 
-function drawGrid(context: CanvasRenderingContext2D, { colours, scale, height, picture }: Scene, ticks: Ticks): void {
+function drawGrid(context: CanvasRenderingContext2D, { colours, scale, zero, height, picture }: Scene, ticks: Ticks): void {
   context.fillStyle = colours.line;
   for (const time of ticks.times) {
-    context.fillRect(Math.round(xOf(scale, time + picture.window[0])), RULER_HEIGHT, 1, height);
+    context.fillRect(Math.round(xOf(scale, time + zero)), RULER_HEIGHT, 1, height);
   }
   context.fillStyle = colours.muted;
-  for (const time of stepStarts(picture, scale)) context.fillRect(Math.round(xOf(scale, time)), RULER_HEIGHT, 1, height);
+  for (const time of stepsInSight(picture, scale)) context.fillRect(Math.round(xOf(scale, time)), RULER_HEIGHT, 1, height);
   const [from, to] = picture.window;
   context.fillStyle = colours.faint;
   const left = xOf(scale, from);
@@ -75,13 +82,11 @@ function drawGrid(context: CanvasRenderingContext2D, { colours, scale, height, p
 }
 
 /** Where steps begin, when there is room between them. */
-function stepStarts({ tracks, lanes, rows }: Picture, scale: Scale): Float64Array {
-  const track = tracks.find(({ kind }) => kind === TrackKind.STEPS);
-  if (!track) return new Float64Array();
-  const { first, last } = lanes[track.firstLane]!;
-  const from = lowerBound(rows.start, scale.from, first, last);
-  const to = lowerBound(rows.start, scale.to, from, last);
-  return to - from > scale.width / LEAST_STEP ? new Float64Array() : rows.start.subarray(from, to);
+function stepsInSight(picture: Picture, scale: Scale): Float64Array {
+  const starts = stepStarts(picture);
+  const from = lowerBound(starts, scale.from, 0, starts.length);
+  const to = lowerBound(starts, scale.to, from, starts.length);
+  return to - from > scale.width / LEAST_STEP ? new Float64Array() : starts.subarray(from, to);
 }
 
 function drawLanes(context: CanvasRenderingContext2D, scene: Scene): number {
@@ -198,13 +203,13 @@ function drawSpans(context: CanvasRenderingContext2D, { scale, height, colours, 
   context.fillText(duration(Math.abs(measured[1] - measured[0])), left + 6, RULER_HEIGHT + 6);
 }
 
-function drawRuler(context: CanvasRenderingContext2D, { scale, colours, picture }: Scene, ticks: Ticks): void {
+function drawRuler(context: CanvasRenderingContext2D, { scale, zero, colours }: Scene, ticks: Ticks): void {
   context.fillStyle = colours.line;
   context.fillRect(0, RULER_HEIGHT - 1, scale.width, 1);
   context.font = FONT;
   context.textBaseline = "middle";
   for (const time of ticks.times) {
-    const x = Math.round(xOf(scale, time + picture.window[0]));
+    const x = Math.round(xOf(scale, time + zero));
     context.fillStyle = colours.line;
     context.fillRect(x, 0, 1, RULER_HEIGHT);
     context.fillStyle = colours.muted;

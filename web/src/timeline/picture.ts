@@ -127,6 +127,14 @@ function extentOf(window: [number, number], start: Float64Array, end: Float64Arr
   return [from, Math.max(to, from + 1)];
 }
 
+/** Where steps begin; where none were found, where the window does. */
+export function stepStarts({ tracks, lanes, rows, window }: Picture): Float64Array {
+  const track = tracks.find(({ kind, lastLane }) => kind === TrackKind.STEPS && lastLane > 0);
+  if (!track) return Float64Array.of(window[0]);
+  const { first, last } = lanes[track.firstLane]!;
+  return rows.start.subarray(first, last);
+}
+
 export function callOf(picture: Picture, event: number): number {
   return picture.launch[event]!;
 }

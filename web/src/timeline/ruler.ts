@@ -11,7 +11,7 @@ export function ticksOf(from: number, to: number, width: number, room: number): 
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
   const step = power * ([1, 2, 5, 10].find((factor) => factor * power >= least) ?? 10);
   const times: number[] = [];
-  for (let time = Math.ceil(from / step) * step; time <= to; time += step) times.push(time);
+  for (let time = Math.ceil(from / step) * step; time <= to; time += step) times.push(time + 0); // no -0
   return { step, times };
 }
 

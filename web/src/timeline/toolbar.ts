@@ -21,7 +21,8 @@ export class Toolbar {
   private readonly expandButton: HTMLButtonElement;
   private count = 0;
 
-  constructor(actions: ToolbarActions) {
+  /** `lock` is what two timelines have besides. */
+  constructor(actions: ToolbarActions, lock: HTMLElement | null) {
     this.input = h("input", {
       type: "search",
       placeholder: "Search names and lines",
@@ -53,6 +54,7 @@ export class Toolbar {
       ),
       this.spans,
       h("div", { class: "spacer" }),
+      lock,
       h("button", { click: () => actions.fit(), title: "Fit the steps, then the whole recording (f)" }, "Fit"),
       this.expandButton,
     );

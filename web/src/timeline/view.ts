@@ -8,14 +8,36 @@ export class View {
   from: number;
   to: number;
   private glide: { from: number; to: number; target: [number, number]; begun: number } | null = null;
+  /** The view that goes along with this one, and how much later its times are. */
+  private along: { view: View; later: number } | null = null;
+  private bounds: [number, number];
 
   constructor(
     private readonly extent: [number, number],
     window: [number, number],
     private readonly changed: () => void,
   ) {
+    this.bounds = extent;
     this.from = window[0];
     this.to = Math.max(window[1], window[0] + NARROWEST_NS);
+  }
+
+  /** From now on both go together, and as far as either has something to show. */
+  link(view: View, later: number): void {
+    const [first, last] = this.extent;
+    const [itsFirst, itsLast] = view.extent;
+    this.bounds = [Math.min(first, itsFirst - later), Math.max(last, itsLast - later)];
+    view.bounds = [this.bounds[0] + later, this.bounds[1] + later];
+    this.along = { view, later };
+    view.along = { view: this, later: -later };
+  }
+
+  unlink(): void {
+    for (const view of [this, this.along?.view]) {
+      if (!view) continue;
+      view.along = null;
+      view.bounds = view.extent;
+    }
   }
 
   /** Both edges, kept within the recording and in order. */
@@ -36,6 +58,7 @@ export class View {
   /** Moves there in a moment, or at once for those who want no motion. */
   show(from: number, to: number): void {
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return this.set(from, to);
+    if (this.along) this.along.view.glide = null;
     this.glide = { from: this.from, to: this.to, target: this.kept(from, to), begun: performance.now() };
     this.changed();
   }
@@ -61,10 +84,17 @@ export class View {
   private place(from: number, to: number): void {
     [this.from, this.to] = this.kept(from, to);
     this.changed();
+    this.along?.view.follow(this.from + this.along.later, this.to + this.along.later);
+  }
+
+  private follow(from: number, to: number): void {
+    this.glide = null;
+    [this.from, this.to] = [from, to];
+    this.changed();
   }
 
   private kept(from: number, to: number): [number, number] {
-    const [first, last] = this.extent;
+    const [first, last] = this.bounds;
     const margin = (last - first) * MARGIN;
     const span = Math.min(Math.max(to - from, NARROWEST_NS), last - first + 2 * margin);
     const middle = (from + to) / 2;

@@ -1,0 +1,39 @@
+/** What replaying says of a run, in words: how well it gives the measured step back, and what the recorder cost. */
+
+import { duration, signedPercent } from "../format";
+import type { Replay, Undistorted } from "../result";
+
+const SAME = 0.005; // of the step
+
+/** Whether the recorder's cost was taken out. */
+export function isUndistorted({ undistorted_by }: Undistorted): boolean {
+  return undistorted_by !== "nothing";
+}
+
+/** "≈ 34.8 ms": an estimate is never shown as a measurement. */
+export function undistortedStep(known: Undistorted, ns: number): string {
+  return known.undistorted_by === "usual cost" ? `≈ ${duration(ns)}` : duration(ns);
+}
+
+/** How the step without the recorder is known. */
+export function howKnown(known: Undistorted, stepNs: number): string {
+  if (known.undistorted_by === "nothing") return "with the recorder's cost left in";
+  if (known.undistorted_by === "usual cost") {
+    const good = known.usual_error === null ? "" : `, good to ${Math.round(100 * known.usual_error)} % or so`;
+    return `estimated from what recording usually costs${good}; --plain-step-ms makes it sure`;
+  }
+  const plain = known.plain_step_ns ?? stepNs;
+  const off = stepNs / Math.max(plain, 1) - 1;
+  return Math.abs(off) < SAME ? `as measured without recording, ${duration(plain)}` : `measured without recording: ${duration(plain)}, of which this is ${signedPercent(off)} off`;
+}
+
+/** Both in two sentences. */
+export function basisOf(replay: Replay, measuredNs: number): string {
+  return sentences(replay, { measuredNs, replayedNs: replay.mean_step_ns, error: replay.error, stepNs: replay.undistorted_mean_step_ns });
+}
+
+export function sentences(known: Undistorted, step: { measuredNs: number; replayedNs: number; error: number; stepNs: number }): string {
+  const replayed = `Measured with the recorder, a step takes ${duration(step.measuredNs)}; its replay takes ${duration(step.replayedNs)}, ${signedPercent(step.error)} off.`;
+  if (!isUndistorted(known)) return `${replayed} The recorder's cost is left in.`;
+  return `${replayed} Without the recorder it takes ${duration(step.stepNs)} in a long run: ${howKnown(known, step.stepNs)}.`;
+}
