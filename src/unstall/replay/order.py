@@ -54,7 +54,9 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
     other = np.maximum(after, 0)
     observed = queue.start - queue.end[other]
     pair = (queue.stream[other].astype(np.int64) * streams + queue.stream) * 4 + how
-    return Order(after, learn([pair, how], follows, observed, LAG_NS), event_latency)
+    name = timeline.device.name[queue.row].astype(np.int64)
+    kernels = (name[other] * (int(name.max()) + 1) + name) * 4 + how
+    return Order(after, learn([kernels, pair, how], follows, observed, LAG_NS), event_latency)
 
 
 def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
