@@ -417,3 +417,17 @@ def test_where_one_step_ends_as_the_next_begins_it_ends_first() -> None:
     assert (made.step_ends[:-1] < made.step_starts[1:]).all()
     # From the last launch to the end of a step is the step's own.
     assert made.instructions.work[made.step_ends].tolist() == [9_000] * len(made.step_ends)
+
+
+def test_a_graph_whose_delay_nobody_knows_does_not_run_before_its_call() -> None:
+    """All other ops begin 3 µs before their calls return; the graph's first one stands in the queue."""
+    trace = Trace(latency_us=-3)
+    for _ in range(4):
+        trace.launch("gemm", 100)
+        trace.work(200)
+    trace.launch("gemm", 100)
+    graph = trace.graph([10, 10])
+    made = program(trace)
+    times = replay(made)
+    assert made.instructions.call.min() == 0
+    assert times.op_start[-2] >= graph.start

@@ -132,7 +132,7 @@ def _launches(timeline: Timeline, queue: on_device.Queued, full: Bool) -> list[_
     length = np.where(full[first], np.minimum(length, usual), length)
     last = first + counts - 1
     issued, blocks = queue.issued[first], queue.blocks[first]
-    own = np.where(issued, np.minimum(queue.latency[first], length), length)
+    own = np.where(issued, np.clip(queue.latency[first], 0, length), length)
     queue.latency[first[issued]] -= own[issued]
     launches = _rows(timeline, calls, Code.LAUNCH, stream=queue.stream[first], call=own, ops=counts)
     rows = calls[blocks]
@@ -216,7 +216,9 @@ def _waits(timeline: Timeline, queue: on_device.Queued, order: Order) -> list[_R
     length = end - start
     name = host.name[calls].astype(np.int64)
     own = learn([name], blocking & ~waited & ~belied & (length < 50_000), length, SYNC_NS)
-    latency = learn([name], waited, np.maximum(end - done, 0), RETURN_NS)
+    # A wait that was over before the call by itself would have been says nothing of how long returning takes.
+    clearly = waited & (done > start + own)
+    latency = learn([name], clearly if clearly.any() else waited, np.maximum(end - done, 0), RETURN_NS)
     codes = np.full(len(waits), Code.SYNC_DEVICE, dtype=np.int8)
     codes[by_stream] = Code.SYNC_STREAM
     codes[by_event] = Code.SYNC_EVENT

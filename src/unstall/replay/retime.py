@@ -24,8 +24,10 @@ def retime(timeline: Timeline, program: Program, replayed: Replayed, recorded: t
         events = np.flatnonzero(part == number)
         if not len(events):
             continue
-        then = np.maximum.accumulate(np.stack((recorded[0][mine], recorded[1][mine]), axis=1).ravel())
-        now = np.maximum.accumulate(np.stack((replayed.start[mine], replayed.end[mine]), axis=1).ravel())
+        then, now = (
+            np.maximum.accumulate(np.append(0, np.stack((begun[mine], done[mine]), axis=1)))
+            for begun, done in (recorded, (replayed.start, replayed.end))
+        )
         for times in (start, end):
             times[events] = _moved(times[events], then, now)
     kind = host.kind.copy()
@@ -66,15 +68,13 @@ def retime(timeline: Timeline, program: Program, replayed: Replayed, recorded: t
 
 
 def _moved(times: I64, then: I64, now: I64) -> I64:
-    """Times by the piecewise-linear map from `then` to `now`; outside it by its first or last shift."""
+    """Times by the piecewise-linear map from `then` to `now`, both from 0; after it by its last shift."""
     at = np.clip(np.searchsorted(then, times, side="right") - 1, 0, len(then) - 1)
     onward = np.minimum(at + 1, len(then) - 1)
     length = np.maximum(then[onward] - then[at], 1)
     share = np.clip((times - then[at]) / length, 0, 1)
     inside = now[at] + np.rint(share * (now[onward] - now[at])).astype(np.int64)
-    outside = (times < then[0]) | (times >= then[-1])
-    shift = np.where(times < then[0], now[0] - then[0], now[-1] - then[-1])
-    moved: I64 = np.where(outside, times + shift, inside)
+    moved: I64 = np.where(times >= then[-1], times + now[-1] - then[-1], inside)
     return moved
 
 
