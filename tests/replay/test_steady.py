@@ -1,0 +1,136 @@
+"""The step time that a program settles to."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from programs import BODIES, Program, _run, programs
+from replay.recorded import Trace, program, program_of
+
+from unstall.diagnose.run import analyse
+from unstall.replay.engine import replay
+from unstall.replay.steady import repeat, settle, steady_step_ns
+from unstall.whatif.edits import parse
+from unstall.whatif.subject import Subject
+
+A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
+
+
+@A_FEW
+@given(programs())
+def test_a_program_that_comes_once_is_itself_up_to_the_end_of_its_steps(made_by: Program) -> None:
+    made = program(made_by)
+    once = repeat(made, 1)
+    last = int(made.step_ends[-1]) + 1
+    ops = int(made.instructions.ops[last - 1])
+    for whole, part, length in ((made.instructions, once.instructions, last), (made.ops, once.ops, ops)):
+        for before, after in zip(astuple(whole), astuple(part), strict=True):
+            assert after.tolist() == before[:length].tolist()
+    assert once.step_starts.tolist() == made.step_starts.tolist()
+
+
+@st.composite
+def drained(draw: st.DrawFn) -> Program:
+    """Steps that are all the same, each of which ends with a wait for all devices."""
+    trace = Program(stacks=False, devices=("first", "second"))
+    body = draw(BODIES)
+    for _ in range(draw(st.integers(2, 4))):
+        with trace.step():
+            trace.launch(device_us=20)
+            trace.launch(device_us=20, device=1)
+            _run(trace, body)
+            for device in (0, 1):
+                trace.sync("device", device=device)
+        trace.work(50)
+    assume(len({event["tid"] for event in trace.events if event["cat"] in ("cpu_op", "cuda_runtime")}) == 1)
+    return trace
+
+
+@A_FEW
+@given(drained())
+def test_steps_that_leave_nothing_queued_take_what_they_take(made_by: Program) -> None:
+    made = program(made_by)
+    times = replay(made)
+    starts = times.end[made.step_starts]
+    assert steady_step_ns(made) == pytest.approx(float(np.diff(starts).mean()), rel=1e-3, abs=50)
+
+
+def steps(count: int, kernel_us: float, host_us: float, *, before_us: float = 0) -> Trace:
+    """Steps of one kernel and some work of the host, after a kernel in front of them all."""
+    trace = Trace()
+    for _ in range(3):
+        trace.launch("learned", 1)
+        trace.work(20)
+    for _ in range(3):
+        trace.launch("learned", 40)
+        trace.launch("learned", 1)
+        trace.work(60)
+    if before_us:
+        trace.launch("before", before_us)
+    for _ in range(count):
+        with trace.step():
+            trace.launch("gemm", kernel_us)
+            trace.work(host_us)
+    return trace
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_however_many_steps_were_recorded_a_step_of_the_device_is_as_long(count: int) -> None:
+    made = steps(count, kernel_us=100, host_us=15)
+    assert steady_step_ns(program(made)) == 100_000
+    # The window of the recording has the first kernel's way to the device in it too.
+    assert replay(program(made)).mean_step_ns(program(made)) == 100_000 + (5_000 + 3_000) / count
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_however_many_steps_were_recorded_a_step_of_the_host_is_as_long(count: int) -> None:
+    assert steady_step_ns(program(steps(count, kernel_us=10, host_us=45))) == 50_000
+
+
+def test_what_the_device_had_queued_before_does_not_count() -> None:
+    """While it catches up it is done with a step every 10 µs; the host goes on at one in 50."""
+    assert steady_step_ns(program(steps(2, kernel_us=10, host_us=45, before_us=2_000))) == 50_000
+
+
+def test_how_long_the_device_is_at_work_in_a_step() -> None:
+    settled = settle(program(steps(3, kernel_us=10, host_us=45)))
+    assert (settled.step_ns, settled.busy_ns) == (50_000, 10_000)
+
+
+def test_where_the_device_is_the_slower_one_it_is_always_at_work() -> None:
+    settled = settle(program(steps(3, kernel_us=100, host_us=15)))
+    assert settled.busy_ns == settled.step_ns == 100_000
+
+
+def test_the_time_between_two_steps_is_a_part_of_each() -> None:
+    trace = Trace()
+    for _ in range(3):
+        with trace.step():
+            trace.launch("gemm", 10)
+            trace.work(15)
+        trace.work(30)
+    assert steady_step_ns(program(trace)) == 5_000 + 15_000 + 30_000
+
+
+@A_FEW
+@given(drained(), st.integers(2, 4))
+def test_a_program_repeated_settles_to_the_same(made_by: Program, times: int) -> None:
+    made = program(made_by)
+    assert steady_step_ns(repeat(made, times)) == pytest.approx(steady_step_ns(made), rel=1e-3, abs=50)
+
+
+SPEEDS = ("host-speed:2", "host-speed:inf", "kernel-speed:2", "kernel-speed:inf", "keep-cache", "remove-syncs")
+
+
+@A_FEW
+@given(programs(), st.sampled_from(SPEEDS))
+def test_what_takes_less_time_never_makes_a_settled_step_longer(made_by: Program, edit: str) -> None:
+    timeline = made_by.timeline()
+    run = analyse(timeline)
+    subject = Subject(timeline, run.places, run.steps, program_of(timeline))
+    edited = parse(edit).apply(subject).program
+    assert steady_step_ns(edited) <= steady_step_ns(subject.program) + 1
