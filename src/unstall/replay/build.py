@@ -321,7 +321,7 @@ def _assemble(
         if number == lost:
             continue
         events = np.flatnonzero((kinds >= 0) & (part_of[host.thread] == number))
-        at = np.searchsorted(reach, host.start[events], side="left")
+        at = np.searchsorted(reach, host.start[events], side="right")
         keep = at < len(mine)
         np.add.at(recorded, (mine[at[keep]], kinds[events[keep]]), 1)
 

@@ -68,7 +68,8 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 def meet(program: Program, plain_step_ns: float) -> Program:
     """The program without so much of the recorder's cost that its steps take as long as they did without recording.
 
-    Where the host does not decide how long they take, the device's ops are made faster or slower by up to a quarter.
+    Where the host does not decide how long they take, the device's ops are made faster or slower by up to a quarter;
+    where that comes no nearer, they stay as they are.
     """
     most = _MOST_SCALE if steady_step_ns(undistort(program, _MOST_SCALE)) < plain_step_ns else 0.0
     if most:
@@ -81,8 +82,9 @@ def meet(program: Program, plain_step_ns: float) -> Program:
         chosen = usual if steady_step_ns(usual) < _NEARLY * steady_step_ns(least) else least
     if abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE:
         return chosen
-    stretch = _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(chosen, x)), *_STRETCH)
-    return _stretched(chosen, stretch)
+    stretched = _stretched(chosen, _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(chosen, x)), *_STRETCH))
+    off, before = (abs(steady_step_ns(each) - plain_step_ns) for each in (stretched, chosen))
+    return stretched if off < before - _CLOSE * plain_step_ns else chosen
 
 
 def _stretched(program: Program, factor: float) -> Program:

@@ -1,0 +1,211 @@
+"""Taking the recorder's own cost out of a program, and meeting the step time that was measured without it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from programs import Program as Made
+from programs import programs
+from replay.recorded import Trace, program
+from whatif.made import same
+
+from unstall.replay.engine import replay
+from unstall.replay.program import Code, Program
+from unstall.replay.steady import steady_step_ns
+from unstall.whatif.undistort import RecorderCost, meet, undistort, without_pauses
+
+A_FEW = settings(max_examples=20, deadline=None, phases=set(Phase) - {Phase.explain})
+SCALES = st.floats(0, 4)
+
+
+def columns(made: Program) -> list[np.ndarray]:
+    do, ops = made.instructions, made.ops
+    return [do.work, do.call, ops.gap, ops.duration]
+
+
+@A_FEW
+@given(programs(), SCALES, SCALES)
+def test_the_more_is_taken_out_the_less_is_left(made_by: Made, one: float, other: float) -> None:
+    made = program(made_by)
+    less, more = undistort(made, min(one, other)), undistort(made, max(one, other))
+    for before, after in zip(columns(less), columns(more), strict=True):
+        assert (after <= before).all()
+    assert (replay(more).end <= replay(less).end).all()
+
+
+@A_FEW
+@given(programs(), SCALES)
+def test_nothing_is_ever_less_than_nothing(made_by: Made, scale: float) -> None:
+    made = program(made_by)
+    for before, after in zip(columns(made), columns(undistort(made, scale)), strict=True):
+        assert (after >= 0).all()
+        assert (after <= before).all()
+
+
+@A_FEW
+@given(programs())
+def test_no_cost_at_all_changes_nothing(made_by: Made) -> None:
+    made = program(made_by)
+    assert same(undistort(made, 0.0), made)
+
+
+COST = RecorderCost(operator=2_000, frame=500, call=1_000, launch=1_500, node=700, op=200)
+
+
+def test_each_event_costs_what_its_kind_does() -> None:
+    """40 µs of work with two operators, a frame and a call in it, and a launch of 5."""
+    trace = Trace()
+    trace.launch("first", 1)
+    with trace.frame("train.py", 1, "train"), trace.op("aten::linear"), trace.op("aten::mm"):
+        trace.work(30)
+        trace.call("cudaGetDevice", 10)
+        trace.launch("gemm", 10)
+    made = undistort(program(trace), 1.0, COST)
+    _, launch = np.flatnonzero(made.instructions.code == Code.LAUNCH)
+    assert made.instructions.work[launch] == 40_000 - 2 * 2_000 - 500 - 1_000
+    assert made.instructions.call[launch] == 5_000 - 1_500
+
+
+def test_a_graph_costs_more_the_more_it_launches() -> None:
+    trace = Trace()
+    trace.graph([10, 10])
+    made = undistort(program(trace), 1.0, COST)
+    (launch,) = np.flatnonzero(made.instructions.code == Code.LAUNCH)
+    assert made.instructions.call[launch] == 5_000 - 1_500 - 2 * 700
+
+
+def test_a_share_of_what_was_recorded_always_stays() -> None:
+    trace = Trace()
+    trace.launch("first", 1)
+    with trace.op("aten::mm"):
+        trace.work(1)
+        trace.launch("gemm", 10)
+    made = undistort(program(trace), 4.0, COST)
+    _, launch = np.flatnonzero(made.instructions.code == Code.LAUNCH)
+    assert made.instructions.work[launch] == 150
+    assert made.instructions.call[launch] == 1_250
+
+
+# Meeting the plain step time.
+
+
+def host_bound() -> Program:
+    """Steps of 100 µs with 10 operators in them, and 10 µs of the device."""
+    trace = Trace()
+    for _ in range(4):
+        with trace.step():
+            for _ in range(10):
+                with trace.op("aten::mm"):
+                    trace.work(5)
+                    trace.launch("gemm", 1)
+    return program(trace)
+
+
+def device_bound() -> Program:
+    """Steps of 1 ms of the device, launched in 100 µs."""
+    trace = Trace()
+    for _ in range(4):
+        with trace.step():
+            for _ in range(10):
+                with trace.op("aten::mm"):
+                    trace.work(5)
+                    trace.launch("gemm", 100)
+    return program(trace)
+
+
+@pytest.mark.parametrize("plain_ns", [95_000, 70_000, 60_000])
+def test_a_host_without_the_recorder_takes_the_plain_time(plain_ns: int) -> None:
+    made = host_bound()
+    assert steady_step_ns(made) == 100_000
+    met = meet(made, plain_ns)
+    assert steady_step_ns(met) == pytest.approx(plain_ns, rel=0.002)
+    assert same_device(met, made)
+
+
+def same_device(one: Program, other: Program) -> bool:
+    return np.array_equal(one.ops.duration, other.ops.duration)
+
+
+@pytest.mark.parametrize("plain_ns", [800_000, 950_000, 1_100_000, 1_240_000])
+def test_a_device_that_was_not_as_fast_then_takes_the_plain_time(plain_ns: int) -> None:
+    met = meet(device_bound(), plain_ns)
+    assert steady_step_ns(met) == pytest.approx(plain_ns, rel=0.003)
+
+
+@pytest.mark.parametrize("plain_ns", [1_000, 500_000])
+def test_a_device_is_made_no_more_than_a_quarter_faster(plain_ns: int) -> None:
+    made = device_bound()
+    met = meet(made, plain_ns)
+    assert steady_step_ns(met) == pytest.approx(750_000, rel=0.003)
+    assert met.ops.duration.min() >= 0.75 * made.ops.duration.min()
+
+
+def test_a_plain_time_above_the_recorded_one_is_met_by_nothing_taken_out() -> None:
+    met = meet(host_bound(), 100_150)
+    assert steady_step_ns(met) == pytest.approx(100_000, rel=0.002)
+
+
+def test_what_no_faster_or_slower_device_explains_is_not_put_on_it() -> None:
+    """The host takes 100 µs, and was measured to take 130: a device that is idle for 90 of them has no part in it."""
+    made = host_bound()
+    assert same_device(meet(made, 130_000), made)
+
+
+@pytest.mark.parametrize("plain_ns", [2_000, 10_000])
+def test_what_no_recorder_explains_leaves_the_device_as_it_was(plain_ns: int) -> None:
+    made = host_bound()
+    met = meet(made, plain_ns)
+    assert same_device(met, made)
+    assert 10_000 < steady_step_ns(met) < 50_000
+
+
+# Pauses.
+
+
+def paused(*pauses_us: float) -> Program:
+    """Steps of 60 µs of the host, and each with a pause."""
+    trace = Trace()
+    for pause in pauses_us:
+        with trace.step():
+            trace.launch("gemm", 1)
+            trace.work(50 + pause)
+            trace.launch("gemm", 1)
+    return program(trace)
+
+
+def test_steps_that_are_alike_have_no_pause() -> None:
+    made = paused(0, 10, 5, 0)
+    usual, left_out = without_pauses(made)
+    assert left_out == 0
+    assert same(usual, made)
+
+
+def test_a_long_pause_of_one_step_is_taken_out() -> None:
+    usual, left_out = without_pauses(paused(0, 0, 5_000, 0))
+    assert left_out == 5_000_000
+    assert same(usual, paused(0, 0, 0, 0))
+
+
+def test_a_pause_of_each_step_is_none() -> None:
+    made = paused(5_000, 5_000, 5_000)
+    assert without_pauses(made)[1] == 0
+
+
+def test_a_single_step_is_not_judged() -> None:
+    made = paused(5_000)
+    assert without_pauses(made)[0] is made
+
+
+def test_steps_of_other_instructions_are_not_compared() -> None:
+    trace = Trace()
+    for number in range(3):
+        with trace.step():
+            trace.launch("gemm", 1)
+            trace.work(50 + 5_000 * (number == 0))
+            trace.launch("gemm", 1)
+            if number == 0:
+                trace.launch("more", 1)
+    made = program(trace)
+    assert without_pauses(made)[1] == 0
