@@ -36,7 +36,8 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     if not len(first):
         return subject.with_program(program, "graph: there is no stretch of launches that could be captured")
     last = np.flatnonzero((stretch >= 0) & np.append(stretch[1:] != stretch[:-1], True))
-    counts = do.ops[last] - np.where(first > 0, do.ops[np.maximum(first - 1, 0)], 0)
+    nodes = np.append(0, np.cumsum(ops.duration > 0))  # not what an edit before this one took away
+    counts = nodes[do.ops[last]] - nodes[np.where(first > 0, do.ops[np.maximum(first - 1, 0)], 0)]
 
     keep = np.zeros(len(do), dtype=np.bool_)
     keep[first] = True

@@ -1,0 +1,359 @@
+"""Each edit: what it makes of a made run, worked out by hand, and what holds for any run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from programs import Program, programs
+from traces import TraceBuilder
+from whatif.made import edited, same, step_us, subject_of
+
+from unstall.errors import UsageError
+from unstall.replay.program import Code
+from unstall.replay.steady import steady_step_ns
+from unstall.timeline import HostKind
+from unstall.whatif.edits import names, parse
+from unstall.whatif.place import parse_line
+from unstall.whatif.subject import SYNCS
+
+A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
+
+
+def run(body: Callable[[TraceBuilder], object], *, steps: int = 4) -> TraceBuilder:
+    """Steps in one function, train.py:10. Entering a frame takes a ns; an op arrives 3 µs after its call of 5."""
+    trace = TraceBuilder(enter_us=0.001, latency_us=3)
+    for _ in range(3):
+        trace.launch("learned", 40)
+        trace.launch("learned", 1)
+        trace.work(60)
+    for _ in range(steps):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            body(trace)
+    return trace
+
+
+def us(value: float) -> object:
+    return pytest.approx(value, abs=0.1)
+
+
+# remove-syncs
+
+
+def read_back(trace: TraceBuilder) -> None:
+    """The device works for 100 of 129 µs: 8 before, copying the value for 1 µs, 20 of work with nothing queued."""
+    trace.launch("gemm", 100)
+    trace.item()
+    trace.work(20)
+
+
+@pytest.mark.parametrize("place", ["", ":train.py:10", ":train.py:10:aten::item", ":-:-:aten::item"])
+def test_a_value_that_is_not_read_leaves_the_device_at_work(place: str) -> None:
+    assert step_us(run(read_back)) == us(8 + 100 + 1 + 20)
+    assert step_us(run(read_back), f"remove-syncs{place}") == us(100)
+
+
+def test_a_wait_that_costs_nothing_gains_nothing() -> None:
+    def body(trace: TraceBuilder) -> None:
+        event = trace.record()
+        trace.launch("gemm", 100)
+        trace.event_sync(event)
+        trace.work(20)
+
+    assert step_us(run(body), "remove-syncs") == step_us(run(body)) == us(100)
+
+
+def upload(trace: TraceBuilder) -> None:
+    """A copy of 100 µs that the host waits for, then a kernel of 60."""
+    with trace.op("aten::to"):
+        trace.copy("HtoD", 100, memory="Pageable", size=1_000_000)
+    trace.launch("gemm", 60)
+    trace.work(10)
+
+
+def test_a_copy_that_blocks_by_itself_is_no_wait_to_remove() -> None:
+    subject = edited(subject_of(run(upload)), "remove-syncs:train.py:10")
+    assert steady_step_ns(subject.program) / 1000 == step_us(run(upload))
+    assert subject.notes == ("remove-syncs: 4 copies block the host by themselves: pin their memory first",)
+
+
+# pin-copies, overlap-copies
+
+
+def test_a_pageable_copy_holds_the_host_until_the_kernel_before_it_is_done() -> None:
+    """It begins when the kernel has ended, and the next kernel 8 µs after it was done."""
+    assert step_us(run(upload)) == us(100 + 8 + 60)
+
+
+def test_a_pinned_copy_is_as_fast_as_the_link_and_holds_nobody() -> None:
+    """A megabyte at 55 bytes a ns, and 1 µs to set it up."""
+    assert step_us(run(upload), "pin-copies") == us(60 + 1_000_000 / 55_000 + 1)
+
+
+def test_a_copy_on_a_stream_of_its_own_hides_behind_the_kernel() -> None:
+    assert step_us(run(upload), "pin-copies", "overlap-copies") == us(60)
+
+
+def test_a_copy_that_the_host_waits_for_cannot_overlap() -> None:
+    trace = run(upload)
+    subject = edited(subject_of(trace), "overlap-copies", "pin-copies")
+    assert steady_step_ns(subject.program) / 1000 == step_us(trace, "pin-copies")
+    assert subject.notes == (
+        "overlap-copies: the host waits for 4 of 4 copies: pin their memory, or copy without blocking, first",
+    )
+
+
+def test_a_download_that_is_waited_for_stays_a_wait() -> None:
+    def body(trace: TraceBuilder) -> None:
+        trace.launch("gemm", 60)
+        trace.copy("DtoH", 100, memory="Pageable", size=1_000_000)
+
+    subject = edited(subject_of(run(body)), "pin-copies")
+    assert int(np.isin(subject.program.instructions.code, SYNCS).sum()) == 4
+    assert steady_step_ns(subject.program) / 1000 == us(8 + 60 + 1_000_000 / 55_000 + 1)
+
+
+# graph
+
+
+def small(trace: TraceBuilder, count: int = 10) -> None:
+    for _ in range(count):
+        trace.launch("gemm", 2)
+
+
+def captured(trace: TraceBuilder, *edits: str) -> list[int]:
+    """How many ops each launch has, where it has several."""
+    program = edited(subject_of(trace), *edits).program
+    counts = np.bincount(program.launcher[program.ops.duration > 0])
+    return [int(count) for count in counts if count > 1]
+
+
+def test_small_kernels_as_a_graph_follow_each_other_at_once() -> None:
+    assert step_us(run(small)) == us(10 * 5)
+    # A graph has gaps of 0.22 µs at most, and the stream of these runs none.
+    assert step_us(run(small), "graph") == us(10 * 2)
+    assert captured(run(small), "graph") == [10] * 4
+
+
+def test_a_graph_ends_at_a_wait() -> None:
+    def body(trace: TraceBuilder) -> None:
+        small(trace)
+        trace.item()
+        small(trace, 4)
+
+    assert captured(run(body), "graph") == [10, 4] * 4
+    assert edited(subject_of(run(body)), "graph").notes == (
+        "graph: 2 graphs a step, for the host waits 1 times a step between them, which cannot be captured",
+    )
+    assert captured(run(body), "remove-syncs", "graph") == [14] * 4
+
+
+def test_a_graph_ends_at_a_copy_that_blocks() -> None:
+    def body(trace: TraceBuilder) -> None:
+        small(trace, 3)
+        trace.copy("HtoD", 50, memory="Pageable")
+        small(trace, 4)
+
+    assert captured(run(body), "graph") == [3, 4] * 4
+
+
+def test_a_graph_ends_with_its_step() -> None:
+    assert captured(run(lambda trace: small(trace, 3), steps=2), "graph") == [3, 3]
+
+
+def test_a_graph_has_no_launches_of_another_thread() -> None:
+    def body(trace: TraceBuilder) -> None:
+        with trace.on_thread(900, wait=False):
+            for _ in range(6):
+                with trace.op("aten::mul"):
+                    trace.launch("other", 2, stream=20)
+        for _ in range(6):
+            with trace.op("aten::add"):
+                trace.launch("mine", 2)
+
+    subject = edited(subject_of(run(body)), "graph")
+    do = subject.program.instructions
+    counts = np.diff(do.ops, prepend=0)
+    for row in np.flatnonzero(counts > 1):
+        ops = np.arange(do.ops[row] - counts[row], do.ops[row])
+        launch = subject.timeline.device.launch[subject.program.ops.device[ops]]
+        assert len(np.unique(subject.timeline.host.thread[launch])) == 1
+
+
+def test_a_graph_of_one_function_is_of_what_it_calls() -> None:
+    def body(trace: TraceBuilder) -> None:
+        small(trace, 3)
+        with trace.frame("model.py", 5, "forward"), trace.frame("model.py", 20, "layer"):
+            small(trace, 4)
+
+    assert captured(run(body), "graph:model.py:forward") == [4] * 4
+
+
+def test_what_is_a_graph_already_stays_one() -> None:
+    subject = subject_of(run(lambda trace: trace.graph([5, 5, 5])))
+    done = edited(subject, "graph")
+    assert same(done.program, subject.program)
+    assert done.notes == ("graph: there is no stretch of launches that could be captured",)
+
+
+# host-speed, kernel-speed, keep-cache
+
+
+@pytest.mark.parametrize(("factor", "step"), [("1", 5 + 3 + 100 + 1 + 20), ("2", 2.5 + 3 + 100 + 1 + 10)])
+def test_the_host_takes_so_many_times_less(factor: str, step: float) -> None:
+    """Not what an op takes to arrive, nor the device."""
+    assert step_us(run(read_back), f"host-speed:{factor}") == us(step)
+
+
+def test_a_host_that_takes_no_time_still_waits() -> None:
+    assert step_us(run(read_back), "host-speed:inf") == us(3 + 100 + 1)
+
+
+@pytest.mark.parametrize(("edit", "step"), [("kernel-speed:1", 129), ("kernel-speed:2", 79), ("kernel-speed:0.5", 229)])
+def test_kernels_take_so_many_times_less(edit: str, step: float) -> None:
+    """The value's copy is no kernel."""
+    assert step_us(run(read_back), edit) == us(step)
+
+
+def test_kernels_of_one_line_take_so_many_times_less() -> None:
+    def body(trace: TraceBuilder) -> None:
+        trace.launch("mine", 100)
+        with trace.frame("model.py", 5, "forward"):
+            trace.launch("theirs", 50)
+
+    assert step_us(run(body)) == us(150)
+    assert step_us(run(body), "kernel-speed:2:model.py:5") == us(125)
+
+
+def test_memory_that_is_kept_is_neither_given_back_nor_taken() -> None:
+    def body(trace: TraceBuilder) -> None:
+        trace.launch("gemm", 100)
+        trace.free(20)
+        trace.call("cudaMalloc", 30)
+        trace.launch("gemm", 100)
+
+    # The free ends 20 µs after the device ran dry, and the next kernel begins 38 µs after that.
+    assert step_us(run(body)) == us(100 + 20 + 30 + 8 + 100)
+    assert step_us(run(body), "keep-cache") == us(200)
+
+
+# Parsing.
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("faster", "there is no edit 'faster'; there are: graph, host-speed,"),
+        ("host-speed", "write host-speed:K with a K above 0"),
+        ("host-speed:0", "write host-speed:K with a K above 0"),
+        ("host-speed:-2", "write host-speed:K with a K above 0"),
+        ("host-speed:nan", "write host-speed:K with a K above 0"),
+        ("kernel-speed:x", "write kernel-speed:K with a K above 0"),
+        ("kernel-speed:2:train.py", "'train.py' is no place: write FILE:LINE or FILE:LINE:OP"),
+        ("remove-syncs:train.py", "'train.py' is no place: write FILE:LINE or FILE:LINE:OP"),
+        ("remove-syncs:", "'' is no place: write FILE:LINE or FILE:LINE:OP"),
+        ("pin-copies:train.py:step", "'train.py:step' is no place"),
+        ("graph:train.py", "'train.py' is no place: write FILE:FUNCTION"),
+    ],
+)
+def test_what_is_no_edit_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(text)
+    assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("edit", ["remove-syncs:train.py:11", "graph:train.py:other", "pin-copies:-:-:aten::mm"])
+def test_a_place_where_nothing_was_recorded_is_refused(edit: str) -> None:
+    place = edit.partition(":")[2]
+    with pytest.raises(UsageError, match=f"nothing was recorded at {place}"):
+        edited(subject_of(run(read_back)), edit)
+
+
+def test_an_edit_is_a_file() -> None:
+    assert names() == [
+        "graph",
+        "host-speed",
+        "keep-cache",
+        "kernel-speed",
+        "overlap-copies",
+        "pin-copies",
+        "remove-syncs",
+    ]
+
+
+# Laws.
+
+
+@pytest.mark.parametrize("edit", ["remove-syncs", "pin-copies", "overlap-copies", "keep-cache", "kernel-speed:2"])
+def test_where_there_is_nothing_of_its_kind_an_edit_changes_nothing(edit: str) -> None:
+    def body(trace: TraceBuilder) -> None:
+        read_back(trace)
+        trace.copy("HtoD", 5, memory="Pageable")
+        trace.free(5)
+        with trace.frame("other.py", 5, "nothing"):
+            trace.work(3)
+
+    subject = subject_of(run(body))
+    assert same(edited(subject, f"{edit}:other.py:5").program, subject.program)
+
+
+@A_FEW
+@given(programs(), st.sampled_from(["remove-syncs", "pin-copies", "overlap-copies", "keep-cache", "kernel-speed:2"]))
+def test_an_edit_at_a_line_changes_nothing_elsewhere(program: Program, edit: str) -> None:
+    """Of calls at other places neither the kind nor the length; nor how long other places' ops take."""
+    subject = subject_of(program)
+    place = ":train.py:1"
+    try:
+        done = edited(subject, edit + place)
+    except UsageError:
+        return  # nothing was recorded there
+    elsewhere = ~subject.at(parse_line(place[1:]))
+    before, after = subject.program, done.program
+    assert (before.instructions.code == after.instructions.code)[elsewhere].all()
+    assert (before.instructions.call == after.instructions.call)[elsewhere].all()
+    assert (before.ops.duration == after.ops.duration)[elsewhere[before.launcher]].all()
+
+
+@A_FEW
+@given(programs(), st.sampled_from(["host-speed:1", "kernel-speed:1"]))
+def test_as_fast_as_before_is_no_change(program: Program, edit: str) -> None:
+    subject = subject_of(program)
+    assert same(edited(subject, edit).program, subject.program)
+
+
+@A_FEW
+@given(programs(), st.sampled_from(["host-speed", "kernel-speed"]), st.floats(0.1, 10), st.floats(0.1, 10))
+def test_the_faster_the_shorter(program: Program, edit: str, one: float, other: float) -> None:
+    slow, fast = (
+        steady_step_ns(edited(subject_of(program), f"{edit}:{factor}").program)
+        for factor in (min(one, other), max(one, other))
+    )
+    assert fast <= slow + 1
+
+
+@A_FEW
+@given(programs())
+def test_removing_waits_never_makes_a_step_longer(program: Program) -> None:
+    subject = subject_of(program)
+    assert steady_step_ns(edited(subject, "remove-syncs").program) <= steady_step_ns(subject.program) + 1
+
+
+@A_FEW
+@given(programs())
+def test_no_wait_is_in_a_graph_nor_the_border_of_a_step(program: Program) -> None:
+    subject = edited(subject_of(program), "graph")
+    do, host = subject.program.instructions, subject.timeline.host
+    counts = np.diff(do.ops, prepend=0)
+    borders = {*subject.program.step_starts.tolist(), *subject.program.step_ends.tolist()}
+    launcher = subject_of(program).program.launcher
+    for row in np.flatnonzero(counts > 1):
+        if host.kind[do.host[row]] == HostKind.GRAPH_LAUNCH:
+            continue
+        last = int(launcher[do.ops[row] - 1])  # what launched its last op before
+        within = range(row, last + 1)
+        assert not borders & set(within)
+        assert not np.isin(do.code[within], [*SYNCS, Code.STREAM_WAIT, Code.RECORD]).any()
+        assert len(set(do.thread[within].tolist())) == 1
