@@ -51,7 +51,7 @@ def test_a_graph_is_one_call_with_many_ops_and_its_own_gaps() -> None:
     made = program(trace)
     # Its first op began 8 µs after its call did, which takes 5.
     assert listed(made) == [("LAUNCH", 0, 0, 5_000, 0), ("CALL", -1, 0, 0, 0)]
-    assert dated(made, "latency", "gap", "duration") == [(3_000, 0, 10_000), (0, 1_500, 20_000), (0, 1_500, 30_000)]
+    assert dated(made, "latency", "gap", "duration") == [(3_000, 1_000, 10_000), (0, 1_500, 20_000), (0, 1_500, 30_000)]
     assert made.launcher.tolist() == [1, 1, 1]
 
 

@@ -91,7 +91,8 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     own = learn([pair * len(timeline.streams) + stream, pair, sort], queued & (gap < 100_000), gap, GAP_NS)
     graph = learn([launch * 4096 + pair, pair], within & (gap >= 0), gap, GAP_NS)
     gap = np.where(orphan, np.maximum(gap, 0), np.where(within, graph, own))
-    gap[previous < 0] = 0
+    # Where the steps come again, the first op of all follows the last.
+    gap = np.where(previous >= 0, gap, np.where(orphan, 0, np.minimum(own, np.maximum(start, 0))))
 
     engine = np.full(len(row), -1, dtype=np.int32)
     for direction, number in _ENGINES.items():
