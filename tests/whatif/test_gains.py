@@ -1,0 +1,143 @@
+"""What mending each finding would gain, and in which order to mend them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from traces import TraceBuilder
+
+from unstall.diagnose.explain import Report, explain
+from unstall.replay.steady import steady_step_ns
+from unstall.result import Result
+from unstall.whatif.edits import parse
+from unstall.whatif.model import Model, model
+from unstall.whatif.predict import plan, predict
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "traces"
+FOLDERS = (ROOT / "examples" / "traces", SHARED / "h200", SHARED / "peers")
+TRACES = [path for folder in FOLDERS for path in sorted(folder.glob("*.json.gz"))]
+SMALL = [path for path in TRACES if path.stat().st_size < 150_000]
+LARGE = [path for path in TRACES if path not in SMALL]
+OF_HOST = ("remove-syncs", "keep-cache", "host-speed", "graph")
+
+
+@functools.cache
+def report(path: Path) -> Report:
+    return explain(path)
+
+
+def model_of(found: Report) -> Model:
+    assert found.run is not None
+    return model(found.run.timeline, found.run.steps, found.run.places)
+
+
+def check(path: Path) -> None:
+    found = report(path)
+    result = found.result
+    if result.replay is None:
+        return
+    known = model_of(found)
+    step = known.undistorted_step_ns
+    edits = {finding.edit for finding in result.findings if finding.edit}
+    gains = {edit: step - steady_step_ns(parse(edit).apply(known.subject).program) for edit in edits}
+    for finding in result.findings:
+        if finding.edit is not None and finding.gain_ns is not None:
+            assert finding.gain_ns == round(gains[finding.edit]), finding.edit
+    check_plan(result, step)
+
+
+def check_plan(result: Result, step: float) -> None:
+    assert result.plan is not None
+    for made in result.plan:
+        assert made.step_ns < step
+        assert made.gain_ns == pytest.approx(step - made.step_ns, abs=2)
+        step = made.step_ns
+    assert len({made.edit for made in result.plan}) == len(result.plan)
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_every_edit_of_a_recorded_runs_findings_gains_what_replaying_it_does(path: Path) -> None:
+    check(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", LARGE, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_every_edit_of_a_long_runs_findings_gains_what_replaying_it_does(path: Path) -> None:
+    check(path)
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_findings_are_in_order_of_what_they_gain(path: Path) -> None:
+    known = [f for f in report(path).result.findings if not f.harmless]
+    gains = [f.exposed_ns if f.gain_ns is None else f.gain_ns for f in known]
+    assert gains == sorted(gains, reverse=True)
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_what_only_the_host_does_differently_leaves_the_device_its_time(path: Path) -> None:
+    result = report(path).result
+    for made in result.plan or ():
+        if not made.edit.startswith(OF_HOST):
+            break
+        assert result.floor_ns is not None
+        if not made.edit.startswith("graph"):  # a graph's own gaps are shorter, and its ops are not
+            assert made.step_ns >= 0.99 * result.floor_ns
+
+
+def stalled() -> TraceBuilder:
+    """Per step: an upload of 100 µs that blocks, kernels of 60 and 100 µs, a value that is read, 20 µs of work."""
+    trace = TraceBuilder(enter_us=0.001)
+    for _ in range(5):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            with trace.frame("data.py", 5, "load"), trace.op("aten::to"):
+                trace.copy("HtoD", 100, memory="Pageable", size=1_000_000)
+            trace.launch("gemm", 60)
+            trace.launch("gemm", 100)
+            with trace.frame("log.py", 7, "log"):
+                trace.item()
+            trace.work(200)
+    return trace
+
+
+EDITS = ("host-speed:1", "remove-syncs:log.py:7", "pin-copies:data.py:5")
+
+
+def as_recorded(trace: TraceBuilder) -> Model:
+    found = explain(trace.timeline(), as_recorded=True)
+    assert found.run is not None
+    return model(found.run.timeline, found.run.steps, found.run.places, as_recorded=True)
+
+
+def test_a_plan_is_of_what_gains_each_the_best_that_is_left() -> None:
+    known = as_recorded(stalled())
+    made = plan(known, [parse(edit) for edit in EDITS])
+    alone = {edit: predict(known, [parse(edit)])[0].gain_ns for edit in EDITS}
+    assert alone["host-speed:1"] == 0
+    assert made[0].edit.text == max(alone, key=alone.__getitem__)
+    assert {p.edit.text for p in made} <= set(EDITS[1:])
+    assert [p.gain_ns for p in made] == sorted((p.gain_ns for p in made), reverse=True)
+
+
+def test_the_plans_steps_are_what_its_edits_make_one_after_the_other() -> None:
+    known = as_recorded(stalled())
+    made = plan(known, [parse(edit) for edit in EDITS])
+    again = predict(known, [p.edit for p in made])
+    assert [p.step_ns for p in made] == [p.step_ns for p in again]
+    assert len(made) == 2
+
+
+def test_nothing_to_gain_is_no_plan() -> None:
+    trace = TraceBuilder(enter_us=0.001)
+    for _ in range(5):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            trace.launch("gemm", 100)
+    assert plan(as_recorded(trace), [parse("remove-syncs"), parse("host-speed:2")]) == []
+
+
+def test_each_edits_notes_are_its_own() -> None:
+    known = as_recorded(stalled())
+    overlap, pin = predict(known, [parse("overlap-copies"), parse("pin-copies")])
+    assert [len(p.notes) for p in (overlap, pin)] == [1, 0]
