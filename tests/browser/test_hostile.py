@@ -7,11 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 from browser.conftest import Open
+from report.answers import ANSWER, COMPARED, PLANNED
 from report.sample import HOSTILE, TYPICAL
 from report.timelines import Recording, drawn
 
+from unstall.diff import html as diff_html
+from unstall.diff.result import DiffResult
 from unstall.report.html import render
-from unstall.result import Result
+from unstall.report.what_if import html as what_if_html
+from unstall.result import Result, WhatIf
 from unstall.timeline import HostKind
 
 pytestmark = pytest.mark.browser
@@ -24,14 +28,22 @@ ATTACK = "".join(
         "javascript:alert(4)",
     )
 )
+HANDLERS = "[...document.all].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
 SHOWN = ATTACK.translate(dict.fromkeys(map(ord, "\u202e\u2066\u200b\x00\x1b"), "\ufffd"))
 
 
+FIXED = {
+    *("annotation", "recorded", "high", "medium", "exact", "def", "launch", "sync", "input"),
+    *("usual cost", "plain step time", "unstall.whatif/1", "unstall.diff/1"),
+    *("new", "gone", "changed", "within noise", "busy", "idle", "compute", "line", "b", "software"),
+    *("pinned", "non-blocking"),
+}
+
+
 def attacked(value: Any) -> Any:
-    """The same data with an attack in place of every text but the few that the schema fixes."""
-    fixed = {"annotation", "recorded", "high", "medium", "exact", "def", "launch", "sync", "input"}
+    """The same data with an attack in place of every text but those that the schemas fix."""
     if isinstance(value, str):
-        return value if value in fixed else ATTACK
+        return value if value in FIXED else ATTACK
     if isinstance(value, dict):
         return {key: attacked(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -71,8 +83,31 @@ def test_every_text_is_shown_as_text_and_none_becomes_a_part_of_the_page(opened:
     assert SHOWN[:100] in page.page.locator(".tooltip").text_content()
     assert page.page.evaluate("document.querySelectorAll('img, svg, iframe, object, embed, link').length") == 0
     assert page.page.evaluate("document.scripts.length") == 3
-    handlers = "[...document.all].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
-    assert page.page.evaluate(handlers) == []
+    assert page.page.evaluate(HANDLERS) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_plan_commands_edits_and_changes_are_texts_too(opened: Open, theme: str) -> None:
+    plan = msgspec.convert(attacked(msgspec.to_builtins(PLANNED)), Result)
+    answer = msgspec.convert(attacked(msgspec.to_builtins(ANSWER)), WhatIf)
+    compared = msgspec.convert(attacked(msgspec.to_builtins(COMPARED)), DiffResult)
+    pages = (
+        (render(plan, PICTURE), (".fall .fall-title", ".fall-edit", ".fall .fall-note", ".command code")),
+        (
+            what_if_html.render(answer, [PICTURE, PICTURE]),
+            (".fall .code", ".fall .fall-note", ".timeline + .timeline .run-name span"),
+        ),
+        (diff_html.render(compared, [PICTURE, PICTURE]), ("h1", ".caveats li", "td .code", ".kernel", "td .detail")),
+    )
+    for html, places in pages:
+        page = opened(html, theme=theme)
+        page.click("GPU 0 stream 7", 700_000)
+        for place in places:
+            assert SHOWN[:60] in page.page.locator(place).first.text_content()
+        assert page.page.evaluate("document.querySelectorAll('img, svg, iframe, object, embed, link').length") == 0
+        assert page.page.evaluate("document.scripts.length") == 3
+        assert page.page.evaluate(HANDLERS) == []
+        assert page.page.evaluate("() => document.documentElement.scrollWidth") <= 1280
 
 
 def test_a_hostile_search_and_filter_are_texts_too(opened: Open) -> None:

@@ -27,7 +27,6 @@ from unstall.timeline import (
 
 NO_IDLE = IdleIntervals(*(np.zeros(0, np.int64) for _ in range(4)))
 NO_QUEUE = (np.zeros(0, np.int64), np.zeros(0, np.int32))
-NO_STEPS = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass
@@ -157,17 +156,21 @@ def drawn(
     idle: Sequence[tuple[int, int, int, int]] = (),
     limit: int = 2_000_000,
     host_places: Sequence[str] | None = None,
+    steps: Sequence[tuple[int, int]] = (),
 ) -> Picture:
-    """Its picture, with `idle` as (start, end, cause, device) and the source line of each host event."""
+    """Its picture, with `idle` as (start, end, cause, device), the source line of each host event, and the steps.
+
+    Where there are steps, the window begins with the first.
+    """
     columns = np.array(idle, np.int64).reshape(-1, 4).T
     places = list(dict.fromkeys(host_places or ()))
     ends = np.concatenate((timeline.host.end, timeline.device.end, [1]))
     return picture_of(
         timeline,
-        window=(0, int(ends.max())),
+        window=(steps[0][0] if steps else 0, int(ends.max())),
         idle=IdleIntervals(*columns),
         queue=NO_QUEUE,
-        steps=NO_STEPS,
+        steps=(np.array([start for start, _ in steps], np.int64), np.array([end for _, end in steps], np.int64)),
         host_place=np.array([places.index(place) for place in host_places], np.int32) if host_places else None,
         places=places,
         limit=limit,

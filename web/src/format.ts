@@ -46,10 +46,11 @@ export function signedPercent(part: number): string {
   return `${size === "0.0" ? "" : part < 0 ? "−" : "+"}${size} %`;
 }
 
-/** "8.24x as fast"; near to the same, by how much less. */
+/** "8.24x as fast"; where that is little, by how much less, or more. */
 export function times(from: number, to: number): string {
   const ratio = from / Math.max(to, 1);
-  return ratio >= 1.1 ? `${ratio.toPrecision(3)}x as fast` : `${percent(from - to, from)} less`;
+  if (ratio >= 1.1) return `${ratio.toPrecision(3)}x as fast`;
+  return to === from ? "the same" : to < from ? `${percent(from - to, from)} less` : `${percent(to - from, from)} more`;
 }
 
 /** "a → b", or what both are. */

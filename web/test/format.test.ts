@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { duration, exact, often, percent, rate, visible } from "../src/format";
+import { became, duration, exact, often, percent, perStep, rate, signed, signedPercent, size, times as faster, visible } from "../src/format";
 import { tickText, ticksOf } from "../src/timeline/ruler";
 
 test.each([
@@ -49,4 +49,35 @@ test("marks of the ruler are round, apart, and have the digits that tell them ap
   expect(step).toBe(100_000);
   expect(times.map((time) => tickText(time, step))).toEqual(["1.3 ms", "1.4 ms", "1.5 ms", "1.6 ms", "1.7 ms", "1.8 ms", "1.9 ms"]);
   expect(tickText(3, 1)).toBe("3 ns");
+  expect(ticksOf(-10, 1_000, 800, 100).times.map((time) => tickText(time, 200))[0]).toBe("0.0 µs");
+});
+
+test.each([
+  [-1_200_000, "−1.20 ms"],
+  [3_000, "+3.00 µs"],
+  [0, "0"],
+  [0.3, "0"],
+])("a change of %d ns has its sign: %s", (ns, text) => expect(signed(ns)).toBe(text));
+
+test.each([
+  [0.0213, "+2.1 %"],
+  [-0.0213, "−2.1 %"],
+  [-0.000_006, "0.0 %"],
+])("a part of %d is said as %s", (part, text) => expect(signedPercent(part)).toBe(text));
+
+test.each([
+  [7_337_352, 890_210, "8.24x as fast"],
+  [43_000, 40_500, "5.8 % less"],
+  [1_000, 1_200, "20.0 % more"],
+])("from %d to %d is %s", (from, to, text) => expect(faster(from, to)).toBe(text));
+
+test.each([
+  [512, "512 B"],
+  [1_536, "1.50 KiB"],
+  [38_535_168, "36.8 MiB"],
+])("%d bytes are %s", (bytes, text) => expect(size(bytes)).toBe(text));
+
+test("counts of a step need not be whole, and what is alike is said once", () => {
+  expect([0, 0.05, 2.5, 1_208].map(perStep)).toEqual(["0", "< 0.1", "2.5", "1,208"]);
+  expect([became("a", "a"), became("a", "b")]).toEqual(["a", "a → b"]);
 });

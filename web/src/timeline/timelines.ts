@@ -115,7 +115,7 @@ export class Timelines {
     for (const timeline of this.lock?.isLocked ? [this.active] : this.all) {
       const { view, picture } = timeline;
       const stops = this.stopsOf(timeline);
-      const shown = stops.findIndex(([from, to]) => Math.abs(view.from - from) + Math.abs(view.to - to) < (to - from) * 0.001);
+      const shown = stops.map(([from, to]) => Math.abs(view.from - from) + Math.abs(view.to - to) < (to - from) * 0.001).lastIndexOf(true);
       view.show(...(stops[shown + 1] ?? stops[0] ?? picture.extent));
     }
   }
