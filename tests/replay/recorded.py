@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from hypothesis import HealthCheck, Phase, settings
 from traces import Event, TraceBuilder
 
 from unstall.diagnose.run import analyse
 from unstall.replay.build import build
 from unstall.replay.program import Code, Program
 from unstall.timeline import Timeline
+
+A_FEW = settings(
+    max_examples=25,
+    deadline=None,
+    phases=set(Phase) - {Phase.explain},
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+"""For laws of recorded runs: an example is a file that is written and read."""
 
 Listed: TypeAlias = tuple[str, int, int, int, int]
 

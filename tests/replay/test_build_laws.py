@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import BODIES, Program, _run, programs
 from read.documents import documents
-from replay.recorded import program_of
+from replay.recorded import A_FEW, program_of
 from traces import AUTOGRAD, MAIN, Event
 
 from unstall.errors import TraceError
@@ -22,9 +22,6 @@ from unstall.replay.program import Program as Made
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline import Timeline
 
-A_FEW = settings(
-    max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain}, suppress_health_check=[HealthCheck.too_slow]
-)
 SOME = settings(A_FEW, max_examples=60)
 
 

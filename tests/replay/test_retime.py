@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from programs import Program, programs
-from replay.recorded import Trace
+from replay.recorded import A_FEW, Trace
 from replay.test_build_laws import Taught, taught
 
 from unstall.diagnose.outlook import replayed_run
@@ -18,7 +18,6 @@ from unstall.timeline import HostKind, Timeline
 from unstall.whatif.edits import parse
 from unstall.whatif.model import model
 
-A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
 EDITS = st.lists(
     st.sampled_from(
         [

@@ -6,18 +6,16 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from programs import BODIES, Program, _run, programs
-from replay.recorded import Trace, program, program_of
+from replay.recorded import A_FEW, Trace, program, program_of
 
 from unstall.diagnose.run import analyse
 from unstall.replay.engine import replay
 from unstall.replay.steady import repeat, settle, steady_step_ns
 from unstall.whatif.edits import parse
 from unstall.whatif.subject import Subject
-
-A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
 
 
 @A_FEW

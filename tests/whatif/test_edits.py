@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program, programs
+from replay.recorded import A_FEW
 from traces import TraceBuilder
 from whatif.made import edited, same, step_us, subject_of
 
@@ -19,8 +20,6 @@ from unstall.timeline import HostKind
 from unstall.whatif.edits import names, parse
 from unstall.whatif.place import parse_line
 from unstall.whatif.subject import SYNCS
-
-A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
 
 
 def run(body: Callable[[TraceBuilder], object], *, steps: int = 4) -> TraceBuilder:

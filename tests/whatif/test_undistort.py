@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import Program as Made
 from programs import programs
-from replay.recorded import Trace, program
+from replay.recorded import A_FEW, Trace, program
 from whatif.made import same
 
 from unstall.replay.engine import replay
@@ -16,7 +16,6 @@ from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
 from unstall.whatif.undistort import RecorderCost, meet, undistort, without_pauses
 
-A_FEW = settings(max_examples=20, deadline=None, phases=set(Phase) - {Phase.explain})
 SCALES = st.floats(0, 4)
 
 
