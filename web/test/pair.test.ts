@@ -45,12 +45,14 @@ describe("heights of timelines", () => {
 });
 
 describe("commands", () => {
+  const typed = (path: string, edits: string[]) => whatIfCommand(path, edits).join(" ");
+
   it("quote what a shell would take apart", () => {
-    expect(whatIfCommand("a b.json", ["x'y"])).toBe("unstall whatif 'a b.json' --edit 'x'\\''y'");
+    expect(typed("a b.json", ["x'y"])).toBe("unstall whatif 'a b.json' --edit 'x'\\''y'");
   });
-  it("never begin a path with a dash", () => expect(whatIfCommand("-x.json", [])).toBe("unstall whatif ./-x.json"));
-  it("leave standard input alone", () => expect(whatIfCommand("-", ["graph"])).toBe("unstall whatif - --edit 'graph'"));
+  it("never begin a path with a dash", () => expect(typed("-x.json", [])).toBe("unstall whatif ./-x.json"));
+  it("leave standard input alone", () => expect(typed("-", ["graph"])).toBe("unstall whatif - --edit 'graph'"));
   it("hold nothing that a terminal acts on", () => {
-    expect(whatIfCommand("a", ["b\n\u001b[201~c\t"])).toBe("unstall whatif a --edit 'b\ufffd\ufffd[201~c\ufffd'");
+    expect(typed("a", ["b\n\u001b[201~c\t"])).toBe("unstall whatif a --edit 'b\ufffd\ufffd[201~c\ufffd'");
   });
 });

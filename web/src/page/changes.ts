@@ -203,8 +203,9 @@ function bothPlaces({ where_a: a, where_b: b }: AnyChange): HTMLElement {
   const one = a ?? b;
   if (!one || placeText(one) === "") return h("span", { class: "muted" }, "no source line known");
   if (!a || !b || placeText(a) === placeText(b)) return place(one);
-  const moved = a.file === b.file && b.line !== null ? h("span", { class: "code" }, String(b.line)) : place(b);
-  return h("span", { class: "both" }, place({ ...a, function: null, op: null }), " → ", moved, " ", h("span", { class: "inside" }, [b.function, b.op].filter(Boolean).join(" · ")));
+  const at = place({ ...a, function: null, op: null });
+  if (a.file !== b.file || b.line === null) return h("span", { class: "both" }, at, " → ", place(b));
+  return h("span", { class: "both" }, at, " → ", h("span", { class: "code" }, String(b.line)), " ", h("span", { class: "inside" }, [b.function, b.op].filter(Boolean).join(" · ")));
 }
 
 function detail(text: string): HTMLElement | false {

@@ -5,7 +5,7 @@ import { duration, times } from "../format";
 import type { Result } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
-import { howKnown, isUndistorted } from "./replay";
+import { inBrief, isUndistorted } from "./replay";
 import { waterfall } from "./waterfall";
 
 export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
@@ -14,7 +14,6 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
   const start = replay.undistorted_mean_step_ns;
   const end = steps.at(-1)!.step_ns;
   const titles = new Map(findings.map(({ edit, title }) => [edit, title]));
-  const about = howKnown(replay, start);
   return h(
     "section",
     { "aria-labelledby": "plan-title" },
@@ -25,7 +24,7 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
       h("figcaption", {}, h("b", {}, `${duration(start)} → ${duration(end)}`), ` a step, ${times(start, end)}, as replayed with all of them made`),
       waterfall(
         {
-          start: { title: isUndistorted(replay) ? "As it is, without the recorder" : "As it is", about, ns: start },
+          start: { title: isUndistorted(replay) ? "As it is, without the recorder" : "As it is", about: inBrief(replay), ns: start },
           falls: steps.map((step) => ({ step, title: titles.get(step.edit) ?? "" })),
           floorNs: result.floor_ns,
         },

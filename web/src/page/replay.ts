@@ -27,6 +27,13 @@ export function howKnown(known: Undistorted, stepNs: number): string {
   return Math.abs(off) < SAME ? `as measured without recording, ${duration(plain)}` : `measured without recording: ${duration(plain)}, of which this is ${signedPercent(off)} off`;
 }
 
+/** The same beside a figure. */
+export function inBrief(known: Undistorted): string {
+  if (known.undistorted_by === "nothing") return "with the recorder's cost left in";
+  if (known.undistorted_by === "plain step time") return "as measured without recording";
+  return known.usual_error === null ? "an estimate" : `an estimate, good to ${Math.round(100 * known.usual_error)} % or so`;
+}
+
 /** Both in two sentences. */
 export function basisOf(replay: Replay, measuredNs: number): string {
   return sentences(replay, { measuredNs, replayedNs: replay.mean_step_ns, error: replay.error, stepNs: replay.undistorted_mean_step_ns });

@@ -32,6 +32,7 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
     change.style.width = part(high - Math.max(low, 0));
     const element = h("span", { class: "fall-track" }, device, rest, high > low && change);
     element.style.setProperty("--end", part(ns));
+    element.style.setProperty("--from", part(was));
     tooltip.attach(element, tip);
     return element;
   };
@@ -47,7 +48,7 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
       title !== "" && h("span", { class: "code fall-edit" }, step.edit),
       ...step.notes.map((note) => h("span", { class: "fall-note" }, note)),
     ];
-    return row("fall", what, bar, step.step_ns, saved(step.gain_ns));
+    return row(i + 1 < falls.length ? "fall" : "fall fall-last", what, bar, step.step_ns, saved(step.gain_ns));
   });
   const first = track(start.ns, start.ns, [start.title, exact(start.ns)]);
   const list = h(

@@ -8,7 +8,7 @@ import { comparedAccounts, type Side } from "./accounts";
 import { aboutSource, baseName, type Figure, figureList, masthead, type Shell, verdict } from "./header";
 import { notes, warning } from "./notes";
 import { type Page, timelineSection, timelinesOf } from "./page";
-import { howKnown, isUndistorted, sentences, undistortedStep } from "./replay";
+import { howKnown, inBrief, isUndistorted, sentences, undistortedStep } from "./replay";
 import { waterfall } from "./waterfall";
 
 export function whatIfPage(result: WhatIf, pictures: Picture[], shell: Shell): Page {
@@ -67,7 +67,7 @@ function edits(result: WhatIf, { tooltip }: Shell): HTMLElement {
       { class: "panel" },
       waterfall(
         {
-          start: { title: isUndistorted(result) ? "As it is, without the recorder" : "As it is", about: howKnown(result, stepNs), ns: stepNs },
+          start: { title: isUndistorted(result) ? "As it is, without the recorder" : "As it is", about: inBrief(result), ns: stepNs },
           falls: result.edits.map((step) => ({ step: { ...step, notes: [step.about, ...step.notes].filter(Boolean) }, title: "" })),
           floorNs: result.floor_ns,
         },
