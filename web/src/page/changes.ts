@@ -195,14 +195,14 @@ function pair(a: string, b: string, title: string): HTMLElement {
 }
 
 function hasPlace({ where_a, where_b }: AnyChange): boolean {
-  return placeText(where_a ?? where_b ?? NOWHERE) !== "";
+  return [where_a, where_b].some((where) => where && placeText(where) !== "");
 }
 
 /** One place for both; "train.py:12 → 14" where only the line differs. */
 function bothPlaces({ where_a: a, where_b: b }: AnyChange): HTMLElement {
-  const one = a ?? b;
-  if (!one || placeText(one) === "") return h("span", { class: "muted" }, "no source line known");
-  if (!a || !b || placeText(a) === placeText(b)) return place(one);
+  const known = [a, b].filter((where) => where !== null && placeText(where) !== "");
+  if (!known[0]) return h("span", { class: "muted" }, "no source line known");
+  if (!a || !b || !known[1] || placeText(a) === placeText(b)) return place(known[0]);
   const at = place({ ...a, function: null, op: null });
   if (a.file !== b.file || b.line === null) return h("span", { class: "both" }, at, " → ", place(b));
   return h("span", { class: "both" }, at, " → ", h("span", { class: "code" }, String(b.line)), " ", h("span", { class: "inside" }, [b.function, b.op].filter(Boolean).join(" · ")));

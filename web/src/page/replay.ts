@@ -3,7 +3,8 @@
 import { duration, signedPercent } from "../format";
 import type { Replay, Undistorted } from "../result";
 
-const SAME = 0.005; // of the step
+/** A part of the step: less than that is no difference. */
+export const SAME = 0.005;
 
 /** Whether the recorder's cost was taken out. */
 export function isUndistorted({ undistorted_by }: Undistorted): boolean {

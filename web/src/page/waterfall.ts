@@ -4,6 +4,7 @@ import { h } from "../dom";
 import { duration, exact, percent } from "../format";
 import type { PlanStep } from "../result";
 import type { Tooltip } from "../tooltip";
+import { SAME } from "./replay";
 
 export interface Fall {
   step: PlanStep;
@@ -37,7 +38,7 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
     return element;
   };
   const row = (name: string, what: (Node | string | false)[], bar: HTMLElement, takes: number, gain: string) =>
-    h("li", { class: name }, h("span", { class: "fall-what" }, ...what), bar, h("b", { class: "fall-takes", title: exact(takes) }, duration(takes)), h("span", { class: `fall-saves${gain === "0" ? " is-zero" : gain.startsWith("+") ? " is-loss" : ""}` }, gain));
+    h("li", { class: name }, h("span", { class: "fall-what" }, ...what), bar, h("b", { class: "fall-takes", title: exact(takes) }, duration(takes)), h("span", { class: `fall-saves${gain === "nothing" ? " is-zero" : gain.startsWith("+") ? " is-loss" : ""}` }, gain));
 
   let was = start.ns;
   const rows = falls.map(({ step, title }, i) => {
@@ -48,7 +49,7 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
       title !== "" && h("span", { class: "code fall-edit" }, step.edit),
       ...step.notes.map((note) => h("span", { class: "fall-note" }, note)),
     ];
-    return row(i + 1 < falls.length ? "fall" : "fall fall-last", what, bar, step.step_ns, saved(step.gain_ns));
+    return row(i + 1 < falls.length ? "fall" : "fall fall-last", what, bar, step.step_ns, saved(step.gain_ns, start.ns));
   });
   const first = track(start.ns, start.ns, [start.title, exact(start.ns)]);
   const list = h(
@@ -70,6 +71,6 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
   return list;
 }
 
-function saved(ns: number): string {
-  return ns === 0 ? "0" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
+function saved(ns: number, stepNs: number): string {
+  return Math.abs(ns) < SAME * stepNs ? "nothing" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
 }
