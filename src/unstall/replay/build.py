@@ -7,61 +7,21 @@ times back says that the model is right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from unstall.grouping import groups
-from unstall.replay import device as on_device
-from unstall.replay.delays import learn
+from unstall.replay.calls import allocations, find_capacity, launches
+from unstall.replay.device import Queued, engines, queue_up
 from unstall.replay.order import Order, find_order
-from unstall.replay.program import QUEUE_CAPACITY, Code, Instructions, Ops, Program, Recorded
-from unstall.replay.threads import merge_threads
-from unstall.timeline import I8, I32, I64, Bool, HostKind, Threads, Timeline, WaitKind
+from unstall.replay.program import Code, Instructions, Ops, Program, Recorded
+from unstall.replay.rows import Rows, rows_of
+from unstall.replay.threads import find_joins, merge_threads
+from unstall.replay.waits import held_until, waits
+from unstall.timeline import I8, I32, I64, HostKind, Threads, Timeline, WaitKind
 
-SYNC_NS = 3_000
-"""A wait that finds everything done: H200, CUDA 13."""
-RETURN_NS = 6_000
-"""From the end of what is waited for to the return of the call: H200, CUDA 13."""
-
-_SKEW_NS = 2_000
-_LONG_AGO = np.iinfo(np.int64).min // 2
 _MOST_NS = 1 << 57  # four years, which may be replayed many times over before any time overflows
-_SURELY_ROOM = 256  # launches outstanding
-_LONG_CALL = 5  # times the usual one: it waited for room in the launch queue
-
-
-@dataclass(eq=False, slots=True)
-class _Rows:
-    """Instructions before they are put in order."""
-
-    time: I64  # of the call
-    code: I8
-    host: I64
-    stream: I32
-    record: I64  # host row of the record it waits for, or -1
-    call: I64
-    latency: I64
-    ops: I64  # how many
-
-
-def _rows(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> _Rows:
-    count = len(host)
-
-    def column(name: str, default: int, dtype: type) -> np.ndarray:
-        return np.broadcast_to(np.asarray(columns.get(name, default), dtype), count)
-
-    time = timeline.host.start[np.maximum(host, 0)] if "time" not in columns else column("time", 0, np.int64)
-    return _Rows(
-        time,
-        np.broadcast_to(np.asarray(code, np.int8), count),
-        host,
-        column("stream", -1, np.int32),
-        column("record", -1, np.int64),
-        column("call", 0, np.int64),
-        column("latency", 0, np.int64),
-        column("ops", 0, np.int64),
-    )
 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
@@ -70,17 +30,17 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
     host = timeline.host
     held = np.zeros(len(host), dtype=np.bool_)
     held[timeline.waits.host[timeline.waits.kind == WaitKind.STREAM_EVENT]] = True
-    queue = on_device.queue_up(timeline, held)
-    capacity, calls_full = _capacity(timeline, queue)
-    order = find_order(timeline, queue, _held_until(timeline, queue))
+    queue = queue_up(timeline, held)
+    capacity, calls_full = find_capacity(timeline, queue)
+    order = find_order(timeline, queue, held_until(timeline, queue))
     parts = [
-        *_launches(timeline, queue, calls_full),
-        *_waits(timeline, queue, order),
-        *_allocations(timeline, queue),
+        *launches(timeline, queue, calls_full),
+        *waits(timeline, queue, order),
+        *allocations(timeline, queue),
     ]
     marks = np.full(len(step_starts), -1)
-    first = _rows(timeline, marks, Code.CALL, time=step_starts)
-    last = _rows(timeline, marks, Code.CALL, time=step_ends)
+    first = rows_of(timeline, marks, Code.CALL, time=step_starts)
+    last = rows_of(timeline, marks, Code.CALL, time=step_ends)
     return _bounded(_assemble(timeline, queue, [first, *parts, last], len(step_starts), capacity, order))
 
 
@@ -95,198 +55,8 @@ def _with_a_host(timeline: Timeline) -> Timeline:
     return replace(timeline, host=replace(timeline.host, **none), threads=Threads(nobody, nobody, nobody))
 
 
-def _capacity(timeline: Timeline, queue: on_device.Queued) -> tuple[int, Bool]:
-    """How many launches a stream can have outstanding, and by op whether its launch had to wait for room."""
-    host = timeline.host
-    full = np.zeros(len(queue), dtype=np.bool_)
-    capacity = QUEUE_CAPACITY
-    call = np.maximum(queue.launch, 0)
-    length = (host.end - host.start)[call]
-    for _, mine in groups(queue.stream):
-        mine = mine[(queue.launch[mine] >= 0) & ~queue.follows[mine]]
-        if len(mine) <= _SURELY_ROOM:
-            continue
-        done = np.maximum.accumulate(queue.end[mine])
-        depth = np.arange(len(mine)) - np.searchsorted(done, host.end[call[mine]], side="right")
-        # Where the device is much the slower one, most calls wait for room; those of a short queue never do.
-        usual = np.median(length[mine][depth <= _SURELY_ROOM]) if (depth <= _SURELY_ROOM).any() else np.median(length)
-        long = (length[mine] > _LONG_CALL * usual) & (depth > _SURELY_ROOM)
-        if long.sum() > 8:
-            deepest = int(np.median(depth[long]))
-            stuck = long & (np.abs(depth - deepest) <= deepest // 50 + 2)
-            if stuck.sum() > 0.5 * long.sum():
-                seen = max(deepest, _SURELY_ROOM) + 1  # before this one
-                capacity = min(capacity, seen) if capacity != QUEUE_CAPACITY else seen
-                full[mine[long]] = True
-    return capacity, full
-
-
-def _launches(timeline: Timeline, queue: on_device.Queued, full: Bool) -> list[_Rows]:
-    host = timeline.host
-    first = np.flatnonzero(~queue.follows & (queue.launch >= 0))
-    calls = queue.launch[first]
-    counts = np.diff(np.append(np.flatnonzero(~queue.follows), len(queue)))
-    counts = counts[np.searchsorted(np.flatnonzero(~queue.follows), first)]
-    length = (host.end - host.start)[calls]
-    usual = learn([host.name[calls].astype(np.int64)], ~full[first], length, LAUNCH_NS)
-    length = np.where(full[first], np.minimum(length, usual), length)
-    last = first + counts - 1
-    issued, blocks = queue.issued[first], queue.blocks[first]
-    own = np.where(issued, np.clip(queue.latency[first], 0, length), length)
-    queue.latency[first[issued]] -= own[issued]
-    launches = _rows(timeline, calls, Code.LAUNCH, stream=queue.stream[first], call=own, ops=counts)
-    rows = calls[blocks]
-    waits = _rows(
-        timeline,
-        rows,
-        Code.SYNC_STREAM,
-        stream=queue.stream[first[blocks]],
-        latency=host.end[rows] - queue.end[last[blocks]],
-    )
-    rest = issued & ~blocks
-    waits_not = _rows(timeline, calls[rest], Code.CALL, call=(length - own)[rest])
-    lost = np.flatnonzero(queue.launch < 0)
-    none = np.full(len(lost), -1)
-    orphans = _rows(timeline, none, Code.LAUNCH, time=queue.begun[lost], stream=queue.stream[lost], ops=1)
-    return [orphans, launches, waits, waits_not]  # as they stand in the queue where they begin together
-
-
-LAUNCH_NS = 5_000
-
-
-def _done_before(queue: on_device.Queued, stream: I32, time: I64) -> I64:
-    """When all that was launched on a stream before a time was done; long ago if nothing was."""
-    result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
-    asked = dict(groups(stream))
-    for number, mine in groups(queue.stream):
-        if number in asked:
-            rows = asked[number]
-            done = np.maximum.accumulate(queue.end[mine])
-            at = np.searchsorted(queue.begun[mine], time[rows])
-            result[rows] = np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO)
-    return result
-
-
-def _all_done_before(queue: on_device.Queued, time: I64) -> I64:
-    done = np.maximum.accumulate(queue.end) if len(queue) else queue.end
-    at = np.searchsorted(queue.begun, time)
-    return np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO) if len(queue) else np.full(len(time), _LONG_AGO)
-
-
-def _drained(timeline: Timeline, queue: on_device.Queued, start: I64, end: I64) -> tuple[I64, I32]:
-    """When the device that calls waited for was done, and which it was: -1 for every one.
-
-    A call waits for the device that its thread is at, which no file says: where one goes on after the call, it was
-    another.
-    """
-    done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
-    others = done > end + _SKEW_NS
-    device = timeline.streams.device[queue.stream]
-    if others.any() and len(np.unique(device)) > 1:
-        best = np.full(len(start), _LONG_AGO, dtype=np.int64)
-        for number, mine in groups(device):
-            at = np.searchsorted(queue.begun[mine], start)
-            its = np.where(at > 0, np.maximum.accumulate(queue.end[mine])[np.maximum(at - 1, 0)], _LONG_AGO)
-            fits = others & (its > start) & (its <= end + _SKEW_NS) & (its > best)
-            best[fits], which[fits] = its[fits], number
-        done = np.where(which >= 0, best, done)
-    return done, which
-
-
-def _waits(timeline: Timeline, queue: on_device.Queued, order: Order) -> list[_Rows]:
-    host, waits = timeline.host, timeline.waits
-    record = np.maximum(waits.record, 0)
-    calls = waits.host.astype(np.int64)
-    start, end = host.start[calls], host.end[calls]
-    by_event = (
-        ((waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT))
-        & (waits.record >= 0)
-        & (waits.on_stream >= 0)
-    )
-    by_stream = (waits.kind == WaitKind.STREAM) & (waits.stream >= 0)
-    done = np.full(len(waits), _LONG_AGO, dtype=np.int64)
-    done[by_event] = _done_before(queue, waits.on_stream[by_event], host.start[record[by_event]])
-    done[by_stream] = _done_before(queue, waits.stream[by_stream], start[by_stream])
-    blocking = waits.kind != WaitKind.STREAM_EVENT
-    everything = blocking & ~by_event & ~by_stream
-    done[everything], of_device = _drained(timeline, queue, start[everything], end[everything])
-
-    waited = blocking & (done > start) & (done <= end + _SKEW_NS)
-    belied = blocking & (done > end + _SKEW_NS)
-    length = end - start
-    name = host.name[calls].astype(np.int64)
-    own = learn([name], blocking & ~waited & ~belied & (length < 50_000), length, SYNC_NS)
-    # A wait that was over before the call by itself would have been says nothing of how long returning takes.
-    clearly = waited & (done > start + own)
-    latency = learn([name], clearly if clearly.any() else waited, np.maximum(end - done, 0), RETURN_NS)
-    codes = np.full(len(waits), Code.SYNC_DEVICE, dtype=np.int8)
-    codes[by_stream] = Code.SYNC_STREAM
-    codes[by_event] = Code.SYNC_EVENT
-    codes[belied] = Code.CALL
-    stream = np.where(by_stream, waits.stream, -1).astype(np.int32)
-    stream[everything] = of_device
-    call = np.where(waited, np.minimum(own, length), length)
-    target = np.where(by_event, waits.record, -1).astype(np.int64)
-
-    pick = np.flatnonzero(blocking)
-    host_waits = _rows(
-        timeline,
-        calls[pick],
-        codes[pick],
-        stream=stream[pick],
-        record=target[pick],
-        call=call[pick],
-        latency=latency[pick],
-    )
-    pick = np.flatnonzero(~blocking & by_event & (waits.stream >= 0))
-    stream_waits = _rows(
-        timeline,
-        calls[pick],
-        Code.STREAM_WAIT,
-        stream=waits.stream[pick],
-        record=target[pick],
-        call=length[pick],
-        latency=order.event_latency[waits.stream[pick]],
-    )
-    used = np.unique(waits.record[by_event]).astype(np.int64)
-    on = np.full(len(host), -1, dtype=np.int32)
-    on[waits.record[by_event]] = waits.on_stream[by_event]
-    records = _rows(timeline, used, Code.RECORD, stream=on[used], call=(host.end - host.start)[used])
-    return [records, host_waits, stream_waits]
-
-
-def _held_until(timeline: Timeline, queue: on_device.Queued) -> I64:
-    """By op: until when the events held it that its stream is known to wait for."""
-    host, waits = timeline.host, timeline.waits
-    result = np.full(len(queue), _LONG_AGO, dtype=np.int64)
-    known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
-    done = _done_before(queue, waits.on_stream[known], host.start[waits.record[known]])
-    by_stream = dict(groups(waits.stream[known]))
-    for number, mine in groups(queue.stream):
-        if number in by_stream:
-            rows = by_stream[number]
-            rows = rows[np.argsort(host.start[waits.host[known[rows]]], kind="stable")]
-            until = np.maximum.accumulate(done[rows])
-            at = np.searchsorted(host.start[waits.host[known[rows]]], host.start[np.maximum(queue.launch[mine], 0)])
-            result[mine] = np.where(at > 0, until[np.maximum(at - 1, 0)], _LONG_AGO)
-    return result
-
-
-def _allocations(timeline: Timeline, queue: on_device.Queued) -> list[_Rows]:
-    """Those during which the device ran dry: they waited for it."""
-    host = timeline.host
-    rows = np.flatnonzero((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE))
-    done, which = _drained(timeline, queue, host.start[rows], host.end[rows])
-    drained = (done > host.start[rows]) & (done <= host.end[rows])
-    rows, done = rows[drained], done[drained]
-    return [
-        _rows(timeline, rows, Code.SYNC_DEVICE, stream=which[drained]),
-        _rows(timeline, rows, Code.CALL, call=host.end[rows] - done),
-    ]
-
-
 def _assemble(
-    timeline: Timeline, queue: on_device.Queued, parts: list[_Rows], steps: int, capacity: int, across: Order
+    timeline: Timeline, queue: Queued, parts: list[Rows], steps: int, capacity: int, across: Order
 ) -> Program:
     host = timeline.host
 
@@ -299,25 +69,34 @@ def _assemble(
     lost = int(part_of.max(initial=0)) + 1
     thread = np.where(rows >= 0, part_of[host.thread[np.maximum(rows, 0)]], lost)
     thread[:steps] = thread[len(thread) - steps :] = 0
+    end = np.where(rows >= 0, host.end[np.maximum(rows, 0)], time)
+    woken, waking = find_joins(time, end, thread, lost)
+    joins = rows_of(timeline, np.full(len(woken), -1), Code.JOIN, time=time[woken])
+    parts = [*parts, joins]
+    marks = slice(len(time) - steps, len(time))
+    time, rows = column("time"), column("host")
+    end, thread = np.append(end, end[waking]), np.append(thread, thread[woken])
     # Where one step ends as the next begins, it ends first.
-    later = np.append(np.ones(len(time) - steps, dtype=np.bool_), time[:steps] == time[len(time) - steps :])
+    later = np.ones(len(time), dtype=np.bool_)
+    later[marks] = time[:steps] == time[marks]
+    later[marks.stop :] = False
     order = np.lexsort((np.arange(len(time)), later, time))
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
     # The n-th op in the queue belongs to the n-th launch.
     counts = column("ops")[order]
 
-    end = np.where(rows >= 0, host.end[np.maximum(rows, 0)], time)
     # Of a host row with several instructions the first is at its start and the others follow at once.
     time, end, thread = time[order], end[order], thread[order]
     again = np.append(False, (rows[order][1:] == rows[order][:-1]) & (rows[order][1:] >= 0))
+    joins_in = order >= marks.stop
     work = np.zeros(len(order), dtype=np.int64)
     recorded = np.zeros((len(order), len(Recorded)), dtype=np.int32)
     kinds = _recorded(timeline)
     for number, mine in groups(thread):
         reach = np.maximum.accumulate(end[mine])
         work[mine] = np.maximum(time[mine] - np.append(0, reach[:-1]), 0)
-        work[mine[again[mine]]] = 0
+        work[mine[again[mine] | joins_in[mine]]] = 0
         if number == lost:
             continue
         events = np.flatnonzero((kinds >= 0) & (part_of[host.thread] == number))
@@ -333,6 +112,7 @@ def _assemble(
     target = np.where(record >= 0, by_row[np.maximum(record, 0)], -1)[order]
     late = target >= np.arange(len(order))
     codes = codes[order].copy()
+    target[position[marks.stop :]] = position[waking]
     codes[late] = Code.CALL
     duration = queue.end - queue.start
     return Program(
@@ -360,12 +140,32 @@ def _assemble(
         ),
         threads=lost + 1,
         device_of_stream=timeline.streams.device,
-        engines=on_device.engines(timeline),
+        engines=engines(timeline),
         capacity=capacity,
         step_starts=position[:steps],
-        step_ends=position[len(position) - steps :],
+        step_ends=position[marks],
         thread_of=part_of,
+        notes=_notes(timeline, queue, across, part_of, len(woken)),
     )
+
+
+def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
+    """What the file does not say and the program takes for true."""
+    follows, orphans = int((across.after >= 0).sum()), int(queue.orphan.sum())
+    waits = timeline.waits
+    events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)
+    guessed = int((events & waits.inferred & (waits.record >= 0)).sum())
+    unknown = int((events & (waits.record < 0)).sum())
+    shared = int((np.bincount(part_of[part_of >= 0], minlength=1) > 1).sum())
+    said = (
+        (guessed, f"{guessed:,} waits for an event: which one, by the order of calls"),
+        (unknown, f"{unknown:,} waits for an event that is not known, so they hold nothing up by themselves"),
+        (follows, f"{follows:,} ops start as another stream's op ends, with no event between them: they follow it"),
+        (orphans, f"{orphans:,} ops have no call in the file: they were launched with the one before them"),
+        (shared, "threads that take turns, as autograd's and its caller do, hand over to each other"),
+        (joins, f"{joins:,} times another thread went on after a pause: it had waited for the steps' thread"),
+    )
+    return tuple(sentence for count, sentence in said if count)
 
 
 def _bounded(program: Program) -> Program:

@@ -90,7 +90,7 @@ class Program:
     step_starts: I64  # instructions with which the steps begin
     step_ends: I64  # … and end, on the host
     thread_of: I32  # by row of the timeline's threads: its thread here, or -1
-    notes: tuple[str, ...] = ()  # what was inferred
+    notes: tuple[str, ...] = ()  # what was inferred, a phrase each
 
     @property
     def launcher(self) -> I64:

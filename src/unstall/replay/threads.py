@@ -11,6 +11,7 @@ import numpy as np
 from unstall.grouping import groups
 from unstall.timeline import I32, I64, HostKind, Timeline
 
+_IDLE_NS = 100_000
 _ALONE_SHARE = 0.02  # of a thread's time at work that may coincide with another's, by the skew of their hand-over
 
 
@@ -42,6 +43,28 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
             part_of[thread] = len(merged)
             merged.append((start, end))
     return part_of
+
+
+def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
+    """Instructions of other threads than the first, after which they had been idle, and what woke each.
+
+    `time`, `end` and `thread` are of instructions, as recorded; of `threads` the first is that of the steps. A thread
+    that went on while the first was at work is taken to have waited for what that had done last.
+    """
+    waking, woken = [], []
+    main = np.flatnonzero(thread == 0)
+    main = main[np.argsort(end[main], kind="stable")]
+    for number in range(1, threads):
+        mine = np.flatnonzero(thread == number)
+        mine = mine[np.argsort(time[mine], kind="stable")]
+        before = np.append(np.iinfo(np.int64).min // 2, np.maximum.accumulate(end[mine])[:-1]) if len(mine) else mine
+        last = np.searchsorted(end[main], time[mine], side="right") - 1
+        by = main[np.maximum(last, 0)] if len(main) else mine
+        known = (last >= 0) & (time[mine] - before >= _IDLE_NS) & (end[by] > before) & (time[by] < time[mine])
+        waking.append(by[known])
+        woken.append(mine[known])
+    nothing = np.zeros(0, dtype=np.int64)
+    return np.concatenate([nothing, *woken]), np.concatenate([nothing, *waking])
 
 
 def _top_level(timeline: Timeline) -> np.ndarray:

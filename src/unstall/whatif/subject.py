@@ -55,6 +55,8 @@ class Subject:
         start = np.where(again, end, start)
         for marks, times in ((self.program.step_starts, self.steps.start), (self.program.step_ends, self.steps.end)):
             start[marks] = end[marks] = times
+        joins = np.flatnonzero(do.code == Code.JOIN)
+        start[joins] = end[joins] = end[do.target[joins]]
         return start, end
 
     def cut(self, chosen: Bool, keep: Bool | None = None) -> Program:

@@ -1,0 +1,92 @@
+"""Calls that put ops on streams, and those that wait for the whole device unasked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.grouping import groups
+from unstall.replay.delays import learn
+from unstall.replay.device import Queued
+from unstall.replay.program import QUEUE_CAPACITY, Code
+from unstall.replay.rows import Rows, rows_of
+from unstall.replay.waits import drained
+from unstall.timeline import Bool, HostKind, Timeline
+
+LAUNCH_NS = 5_000
+"""A launch that need not wait for room, the recorder at work: H200, CUDA 13."""
+
+_SURELY_ROOM = 256  # launches outstanding
+_LONG_CALL = 5  # times the usual one: it waited for room in the launch queue
+
+
+def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
+    """How many launches a stream can have outstanding, and by op whether its launch had to wait for room."""
+    host = timeline.host
+    full = np.zeros(len(queue), dtype=np.bool_)
+    capacity = QUEUE_CAPACITY
+    call = np.maximum(queue.launch, 0)
+    length = (host.end - host.start)[call]
+    for _, mine in groups(queue.stream):
+        mine = mine[(queue.launch[mine] >= 0) & ~queue.follows[mine]]
+        if len(mine) <= _SURELY_ROOM:
+            continue
+        done = np.maximum.accumulate(queue.end[mine])
+        depth = np.arange(len(mine)) - np.searchsorted(done, host.end[call[mine]], side="right")
+        # Where the device is much the slower one, most calls wait for room; those of a short queue never do.
+        usual = np.median(length[mine][depth <= _SURELY_ROOM]) if (depth <= _SURELY_ROOM).any() else np.median(length)
+        long = (length[mine] > _LONG_CALL * usual) & (depth > _SURELY_ROOM)
+        if long.sum() > 8:
+            deepest = int(np.median(depth[long]))
+            stuck = long & (np.abs(depth - deepest) <= deepest // 50 + 2)
+            if stuck.sum() > 0.5 * long.sum():
+                seen = max(deepest, _SURELY_ROOM) + 1  # before this one
+                capacity = min(capacity, seen) if capacity != QUEUE_CAPACITY else seen
+                full[mine[long]] = True
+    return capacity, full
+
+
+def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[Rows]:
+    """Every launch; of one that blocks its wait, of one that goes on after its ops have begun the rest of its call.
+
+    `full` says, by op, whether its launch waited for room.
+    """
+    host = timeline.host
+    first = np.flatnonzero(~queue.follows & (queue.launch >= 0))
+    calls = queue.launch[first]
+    counts = np.diff(np.append(np.flatnonzero(~queue.follows), len(queue)))
+    counts = counts[np.searchsorted(np.flatnonzero(~queue.follows), first)]
+    length = (host.end - host.start)[calls]
+    usual = learn([host.name[calls].astype(np.int64)], ~full[first], length, LAUNCH_NS)
+    length = np.where(full[first], np.minimum(length, usual), length)
+    last = first + counts - 1
+    issued, blocks = queue.issued[first], queue.blocks[first]
+    own = np.where(issued, np.clip(queue.latency[first], 0, length), length)
+    queue.latency[first[issued]] -= own[issued]
+    launches = rows_of(timeline, calls, Code.LAUNCH, stream=queue.stream[first], call=own, ops=counts)
+    rows = calls[blocks]
+    waits = rows_of(
+        timeline,
+        rows,
+        Code.SYNC_STREAM,
+        stream=queue.stream[first[blocks]],
+        latency=host.end[rows] - queue.end[last[blocks]],
+    )
+    rest = issued & ~blocks
+    waits_not = rows_of(timeline, calls[rest], Code.CALL, call=(length - own)[rest])
+    lost = np.flatnonzero(queue.launch < 0)
+    none = np.full(len(lost), -1)
+    orphans = rows_of(timeline, none, Code.LAUNCH, time=queue.begun[lost], stream=queue.stream[lost], ops=1)
+    return [orphans, launches, waits, waits_not]  # as they stand in the queue where they begin together
+
+
+def allocations(timeline: Timeline, queue: Queued) -> list[Rows]:
+    """Those during which the device ran dry: they waited for it."""
+    host = timeline.host
+    rows = np.flatnonzero((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE))
+    done, which = drained(timeline, queue, host.start[rows], host.end[rows])
+    ran_dry = (done > host.start[rows]) & (done <= host.end[rows])
+    rows, done = rows[ran_dry], done[ran_dry]
+    return [
+        rows_of(timeline, rows, Code.SYNC_DEVICE, stream=which[ran_dry]),
+        rows_of(timeline, rows, Code.CALL, call=host.end[rows] - done),
+    ]

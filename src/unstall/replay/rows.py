@@ -1,0 +1,43 @@
+"""Instructions before they are put in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.timeline import I8, I32, I64, Timeline
+
+
+@dataclass(eq=False, slots=True)
+class Rows:
+    """One row an instruction; see `program.Instructions`."""
+
+    time: I64  # of the call
+    code: I8
+    host: I64
+    stream: I32
+    record: I64  # host row of the record it waits for, or -1
+    call: I64
+    latency: I64
+    ops: I64  # how many
+
+
+def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> Rows:
+    """Rows of host events (-1 for none, then with a `time`); columns that are not given are empty."""
+    count = len(host)
+
+    def column(name: str, default: int, dtype: type) -> np.ndarray:
+        return np.broadcast_to(np.asarray(columns.get(name, default), dtype), count)
+
+    time = timeline.host.start[np.maximum(host, 0)] if "time" not in columns else column("time", 0, np.int64)
+    return Rows(
+        time,
+        np.broadcast_to(np.asarray(code, np.int8), count),
+        host,
+        column("stream", -1, np.int32),
+        column("record", -1, np.int64),
+        column("call", 0, np.int64),
+        column("latency", 0, np.int64),
+        column("ops", 0, np.int64),
+    )

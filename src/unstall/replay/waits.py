@@ -1,0 +1,140 @@
+"""Waits of the host and of streams: for what, and how long after its end they go on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.grouping import groups
+from unstall.replay.delays import learn
+from unstall.replay.device import Queued
+from unstall.replay.order import Order
+from unstall.replay.program import Code
+from unstall.replay.rows import Rows, rows_of
+from unstall.timeline import I32, I64, Timeline, WaitKind
+
+SYNC_NS = 3_000
+"""A wait that finds everything done: H200, CUDA 13."""
+RETURN_NS = 6_000
+"""From the end of what is waited for to the return of the call: H200, CUDA 13."""
+
+_SKEW_NS = 2_000
+_LONG_AGO = np.iinfo(np.int64).min // 2
+
+
+def waits(timeline: Timeline, queue: Queued, order: Order) -> list[Rows]:
+    """Records of events that something waits for, the host's waits, and the streams'."""
+    host, known = timeline.host, timeline.waits
+    record = np.maximum(known.record, 0)
+    calls = known.host.astype(np.int64)
+    start, end = host.start[calls], host.end[calls]
+    by_event = (
+        ((known.kind == WaitKind.EVENT) | (known.kind == WaitKind.STREAM_EVENT))
+        & (known.record >= 0)
+        & (known.on_stream >= 0)
+    )
+    by_stream = (known.kind == WaitKind.STREAM) & (known.stream >= 0)
+    done = np.full(len(known), _LONG_AGO, dtype=np.int64)
+    done[by_event] = _done_before(queue, known.on_stream[by_event], host.start[record[by_event]])
+    done[by_stream] = _done_before(queue, known.stream[by_stream], start[by_stream])
+    blocking = known.kind != WaitKind.STREAM_EVENT
+    everything = blocking & ~by_event & ~by_stream
+    done[everything], of_device = drained(timeline, queue, start[everything], end[everything])
+
+    waited = blocking & (done > start) & (done <= end + _SKEW_NS)
+    belied = blocking & (done > end + _SKEW_NS)
+    length = end - start
+    name = host.name[calls].astype(np.int64)
+    own = learn([name], blocking & ~waited & ~belied & (length < 50_000), length, SYNC_NS)
+    # A wait that was over before the call by itself would have been says nothing of how long returning takes.
+    clearly = waited & (done > start + own)
+    latency = learn([name], clearly if clearly.any() else waited, np.maximum(end - done, 0), RETURN_NS)
+    codes = np.full(len(known), Code.SYNC_DEVICE, dtype=np.int8)
+    codes[by_stream] = Code.SYNC_STREAM
+    codes[by_event] = Code.SYNC_EVENT
+    codes[belied] = Code.CALL
+    stream = np.where(by_stream, known.stream, -1).astype(np.int32)
+    stream[everything] = of_device
+    call = np.where(waited, np.minimum(own, length), length)
+    target = np.where(by_event, known.record, -1).astype(np.int64)
+
+    pick = np.flatnonzero(blocking)
+    host_waits = rows_of(
+        timeline,
+        calls[pick],
+        codes[pick],
+        stream=stream[pick],
+        record=target[pick],
+        call=call[pick],
+        latency=latency[pick],
+    )
+    pick = np.flatnonzero(~blocking & by_event & (known.stream >= 0))
+    stream_waits = rows_of(
+        timeline,
+        calls[pick],
+        Code.STREAM_WAIT,
+        stream=known.stream[pick],
+        record=target[pick],
+        call=length[pick],
+        latency=order.event_latency[known.stream[pick]],
+    )
+    used = np.unique(known.record[by_event]).astype(np.int64)
+    on = np.full(len(host), -1, dtype=np.int32)
+    on[known.record[by_event]] = known.on_stream[by_event]
+    records = rows_of(timeline, used, Code.RECORD, stream=on[used], call=(host.end - host.start)[used])
+    return [records, host_waits, stream_waits]
+
+
+def held_until(timeline: Timeline, queue: Queued) -> I64:
+    """By op: until when the events held it that its stream is known to wait for."""
+    host, waits = timeline.host, timeline.waits
+    result = np.full(len(queue), _LONG_AGO, dtype=np.int64)
+    known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
+    done = _done_before(queue, waits.on_stream[known], host.start[waits.record[known]])
+    by_stream = dict(groups(waits.stream[known]))
+    for number, mine in groups(queue.stream):
+        if number in by_stream:
+            rows = by_stream[number]
+            rows = rows[np.argsort(host.start[waits.host[known[rows]]], kind="stable")]
+            until = np.maximum.accumulate(done[rows])
+            at = np.searchsorted(host.start[waits.host[known[rows]]], host.start[np.maximum(queue.launch[mine], 0)])
+            result[mine] = np.where(at > 0, until[np.maximum(at - 1, 0)], _LONG_AGO)
+    return result
+
+
+def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
+    """When the device that calls waited for was done, and which it was: -1 for every one.
+
+    A call waits for the device that its thread is at, which no file says: where one goes on after the call, it was
+    another.
+    """
+    done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
+    others = done > end + _SKEW_NS
+    device = timeline.streams.device[queue.stream]
+    if others.any() and len(np.unique(device)) > 1:
+        best = np.full(len(start), _LONG_AGO, dtype=np.int64)
+        for number, mine in groups(device):
+            at = np.searchsorted(queue.begun[mine], start)
+            its = np.where(at > 0, np.maximum.accumulate(queue.end[mine])[np.maximum(at - 1, 0)], _LONG_AGO)
+            fits = others & (its > start) & (its <= end + _SKEW_NS) & (its > best)
+            best[fits], which[fits] = its[fits], number
+        done = np.where(which >= 0, best, done)
+    return done, which
+
+
+def _done_before(queue: Queued, stream: I32, time: I64) -> I64:
+    """When all that was launched on a stream before a time was done; long ago if nothing was."""
+    result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
+    asked = dict(groups(stream))
+    for number, mine in groups(queue.stream):
+        if number in asked:
+            rows = asked[number]
+            done = np.maximum.accumulate(queue.end[mine])
+            at = np.searchsorted(queue.begun[mine], time[rows])
+            result[rows] = np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO)
+    return result
+
+
+def _all_done_before(queue: Queued, time: I64) -> I64:
+    done = np.maximum.accumulate(queue.end) if len(queue) else queue.end
+    at = np.searchsorted(queue.begun, time)
+    return np.where(at > 0, done[np.maximum(at - 1, 0)], _LONG_AGO) if len(queue) else np.full(len(time), _LONG_AGO)
