@@ -1,4 +1,4 @@
-"""What a GPU's own delays are with no recorder running: gaps between ops on a stream and in a CUDA graph, calls, copies.
+"""What a GPU's own delays are with no recorder running: gaps on a stream and in a CUDA graph, calls, copies.
 
     python benchmarks/device_delays.py [--out FILE]     (needs a CUDA device)
 
@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,14 +191,10 @@ def copies() -> dict[str, Any]:
         for name, host in (("pageable", pageable), ("pinned", pinned)):
             for non_blocking in (False, True):
                 ending = " non_blocking" if non_blocking else ""
-                row[f"upload {name}{ending} us"] = timed(
-                    lambda host=host, nb=non_blocking: device.copy_(host, non_blocking=nb)
-                )
-                row[f"download {name}{ending} us"] = timed(
-                    lambda host=host, nb=non_blocking: host.copy_(device, non_blocking=nb)
-                )
-            row[f"upload {name} device us"] = device_us(lambda host=host: device.copy_(host))["copy"]
-            row[f"download {name} device us"] = device_us(lambda host=host: host.copy_(device))["copy"]
+                row[f"upload {name}{ending} us"] = timed(partial(device.copy_, host, non_blocking=non_blocking))
+                row[f"download {name}{ending} us"] = timed(partial(host.copy_, device, non_blocking=non_blocking))
+            row[f"upload {name} device us"] = device_us(partial(device.copy_, host))["copy"]
+            row[f"download {name} device us"] = device_us(partial(host.copy_, device))["copy"]
         results[str(size)] = row
     return results
 

@@ -6,7 +6,7 @@ import pytest
 from findings import only, place, result_of
 from traces import TraceBuilder
 
-from unstall.diagnose.places import is_framework
+from unstall.locate.places import is_framework
 from unstall.result import LineCost
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import TraceBuilder
 
-from unstall.diagnose.steps import find_steps
 from unstall.errors import UsageError
+from unstall.locate.steps import find_steps
 
 
 def kernels(trace: TraceBuilder, *names: str) -> None:

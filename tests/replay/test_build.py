@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from replay.recorded import Trace, dated, listed, only, program, program_of
 from traces import Event
@@ -364,6 +365,33 @@ def test_threads_at_the_same_time_do_not_hold_each_other_up() -> None:
     trace = concurrent(Trace.item)
     made = program(trace)
     timeline = trace.timeline()
+    assert replay(made).op_start.tolist() == timeline.device.start[made.ops.device].tolist()
+
+
+def test_a_thread_beside_the_steps_goes_on_after_a_pause_when_they_have_got_so_far() -> None:
+    trace = Trace()
+    trace.launch("gemm", 10, stream=7)
+    trace.work(500)
+    with trace.on_thread(900, wait=False):
+        for _ in range(3):
+            with trace.op("aten::mul"):
+                trace.work(40)
+                trace.launch("gemm", 10, stream=20)
+    for _ in range(3):
+        with trace.op("aten::add"):
+            trace.work(40)
+            trace.launch("gemm", 10, stream=7)
+    made = program(trace)
+    timeline = trace.timeline()
+    (join,) = np.flatnonzero(made.instructions.code == Code.JOIN)
+    woken_by = made.instructions.host[made.instructions.target[join]]
+    assert (
+        woken_by
+        == np.flatnonzero(timeline.host.kind == HostKind.LAUNCH)[
+            timeline.host.start[timeline.host.kind == HostKind.LAUNCH].argmin()
+        ]
+    )
+    assert any("had waited for the steps' thread" in note for note in made.notes)
     assert replay(made).op_start.tolist() == timeline.device.start[made.ops.device].tolist()
 
 

@@ -13,10 +13,10 @@ from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import Activity, dispatch_threads, find_activity, is_comm
 from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.depth import depth_at_launch, depth_over_time
-from unstall.diagnose.places import Places, find_places
 from unstall.diagnose.spans import Spans
-from unstall.diagnose.steps import Steps, find_steps
 from unstall.grouping import groups, members
+from unstall.locate.places import Places, find_places
+from unstall.locate.steps import Steps, find_steps
 from unstall.result import (
     IDLE_CAUSES,
     Accounts,

@@ -9,10 +9,10 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from unstall.diagnose.places import find_places
 from unstall.diagnose.run import Run
 from unstall.diff.match import Place, pairs_of_places
 from unstall.grouping import distinct
+from unstall.locate.places import find_places
 from unstall.result import Where
 from unstall.timeline import I32, I64, Bool
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from unstall.diagnose.places import Places
-from unstall.diagnose.steps import Steps
+from unstall.locate.places import Places
+from unstall.locate.steps import Steps
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.replay.steady import steady_step_ns

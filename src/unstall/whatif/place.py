@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diagnose.places import Places
 from unstall.errors import UsageError
+from unstall.locate.places import Places
 from unstall.timeline import Bool
 
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d+|-)(?::(?P<op>.+))?")

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from unstall.diagnose.places import Places
-from unstall.diagnose.steps import Steps
 from unstall.grouping import groups
+from unstall.locate.places import Places
+from unstall.locate.steps import Steps
 from unstall.replay.program import Code, Program
 from unstall.timeline import I64, Bool, Timeline
 from unstall.whatif.place import Place

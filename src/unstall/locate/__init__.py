@@ -1,0 +1,1 @@
+"""Where events belong: steps in time, places in source."""
