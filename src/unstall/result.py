@@ -126,6 +126,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     plain_step_ns: int | None = None  # as measured without recording
     host_free_step_ns: int
     accounts: Accounts
+    inferred: tuple[str, ...] = ()  # what the file does not say and the replay takes for true, a phrase each
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +233,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     predicted_step_ns: int
     floor_ns: int  # the device's own busy time, after all edits
     edits: tuple[EditStep, ...]
+    inferred: tuple[str, ...] = ()  # what the file does not say and the replay takes for true, a phrase each
     before: Accounts  # of the undistorted run
     after: Accounts  # of the edited one
     bound_by: tuple[str, str]  # before, after

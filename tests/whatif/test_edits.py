@@ -76,7 +76,7 @@ def upload(trace: TraceBuilder) -> None:
 def test_a_copy_that_blocks_by_itself_is_no_wait_to_remove() -> None:
     subject = edited(subject_of(run(upload)), "remove-syncs:train.py:10")
     assert steady_step_ns(subject.program) / 1000 == step_us(run(upload))
-    assert subject.notes == ("remove-syncs: 4 copies block the host by themselves: pin their memory first",)
+    assert subject.notes == ("not all: 4 copies block the host by themselves: pin their memory first",)
 
 
 # pin-copies, overlap-copies
@@ -101,7 +101,7 @@ def test_a_copy_that_the_host_waits_for_cannot_overlap() -> None:
     subject = edited(subject_of(trace), "overlap-copies", "pin-copies")
     assert steady_step_ns(subject.program) / 1000 == step_us(trace, "pin-copies")
     assert subject.notes == (
-        "overlap-copies: the host waits for 4 of 4 copies: pin their memory, or copy without blocking, first",
+        "not all: the host waits for 4 of 4 copies: pin their memory, or copy without blocking, first",
     )
 
 
@@ -145,7 +145,7 @@ def test_a_graph_ends_at_a_wait() -> None:
 
     assert captured(run(body), "graph") == [10, 4] * 4
     assert edited(subject_of(run(body)), "graph").notes == (
-        "graph: 2 graphs a step, for the host waits 1 times a step between them, which cannot be captured",
+        "2 graphs a step, not one whole: a wait cannot be captured, and the host waits 1 time a step in between",
     )
     assert captured(run(body), "remove-syncs", "graph") == [14] * 4
 
@@ -195,7 +195,7 @@ def test_what_is_a_graph_already_stays_one() -> None:
     subject = subject_of(run(lambda trace: trace.graph([5, 5, 5])))
     done = edited(subject, "graph")
     assert same(done.program, subject.program)
-    assert done.notes == ("graph: there is no stretch of launches that could be captured",)
+    assert done.notes == ("no stretch of launches could be captured",)
 
 
 # host-speed, kernel-speed, keep-cache

@@ -28,14 +28,14 @@ class Outlook:
     undistorted: Run
     host_free_step_ns: float  # if the host took no time at all
     host_twice_step_ns: float  # if it were twice as fast
+    host_less_step_ns: float  # if its time were as much shorter as an estimate of it may be off
 
     @property
     def usual_error(self) -> float | None:
-        """How far an estimated step time may be off, as a share: only the host's part of it is estimated."""
+        """How far an estimated step time may be off, as a share: as far as the host's part of it makes it."""
         if self.model.undistorted_by != "usual cost":
             return None
-        step = self.model.undistorted_step_ns
-        return round(max(LEAST_ERROR, USUAL_ERROR * (1 - self.host_free_step_ns / max(step, 1))), 2)
+        return round(max(LEAST_ERROR, 1 - self.host_less_step_ns / max(self.model.undistorted_step_ns, 1)), 2)
 
     @property
     def replay(self) -> Replay:
@@ -49,6 +49,7 @@ class Outlook:
             plain_step_ns=self.model.plain_step_ns,
             host_free_step_ns=round(self.host_free_step_ns),
             accounts=self.undistorted.accounts,
+            inferred=self.model.subject.program.notes,
         )
 
     def sentences(self) -> list[str]:
@@ -83,6 +84,7 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
         undistorted=replayed_run(run, known.subject),
         host_free_step_ns=_with(known, "host-speed:inf"),
         host_twice_step_ns=_with(known, "host-speed:2"),
+        host_less_step_ns=_with(known, f"host-speed:{1 / (1 - USUAL_ERROR)}"),
     )
 
 

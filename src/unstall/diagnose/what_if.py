@@ -106,6 +106,7 @@ def what_if(
             )
             for p in predictions
         ),
+        inferred=known.subject.program.notes,
         before=outlook.undistorted.accounts,
         after=after.accounts,
         bound_by=(bound_by(outlook.undistorted), bound_by(after)),

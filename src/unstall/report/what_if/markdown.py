@@ -24,6 +24,7 @@ def render(result: WhatIf) -> str:
             for what, takes, gain, remarks in rows(result)
         ),
     ]
-    if result.integrity.notes:
-        lines += ["", *(f"- {escape(note)}" for note in result.integrity.notes)]
+    said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
+    if said:
+        lines += ["", *(f"- {escape(text)}" for text in said)]
     return "\n".join(lines) + "\n"

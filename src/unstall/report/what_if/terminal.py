@@ -53,8 +53,9 @@ def _answer(result: WhatIf) -> Group:
         Text(),
         *_accounts(result),
     ]
-    if result.integrity.notes:
-        blocks += [Text(), *(Text(f"note: {plain(note)}", style="dim") for note in result.integrity.notes)]
+    said = [*(f"inferred: {text}" for text in result.inferred), *(f"note: {text}" for text in result.integrity.notes)]
+    if said:
+        blocks += [Text(), *(Text(plain(text), style="dim") for text in said)]
     return Group(*blocks)
 
 

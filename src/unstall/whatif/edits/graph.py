@@ -34,7 +34,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     stretch = _stretches(subject, place)
     first = np.flatnonzero((stretch >= 0) & np.append(True, stretch[1:] != stretch[:-1]))
     if not len(first):
-        return subject.with_program(program, "graph: there is no stretch of launches that could be captured")
+        return subject.with_program(program, "no stretch of launches could be captured")
     last = np.flatnonzero((stretch >= 0) & np.append(stretch[1:] != stretch[:-1], True))
     nodes = np.append(0, np.cumsum(ops.duration > 0))  # not what an edit before this one took away
     counts = nodes[do.ops[last]] - nodes[np.where(first > 0, do.ops[np.maximum(first - 1, 0)], 0)]
@@ -129,7 +129,8 @@ def _stops(subject: Subject, place: Place | None, stretch: I64) -> list[str]:
     if not len(between):
         return []
     steps = len(program.step_starts)
+    graphs, times = len(np.unique(stretch[captured])) / steps, len(between) / steps
     return [
-        f"graph: {len(np.unique(stretch[captured])) / steps:.3g} graphs a step, for the host waits "
-        f"{len(between) / steps:.3g} times a step between them, which cannot be captured"
+        f"{graphs:.3g} graph{'s' * (graphs != 1)} a step, not one whole: a wait cannot be captured, and the host waits "
+        f"{times:.3g} time{'s' * (times != 1)} a step in between"
     ]

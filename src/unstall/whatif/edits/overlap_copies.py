@@ -35,7 +35,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     notes = []
     if held.any():
         notes.append(
-            f"overlap-copies: the host waits for {int(held.sum())} of {int(chosen.sum())} copies: "
+            f"not all: the host waits for {int(held.sum())} of {int(chosen.sum())} copies: "
             "pin their memory, or copy without blocking, first"
         )
     chosen &= ~held

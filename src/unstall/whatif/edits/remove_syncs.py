@@ -23,7 +23,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     waits = syncs & ~staged
     notes = []
     if staged.any() and place is not None:
-        notes.append(f"remove-syncs: {int(staged.sum())} copies block the host by themselves: pin their memory first")
+        notes.append(f"not all: {int(staged.sum())} copies block the host by themselves: pin their memory first")
     read_back = _read_backs(subject, waits)
     edited = subject.with_program(subject.cut(read_back))
     return subject.with_program(neutral(edited.program, waits), *notes)
