@@ -78,7 +78,9 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     delay = np.where(issued, start - called, start - returned)
     latency = learn([like * len(timeline.streams) + stream, like, kind * 2 + issued], free, delay, LATENCY_NS)
     # What such a call does before its op begins is the host's work, and as long as it was.
-    latency = np.where(issued & free, delay, latency)
+    latency = np.where(
+        issued & free, delay, np.where(issued, np.minimum(latency, returned - called + LATENCY_NS), latency)
+    )
     latency[follows] = 0
     lost = launch < 0
     latency[lost] = (start - begun)[lost]

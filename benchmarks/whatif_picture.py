@@ -1,0 +1,227 @@
+"""Predicted against measured step times, as SVG: both axes logarithmic, the diagonal, a band of 10 % around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from statistics import median
+from typing import Any
+
+WIDTH, HEIGHT = 960, 780
+LEFT, RIGHT, TOP, BOTTOM = 72, 20, 118, 64
+TICKS_MS = (0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+BAND = 0.1
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+LINE_HEIGHT = 16
+LABEL_DISTANCE = 30  # from the diagonal
+LETTER = 6.6  # width of one in a label, on average
+
+EDITS = ("graph", "remove-syncs", "pin-copies", "overlap-copies", "keep-cache")
+SEVERAL = "several of them"
+
+
+@dataclass(frozen=True)
+class Theme:
+    paper: str
+    ink: str
+    faint_ink: str
+    grid: str
+    band: str
+    diagonal: str
+    colours: dict[str, str]
+
+
+# Hues that remain apart for colour-blind readers; each 3:1 or more against its paper.
+LIGHT = Theme(
+    paper="#ffffff",
+    ink="#1f2328",
+    faint_ink="#59636e",
+    grid="#e6e9ed",
+    band="#eef4fb",
+    diagonal="#8c959f",
+    colours=dict(
+        zip((*EDITS, SEVERAL), ("#0b6bcb", "#c2570c", "#16806a", "#8250df", "#b3246b", "#3d444d"), strict=True)
+    ),
+)
+DARK = Theme(
+    paper="#0d1117",
+    ink="#e6edf3",
+    faint_ink="#9198a1",
+    grid="#21262d",
+    band="#151f2d",
+    diagonal="#656c76",
+    colours=dict(
+        zip((*EDITS, SEVERAL), ("#58a6ff", "#f0883e", "#3fb99b", "#b792f5", "#f778ba", "#d1d7e0"), strict=True)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+    edit: str
+    label: str
+    title: str
+
+
+def draw(rows: Sequence[dict[str, Any]], *, dark: bool) -> str:
+    """`rows` are those of the results: shown are recordings with stacks, plain step given, edits everywhere."""
+    shown = [row for row in rows if row["plain_given"] and row["stacks"] and not row["placed"]]
+    return "\n".join(_svg(shown, DARK if dark else LIGHT)) + "\n"
+
+
+def _svg(rows: list[dict[str, Any]], theme: Theme) -> Iterator[str]:
+    low, high = _range(rows)
+
+    def x(ms: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(ms / low) / math.log(high / low)
+
+    def y(ms: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * math.log(ms / low) / math.log(high / low)
+
+    errors = [abs(row["error"]) for row in rows]
+    close = sum(error <= BAND for error in errors)
+    about = (
+        f"{len(rows)} programs, each predicted from a recording of the stalled one. Half are within "
+        f"{median(errors):.1%}, {close} of {len(rows)} within {BAND:.0%}."
+    )
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'role="img" aria-labelledby="title about" font-family="{escape(FONT)}" font-size="12">'
+    )
+    yield f'<title id="title">Predicted and measured step times</title><desc id="about">{escape(about)}</desc>'
+    yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{theme.paper}"/>'
+    yield _text(LEFT, 34, "Predicted and measured step times", theme.ink, size=20, weight=600)
+    yield _text(LEFT, 58, about, theme.faint_ink, size=13)
+    yield from _legend(theme)
+    yield '<clipPath id="plot">'
+    yield f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}"/></clipPath>'
+    corners = ((low, low * (1 - BAND)), (low, low * (1 + BAND)), (high, high * (1 + BAND)), (high, high * (1 - BAND)))
+    path = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in corners)
+    yield f'<g clip-path="url(#plot)"><polygon points="{path}" fill="{theme.band}"/>'
+    for ms in TICKS_MS:
+        if low <= ms <= high:
+            yield _line(x(ms), TOP, x(ms), HEIGHT - BOTTOM, theme.grid)
+            yield _line(LEFT, y(ms), WIDTH - RIGHT, y(ms), theme.grid)
+    yield _line(x(low), y(low), x(high), y(high), theme.diagonal, dash="5 4")
+    yield "</g>"
+    for ms in TICKS_MS:
+        if low <= ms <= high:
+            yield _text(x(ms), HEIGHT - BOTTOM + 20, f"{ms:g}", theme.faint_ink, anchor="middle")
+            yield _text(LEFT - 10, y(ms) + 4, f"{ms:g}", theme.faint_ink, anchor="end")
+    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 18, "measured, ms a step", theme.ink, anchor="middle", size=13)
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    yield (
+        f'<text x="22" y="{middle}" transform="rotate(-90 22 {middle})" text-anchor="middle" font-size="13" '
+        f'fill="{theme.ink}">predicted, ms a step</text>'
+    )
+    points = [_point(row, x(row["measured_ms"]), y(row["predicted_ms"])) for row in rows]
+    yield from _labels(points, theme)
+    for point in points:
+        yield _mark(point.x, point.y, point.edit, theme, title=point.title)
+    yield "</svg>"
+
+
+def _range(rows: list[dict[str, Any]]) -> tuple[float, float]:
+    times = [row[key] for row in rows for key in ("measured_ms", "predicted_ms")]
+    return min(times, default=1) * 0.75, max(times, default=10) * 1.45
+
+
+def _point(row: dict[str, Any], x: float, y: float) -> Point:
+    edit = row["label"] if row["label"] in EDITS else SEVERAL
+    off = f" ({row['error']:+.0%})" if abs(row["error"]) > BAND else ""
+    title = (
+        f"{row['stalled']}, {row['label']}: from {row['stalled_ms']:.3g} ms, predicted {row['predicted_ms']:.3g} ms, "
+        f"measured {row['measured_ms']:.3g} ms ({row['error']:+.1%})"
+    )
+    return Point(x, y, edit, _short(row["stalled"]) + off, title)
+
+
+def _short(program: str) -> str:
+    """A program without what is said of how it stalls by the edit."""
+    for ending in ("_pageable_item_nan", "_pageable_item", "_sequential", "_eager", "_in_order"):
+        program = program.removesuffix(ending)
+    return program
+
+
+def _labels(points: list[Point], theme: Theme) -> Iterator[str]:
+    """Labels beside the diagonal, on its two sides by turns, moved apart along it; a line leads to each point."""
+    ordered = sorted(points, key=lambda point: -point.y)
+    left: list[Point] = []
+    right: list[Point] = []
+    for point in ordered:
+        fits_right = point.x + LABEL_DISTANCE + LETTER * len(point.label) < WIDTH - RIGHT - 40
+        fits_left = point.x - LABEL_DISTANCE - LETTER * len(point.label) > LEFT
+        far = "(" in point.label and point.y < _diagonal_y(point.x) and fits_left
+        side = right if fits_right and not far and (len(right) <= len(left) or not fits_left) else left
+        side.append(point)
+    for side, way in ((left, -1), (right, 1)):
+        heights = [max(height, TOP) for height in _apart([point.y for point in side])]
+        for point, height in zip(side, heights, strict=True):
+            # The diagonal's place at this height, or the point's own where it is farther out.
+            base = min(_diagonal_x(height), point.x) if way < 0 else max(_diagonal_x(height), point.x)
+            at = base + way * LABEL_DISTANCE
+            colour = theme.colours[point.edit]
+            yield _line(point.x, point.y, at - way * 4, height, colour, opacity=0.45)
+            yield _text(at, height + 4, point.label, colour, anchor="end" if way < 0 else "start")
+
+
+def _diagonal_y(x: float) -> float:
+    return HEIGHT - BOTTOM - (x - LEFT) * (HEIGHT - TOP - BOTTOM) / (WIDTH - LEFT - RIGHT)
+
+
+def _diagonal_x(y: float) -> float:
+    return LEFT + (HEIGHT - BOTTOM - y) * (WIDTH - LEFT - RIGHT) / (HEIGHT - TOP - BOTTOM)
+
+
+def _apart(heights: list[float]) -> list[float]:
+    """Descending heights moved as little as it takes for a line of text between any two (pools of equal spacing)."""
+    pools: list[tuple[float, int]] = []  # the mean wish of a pool's middle, how many
+    for height in heights:
+        middle, count = height, 1
+        while pools:
+            before, many = pools[-1]
+            if before - middle >= LINE_HEIGHT * (many + count) / 2:
+                break
+            pools.pop()
+            # Each one's wish, corrected by where in the pool it stands.
+            total = count + many
+            middle = (before * many + middle * count + LINE_HEIGHT * (many * count - count * many) / 2) / total
+            count = total
+        pools.append((middle, count))
+    return [middle + LINE_HEIGHT * ((count - 1) / 2 - i) for middle, count in pools for i in range(count)]
+
+
+def _legend(theme: Theme) -> Iterator[str]:
+    at = float(LEFT + 6)
+    for name in (*EDITS, SEVERAL):
+        yield _mark(at, 88, name, theme)
+        yield _text(at + 11, 92, name, theme.ink)
+        at += 32 + LETTER * len(name)
+    yield f'<rect x="{at}" y="81" width="22" height="14" fill="{theme.band}"/>'
+    yield _line(at, 88, at + 22, 88, theme.diagonal, dash="5 4")
+    yield _text(at + 29, 92, f"as measured, ±{BAND:.0%}", theme.ink)
+
+
+def _mark(x: float, y: float, edit: str, theme: Theme, title: str = "") -> str:
+    about = f"<title>{escape(title)}</title>" if title else ""
+    style = f'fill="{theme.colours[edit]}" stroke="{theme.paper}" stroke-width="1.2"'
+    if edit == SEVERAL:
+        shape = f"M{x:.1f} {y - 6.5:.1f}l6.5 6.5l-6.5 6.5l-6.5 -6.5z"
+        return f'<path d="{shape}" {style}>{about}</path>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" {style}>{about}</circle>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str = "", opacity: float = 1) -> str:
+    more = (f' stroke-dasharray="{dash}"' if dash else "") + (f' stroke-opacity="{opacity}"' if opacity < 1 else "")
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{more}/>'
+
+
+def _text(x: float, y: float, text: str, colour: str, *, anchor: str = "", size: int = 0, weight: int = 0) -> str:
+    more = f' text-anchor="{anchor}"' if anchor else ""
+    more += f' font-size="{size}"' if size else ""
+    more += f' font-weight="{weight}"' if weight else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{more}>{escape(text)}</text>'

@@ -1,0 +1,239 @@
+"""Recorded runs whose step times without the recorder are known, and which of them are which ones mended.
+
+The three folders are those of `benchmarks/whatif.py`. A pair says by which edits a run becomes another; its truth was
+measured without a profiler, in rounds that took turns wherever there are such.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HOST_BOUND_BUSY = 0.5
+"""A mended step in which the device is busy for less of the time follows the host's pace, which differs from run to
+run by up to a third: its truth is the ratio of rounds that took turns. Any other's is a time."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One trace file. `family` is the program that it is a variant of."""
+
+    group: str
+    name: str
+    family: str
+    path: Path
+    stacks: bool
+    step: str | None = None  # the annotation around a step, where it is not the profiler's
+    plain_ms: float | None = None  # a step without the recorder
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A stalled program, and the same one mended."""
+
+    group: str
+    stalled: str
+    mended: str
+    edits: tuple[str, ...]
+    recordings: tuple[Recording, ...]  # of the stalled one
+    stalled_ms: float
+    mended_ms: float
+    judged_by: str  # "time", or "ratio": then mended_ms is that ratio of stalled_ms
+    single_ms: float | None = None  # of the mended one as timed once, where rounds that took turns are the truth
+    operator: str | None = None  # only at this operator was it mended
+
+    @property
+    def label(self) -> str:
+        return " + ".join(self.edits)
+
+
+# What each family's variants are to one another.
+_TRAINING = (
+    ("pageable_item_nan", "pinned_item_nan", ("pin-copies",)),
+    ("pageable_item_nan", "pinned", ("pin-copies", "remove-syncs")),
+    ("pageable_item_nan", "pageable", ("remove-syncs",)),
+)
+_DECODING = (
+    ("item", "noitem", ("remove-syncs",)),
+    ("item", "graph_item", ("graph",)),
+    ("item", "graph_noitem", ("remove-syncs", "graph")),
+    ("noitem", "graph_noitem", ("graph",)),
+    ("graph_item", "graph_noitem", ("remove-syncs",)),
+)
+_OFFLOAD = (("sequential", "prefetch", ("overlap-copies",)),)
+_EAGER = (("eager", "graph", ("graph",)),)
+_LANGUAGE = (
+    ("pageable_item", "pinned_item", ("pin-copies",)),
+    ("pageable_item", "pinned", ("pin-copies", "remove-syncs")),
+    ("pageable_item", "pageable", ("remove-syncs",)),
+)
+_FAMILIES = {
+    "resnet50": _TRAINING,
+    "vit": _TRAINING,
+    "resnet18": _TRAINING,
+    "gpt2_decode": _DECODING,
+    "opt_decode": _DECODING,
+    "gpt2_small_decode": _DECODING,
+    "gpt_neo": _LANGUAGE,
+    "conv_offload": _OFFLOAD,
+    "elementwise": _EAGER,
+    "offload": _OFFLOAD,
+    "course_slow": _EAGER,
+    "simulation": _EAGER,
+}
+
+# Programs of examples/ whose mending edits model.
+_EXAMPLES: dict[str, tuple[str, ...]] = {
+    "decode": ("remove-syncs", "graph"),  # the library's wait cannot be captured: the graph does without it
+    "decode_item": ("remove-syncs",),
+    "downloads": ("pin-copies", "remove-syncs"),
+    "empty_cache": ("keep-cache",),
+    "growing": ("keep-cache",),
+    "offload_in_order": ("overlap-copies",),
+    "train_item": ("remove-syncs",),
+    "train_three_waits": ("pin-copies", "remove-syncs", "overlap-copies"),  # mended, the batch is there already
+    "unmarked_inference": ("remove-syncs",),
+    "uploads": ("pin-copies",),
+    "wait_behind": ("remove-syncs",),
+}
+_ONLY_AT = {"decode_item": "aten::item"}
+
+# Programs of examples/ that are variants of one another.
+_SAME = {
+    **dict.fromkeys(("decode", "decode_item", "decode_graph"), "tiny_llama"),
+    **dict.fromkeys(("train_item", "train_three_waits", "unmarked_training", "unmarked_inference"), "classifier"),
+    **dict.fromkeys(("named_steps", "one_shot"), "classifier"),
+    **dict.fromkeys(("offload_in_order", "offload_ahead", "offload_hand_in_hand"), "eight_layers"),
+    **dict.fromkeys(("waits", "wait_behind"), "products"),
+    **dict.fromkeys(("loader_in_process", "loader_starved"), "loader"),
+}
+
+LEFT_OUT = {
+    "all_reduce_after": "no edit lets collectives run beside the backward pass",
+    "loader_in_process": "no edit makes data come sooner",
+    "loader_starved": "no edit makes data come sooner",
+    "offload_hand_in_hand": "no edit takes out a stream's needless wait for another",
+    "pin_each_step": "mended, the copy into pinned memory is gone too; no edit takes that out",
+    "python_bound": "mended, the Python between the launches is gone; no edit takes that out",
+    "tiny_kernels": "mended, one fused kernel does what many did; no edit makes other kernels",
+}
+"""Programs of examples/ that have a mended step which no edit models, and why."""
+
+NOT_TIMED = {
+    "first_steps": "recorded from the process's start, timed once it had settled",
+    "one_shot": "its one step was recorded, many were timed",
+}
+"""Programs of examples/ whose recorded steps are not the ones that were timed."""
+
+
+def of_public(folder: Path) -> tuple[list[Recording], list[Pair]]:
+    """Traces of an H200 and of other projects: the latter have no plain times."""
+    once: dict[str, Any] = json.loads((folder / "truth" / "whatif_pairs.json").read_text())
+    turns: dict[str, Any] = json.loads((folder / "truth" / "whatif_ratios.json").read_text())
+    traces = folder / "traces"
+    plain = {name: facts["step_ms"] for name, facts in once.items()}
+    recordings = list(_variants("h200", traces / "h200", plain))
+    recordings += [
+        Recording("peers", path.name.removesuffix(".json.gz"), "peers", path, stacks=True)
+        for path in sorted((traces / "peers").rglob("*.json.gz"))
+    ]
+    pairs = []
+    for stalled, mended, edits in _pairs_of(plain):
+        measured = turns.get(f"{stalled} -> {mended}")
+        truth: dict[str, Any] = {"mended_ms": plain[mended], "judged_by": "time"}
+        if measured:
+            host_bound = once[mended]["gpu_busy_ms"] < HOST_BOUND_BUSY * plain[mended]
+            by_ratio = measured["ratio"] * plain[stalled]
+            truth = {
+                "mended_ms": by_ratio if host_bound else measured["step_ms"],
+                "judged_by": "ratio" if host_bound else "time",
+                "single_ms": plain[mended],
+            }
+        pairs.append(_pair("h200", stalled, mended, edits, recordings, stalled_ms=plain[stalled], **truth))
+    return recordings, pairs
+
+
+def of_programs(folder: Path) -> tuple[list[Recording], list[Pair]]:
+    """What `whatif_programs.py` left in a folder."""
+    truth = json.loads((folder / "truth.json").read_text())["variants"]
+    plain = {name: facts["step_ms"] for name, facts in truth.items()}
+    recordings = list(_variants("pairs", folder, plain))
+    return recordings, [
+        _pair(
+            "pairs",
+            stalled,
+            mended,
+            edits,
+            recordings,
+            stalled_ms=plain[stalled],
+            mended_ms=plain[mended],
+            judged_by="time",
+        )
+        for stalled, mended, edits in _pairs_of(plain)
+    ]
+
+
+def of_examples(folder: Path) -> tuple[list[Recording], list[Pair]]:
+    """The project's own programs."""
+    expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
+    recordings, pairs = [], []
+    for name, program in expected.items():
+        mine = [
+            Recording(
+                "examples",
+                trace["trace"].removesuffix(".json.gz"),
+                _SAME.get(name, name),
+                folder / trace["trace"],
+                trace["stacks"],
+                program["step_name"],
+                program["plain_step_ms"],
+            )
+            for trace in program["traces"]
+            if trace["device"]
+        ]
+        recordings += mine
+        if name not in _EXAMPLES:
+            assert "mended_step_ms" not in program or name in LEFT_OUT, name
+            continue
+        pairs.append(
+            Pair(
+                "examples",
+                name,
+                "mended",
+                _EXAMPLES[name],
+                tuple(mine),
+                program["plain_step_ms"],
+                program["mended_step_ms"],
+                "time",
+                operator=_ONLY_AT.get(name),
+            )
+        )
+    return recordings, pairs
+
+
+def _variants(group: str, folder: Path, plain: dict[str, float]) -> Iterator[Recording]:
+    """Each program of `plain` with Python stacks and without."""
+    for name, step_ms in plain.items():
+        (family,) = (family for family in _FAMILIES if name.startswith(f"{family}_"))
+        for stacks in (True, False):
+            recorded = name if stacks else f"{name}.nostack"
+            yield Recording(
+                group, recorded, family, folder / f"{recorded}.json.gz", stacks=stacks, step=None, plain_ms=step_ms
+            )
+
+
+def _pairs_of(plain: dict[str, float]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for family, pairs in _FAMILIES.items():
+        for stalled, mended, edits in pairs:
+            if f"{family}_{stalled}" in plain and f"{family}_{mended}" in plain:
+                yield f"{family}_{stalled}", f"{family}_{mended}", edits
+
+
+def _pair(
+    group: str, stalled: str, mended: str, edits: tuple[str, ...], recordings: list[Recording], **truth: Any
+) -> Pair:
+    mine = tuple(r for r in recordings if r.group == group and r.name.removesuffix(".nostack") == stalled)
+    return Pair(group, stalled, mended, edits, mine, **truth)
