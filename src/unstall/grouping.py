@@ -46,3 +46,11 @@ def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
     """A meaning of each text index, asked once for each distinct one."""
     indices, which = distinct(texts)
     return np.array([meaning(index) for index in indices.tolist()], dtype=np.int64)[which]
+
+
+def union(start: I64, end: I64) -> tuple[I64, I64]:
+    """Starts and ends of the disjoint intervals that these ones cover together, ascending."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+    first = np.append(True, start[1:] > end[:-1])[: len(start)]
+    return start[first], end[np.append(first[1:], True)[: len(start)]]

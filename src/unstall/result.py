@@ -124,6 +124,8 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     undistorted_by: Literal["plain step time", "usual cost", "nothing"]
     usual_error: float | None = None  # of an estimate by the recorder's usual cost, as a share
     plain_step_ns: int | None = None  # as measured without recording
+    left_out_ns: int = 0  # pauses that one step alone had, in all steps together
+    device_stretch: float = 1.0  # by how much kernels had to change their length to meet the plain step time
     host_free_step_ns: int
     accounts: Accounts
     inferred: tuple[str, ...] = ()  # what the file does not say and the replay takes for true, a phrase each

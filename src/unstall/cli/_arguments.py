@@ -34,6 +34,7 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
     """--plain-step-ms and --as-recorded."""
     parser.add_argument(
         "--plain-step-ms",
+        dest="plain_step_ns",
         metavar="MS",
         type=named("--plain-step-ms", parse_ms),
         help="the step time measured without recording, to take the recorder's cost out by (default: the file's, "

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         timeline,
         step=args.step,
         user=args.user,
-        plain_step_ns=args.plain_step_ms,
+        plain_step_ns=args.plain_step_ns,
         as_recorded=args.as_recorded,
     )
     if args.save_timeline:

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     answer = what_if(
         read_timeline(args.trace, quiet=args.quiet),
         args.edit,
-        plain_step_ns=args.plain_step_ms,
+        plain_step_ns=args.plain_step_ns,
         as_recorded=args.as_recorded,
         step=args.step,
         user=args.user,

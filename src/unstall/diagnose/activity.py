@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
 from unstall.grouping import by_text
+from unstall.locate.kinds import is_collective, is_data_loading
 from unstall.read.names import LONGEST
 from unstall.timeline import (
     I32,
@@ -26,11 +26,7 @@ from unstall.timeline import (
 PYTHON_LEAST_NS = 100_000
 """The host is at work in Python when it calls no operator for so long (DESIGN 4)."""
 
-_INPUT = re.compile(
-    r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
-)
 _COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
-_COMM_KERNEL = re.compile(r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
 # CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind): the driver's own, and the recorder's.
 _FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
 _RECORDER = re.compile(r"(Activity )?Buffer|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
@@ -51,11 +47,6 @@ def is_comm(timeline: Timeline) -> Bool:
     device = timeline.device
     kernels: Bool = device.kind == DeviceKind.KERNEL
     return kernels & is_collective(timeline.strings, device.name)
-
-
-def is_collective(strings: Sequence[str], names: I32) -> Bool:
-    """Which kernels' names are those of a collective: of NCCL, RCCL, MSCCL or NVSHMEM."""
-    return by_text(names, lambda index: _COMM_KERNEL.match(strings[index], 0, LONGEST) is not None).astype(np.bool_)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -109,8 +100,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     ours = np.isin(host.thread, threads)
     waits = _waits(timeline, ours)
 
-    frame_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
-    loading = _outer_rows(timeline, ours & frame_or_span & named(timeline, _INPUT, host.name))
+    loading = _outer_rows(timeline, ours & is_data_loading(timeline))
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
     overheads = np.flatnonzero(host.kind == HostKind.OVERHEAD)
     recording = overheads[named(timeline, _RECORDER, host.name[overheads])]

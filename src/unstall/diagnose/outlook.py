@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from unstall.diagnose.run import Run, analyse
 from unstall.figures import duration, share
 from unstall.replay.engine import replay
@@ -18,6 +16,8 @@ from unstall.whatif.subject import Subject
 from unstall.whatif.undistort import LEAST_ERROR, USUAL_ERROR
 
 _HELPS = 0.05  # of the step
+_LEFT_OUT = 0.1  # of the steps: more than a pause now and then
+_OFF = 0.05
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,7 +33,11 @@ class Outlook:
     @property
     def usual_error(self) -> float | None:
         """How far an estimated step time may be off, as a share: as far as the host's part of it makes it."""
-        if self.model.undistorted_by != "usual cost":
+        known = self.model
+        steps = len(known.subject.steps)
+        if known.undistorted_by != "usual cost" or steps < 2:
+            return None
+        if known.left_out_ns > _LEFT_OUT * steps * known.undistorted_step_ns:
             return None
         return round(max(LEAST_ERROR, 1 - self.host_less_step_ns / max(self.model.undistorted_step_ns, 1)), 2)
 
@@ -47,6 +51,8 @@ class Outlook:
             undistorted_by=self.model.undistorted_by,
             usual_error=self.usual_error,
             plain_step_ns=self.model.plain_step_ns,
+            left_out_ns=self.model.left_out_ns,
+            device_stretch=round(self.model.device_stretch, 4),
             host_free_step_ns=round(self.host_free_step_ns),
             accounts=self.undistorted.accounts,
             inferred=self.model.subject.program.notes,
@@ -57,6 +63,8 @@ class Outlook:
         known = self.model
         step = known.undistorted_step_ns
         said = [self._without_recorder()] if known.undistorted_by != "nothing" else []
+        if known.left_out_ns:
+            said.append(f"That leaves out {duration(known.left_out_ns)} of pauses that one step alone had.")
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))
@@ -71,9 +79,16 @@ class Outlook:
     def _without_recorder(self) -> str:
         known = self.model
         if known.undistorted_by == "plain step time":
-            return f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured."
-        step, error = duration(round(known.undistorted_step_ns)), 100 * (self.usual_error or 0)
-        return f"Without the recorder a step takes about {step} (an estimate, good to {error:.0f} % or so)."
+            said = f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured"
+            off = known.undistorted_step_ns / max(known.plain_step_ns or 0, 1) - 1
+            if abs(off) >= _OFF:
+                return f"{said}; the replay without the recorder's cost comes to {100 * off:+.0f} % of that."
+            if abs(known.device_stretch - 1) >= _OFF:
+                return f"{said}: kernels would have to take {100 * (known.device_stretch - 1):+.0f} % of their time."
+            return f"{said}."
+        step, error = duration(round(known.undistorted_step_ns)), self.usual_error
+        good = "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
+        return f"Without the recorder a step takes about {step} (an estimate, {good})."
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
@@ -93,7 +108,7 @@ def replayed_run(run: Run, subject: Subject) -> Run:
     program = subject.program
     times = replay(program)
     gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]
-    timeline = retime(run.timeline, program, times, subject.recorded_span, np.asarray(gone))
+    timeline = retime(run.timeline, program, times, subject.recorded_span, gone, subject.graphs)
     steps = replace(
         run.steps,
         start=times.end[program.step_starts],

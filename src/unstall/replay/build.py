@@ -103,6 +103,8 @@ def _assemble(
         at = np.searchsorted(reach, host.start[events], side="right")
         keep = at < len(mine)
         np.add.at(recorded, (mine[at[keep]], kinds[events[keep]]), 1)
+    graphs = (rows[order] >= 0) & (host.kind[np.maximum(rows[order], 0)] == HostKind.GRAPH_LAUNCH) & ~again
+    recorded[graphs, Recorded.NODE] = counts[graphs]
 
     by_row = np.full(len(host), -1, dtype=np.int64)
     codes = column("code")
@@ -159,7 +161,10 @@ def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins
     shared = int((np.bincount(part_of[part_of >= 0], minlength=1) > 1).sum())
     said = (
         (guessed, f"{guessed:,} waits for an event: which one, by the order of calls"),
-        (unknown, f"{unknown:,} waits for an event that is not known, so they hold nothing up by themselves"),
+        (
+            unknown,
+            f"{unknown:,} waits for an event that is not known: the host's for all of its device, a stream's for none",
+        ),
         (follows, f"{follows:,} ops start as another stream's op ends, with no event between them: they follow it"),
         (orphans, f"{orphans:,} ops have no call in the file: they were launched with the one before them"),
         (shared, "threads that take turns, as autograd's and its caller do, hand over to each other"),

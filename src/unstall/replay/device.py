@@ -99,7 +99,8 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     engine = np.full(len(row), -1, dtype=np.int32)
     for direction, number in _ENGINES.items():
         engine[device.direction[row] == direction] = number
-    engine = np.where(engine >= 0, engine + len(_ENGINES) * timeline.streams.device[stream], -1).astype(np.int32)
+    nth = np.searchsorted(np.unique(timeline.streams.device), timeline.streams.device)[stream]
+    engine = np.where(engine >= 0, engine + len(_ENGINES) * nth, -1).astype(np.int32)
     engine = _in_order(engine, start)
     return Queued(
         row,
@@ -145,7 +146,7 @@ def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
 
 def engines(timeline: Timeline) -> int:
     """How many copy engines there are."""
-    return len(_ENGINES) * (int(timeline.streams.device.max(initial=-1)) + 1)
+    return len(_ENGINES) * len(np.unique(timeline.streams.device))
 
 
 def _launches(timeline: Timeline) -> I32:

@@ -35,6 +35,7 @@ class Recorded(IntEnum):
     FRAME = 1
     CALL = 2
     LAUNCH = 3
+    NODE = 4  # an op of a graph
 
 
 QUEUE_CAPACITY = 1022
@@ -58,6 +59,12 @@ class Instructions:
 
     def __len__(self) -> int:
         return len(self.code)
+
+    @property
+    def goes_on(self) -> Bool:
+        """Which are a second instruction of the same host call as the one before: its wait, or the rest of its time."""
+        same: Bool = np.append(False, (self.host[1:] == self.host[:-1]) & (self.host[1:] >= 0))
+        return same[: len(self)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,13 +8,21 @@ import numpy as np
 
 from unstall.grouping import groups
 from unstall.replay.program import Code, Program, Replayed
-from unstall.timeline import I64, Bool, HostKind, Streams, Timeline
+from unstall.timeline import I32, I64, Bool, HostKind, Streams, Timeline
 
 
-def retime(timeline: Timeline, program: Program, replayed: Replayed, recorded: tuple[I64, I64], gone: Bool) -> Timeline:
+def retime(
+    timeline: Timeline,
+    program: Program,
+    replayed: Replayed,
+    recorded: tuple[I64, I64],
+    gone: Bool,
+    graphs: I32,
+) -> Timeline:
     """What is between two instructions moves and stretches with them.
 
-    `recorded` is, by instruction, (start, end) as recorded; `gone` says which ops of the program are no more.
+    `recorded` is, by instruction, (start, end) as recorded; `gone` says which ops of the program are no more;
+    `graphs` are the host rows of launches that have become graphs'.
     """
     host = timeline.host
     part = program.thread_of[host.thread]
@@ -31,10 +39,8 @@ def retime(timeline: Timeline, program: Program, replayed: Replayed, recorded: t
         for times in (start, end):
             times[events] = _moved(times[events], then, now)
     kind = host.kind.copy()
-    code, ops = program.instructions.code, program.instructions.ops
-    counts = np.diff(ops, prepend=0)
-    graphs = (code == Code.LAUNCH) & (counts > 1) & (program.instructions.host >= 0)
-    kind[program.instructions.host[graphs]] = HostKind.GRAPH_LAUNCH
+    code = program.instructions.code
+    kind[graphs] = HostKind.GRAPH_LAUNCH
     moved_host = replace(host, kind=kind, start=start, end=np.maximum(end, start))
 
     device = timeline.device

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unstall.grouping import groups
 from unstall.replay.engine import replay
-from unstall.replay.program import Instructions, Ops, Program
-from unstall.timeline import I64
+from unstall.replay.program import Code, Instructions, Ops, Program
+from unstall.timeline import I32, I64
 
 _FEWEST_STEPS = 4  # that are looked at, after as many to settle
 
@@ -64,10 +65,19 @@ def repeat(program: Program, times: int) -> Program:
     op_shift = np.repeat((last_op - first_op) * np.arange(times), last_op - first_op)
     op_shift = np.concatenate((np.zeros(first_op, dtype=np.int64), op_shift))
 
-    def carried(column: np.ndarray, chosen: I64, by: I64, border: int) -> np.ndarray:
-        """Indices into what is repeated move with it; others stay."""
+    # A record is like another of its stream, anything else like another of its thread.
+    kinds = np.where(do.code == Code.RECORD, do.stream.astype(np.int64), -1 - do.thread.astype(np.int64))
+
+    likes = _likes(kinds, first, last)
+    op_likes = _likes(ops.stream, first_op, last_op)
+
+    def carried(column: np.ndarray, chosen: I64, by: I64, border: int, period: int, earlier: I64) -> np.ndarray:
+        """Indices into what is repeated move with it; those before it become its like in the repetition before."""
         values = column[chosen].astype(np.int64)
-        return np.where(values >= border, values + by, values).astype(column.dtype)
+        like = np.where((values >= 0) & (values < border), earlier[np.clip(values, 0, border)], -1)
+        before = like + by - period
+        again = (by > 0) & (like >= 0)
+        return np.where(values >= border, values + by, np.where(again, before, values)).astype(column.dtype)
 
     work = do.work[rows]
     # From the end of the last step to the first one's start it takes what it usually takes between two.
@@ -80,7 +90,7 @@ def repeat(program: Program, times: int) -> Program:
             code=do.code[rows],
             thread=do.thread[rows],
             stream=do.stream[rows],
-            target=carried(do.target, rows, shift, first),
+            target=carried(do.target, rows, shift, first, last - first, likes),
             work=work,
             call=do.call[rows],
             latency=do.latency[rows],
@@ -91,7 +101,7 @@ def repeat(program: Program, times: int) -> Program:
         ops=Ops(
             stream=ops.stream[op_rows],
             engine=ops.engine[op_rows],
-            after=carried(ops.after, op_rows, op_shift, first_op),
+            after=carried(ops.after, op_rows, op_shift, first_op, last_op - first_op, op_likes),
             duration=ops.duration[op_rows],
             latency=ops.latency[op_rows],
             gap=ops.gap[op_rows],
@@ -101,3 +111,14 @@ def repeat(program: Program, times: int) -> Program:
         step_starts=np.tile(program.step_starts, times) + marks,
         step_ends=np.tile(program.step_ends, times) + marks,
     )
+
+
+def _likes(kinds: I64 | I32, first: int, last: int) -> I64:
+    """For each row before `first` the one of its kind in first … last that is as far from the end; -1 for none."""
+    likes = np.full(first + 1, -1, dtype=np.int64)
+    inside = dict(groups(kinds[first:last]))
+    for kind, mine in groups(kinds[:first]):
+        theirs = inside.get(kind, mine[:0])
+        count = min(len(mine), len(theirs))
+        likes[mine[len(mine) - count :]] = first + theirs[len(theirs) - count :]
+    return likes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.grouping import groups
+from unstall.grouping import groups, union
 from unstall.timeline import I32, I64, HostKind, Timeline
 
 _IDLE_NS = 100_000
@@ -23,7 +23,7 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
     host = timeline.host
     working = np.flatnonzero((host.kind < HostKind.ANNOTATION) & (host.parent < 0) | _top_level(timeline))
     spans = {
-        thread: _union(host.start[working[mine]], host.end[working[mine]])
+        thread: union(host.start[working[mine]], host.end[working[mine]])
         for thread, mine in groups(host.thread[working])
     }
     first = {thread: int(host.start[rows[mine]].min()) for thread, mine in groups(host.thread[rows])}
@@ -37,7 +37,7 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
         for number, (begun, done) in enumerate(merged):
             if _common(start, end, begun, done) <= _ALONE_SHARE * length:
                 part_of[thread] = number
-                merged[number] = _union(np.append(begun, start), np.append(done, end))
+                merged[number] = union(np.append(begun, start), np.append(done, end))
                 break
         else:
             part_of[thread] = len(merged)
@@ -75,14 +75,6 @@ def _top_level(timeline: Timeline) -> np.ndarray:
     above = parent >= 0
     chosen: np.ndarray = counts & (~above | ~counts[np.maximum(parent, 0)])
     return chosen
-
-
-def _union(start: I64, end: I64) -> tuple[I64, I64]:
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
-    first = np.append(True, start[1:] > end[:-1]) if len(start) else np.zeros(0, dtype=np.bool_)
-    last = np.append(first[1:], True) if len(start) else first
-    return start[first], end[last]
 
 
 def _common(start: I64, end: I64, begun: I64, done: I64) -> int:

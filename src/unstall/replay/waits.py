@@ -18,6 +18,9 @@ RETURN_NS = 6_000
 """From the end of what is waited for to the return of the call: H200, CUDA 13."""
 
 _SKEW_NS = 2_000
+_PROMPT_NS = 50_000  # from the end of what was waited for to the return
+_WORTH_NS = 20_000  # of waiting, that it is worth to look what for
+_TRIES = 8
 _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
@@ -40,9 +43,15 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[Rows]:
     everything = blocking & ~by_event & ~by_stream
     done[everything], of_device = drained(timeline, queue, start[everything], end[everything])
 
-    waited = blocking & (done > start) & (done <= end + _SKEW_NS)
-    belied = blocking & (done > end + _SKEW_NS)
     length = end - start
+    belied = blocking & (done > end + _SKEW_NS)
+    # One that returned too soon for what the file says, or its order suggests, waited for what ended as it returned.
+    true = np.full(len(known), -1, dtype=np.int64)
+    true[belied] = _ended_then(queue, start[belied], end[belied])
+    told = np.flatnonzero(belied & (true >= 0) & (length > _WORTH_NS))
+    done[told] = queue.end[true[told]]
+    belied[told] = False
+    waited = blocking & (done > start) & (done <= end + _SKEW_NS)
     name = host.name[calls].astype(np.int64)
     own = learn([name], blocking & ~waited & ~belied & (length < 50_000), length, SYNC_NS)
     # A wait that was over before the call by itself would have been says nothing of how long returning takes.
@@ -54,8 +63,10 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[Rows]:
     codes[belied] = Code.CALL
     stream = np.where(by_stream, known.stream, -1).astype(np.int32)
     stream[everything] = of_device
+    codes[told], stream[told] = Code.SYNC_EVENT, -1
     call = np.where(waited, np.minimum(own, length), length)
     target = np.where(by_event, known.record, -1).astype(np.int64)
+    target[told] = queue.launch[true[told]]
 
     pick = np.flatnonzero(blocking)
     host_waits = rows_of(
@@ -81,7 +92,28 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[Rows]:
     on = np.full(len(host), -1, dtype=np.int32)
     on[known.record[by_event]] = known.on_stream[by_event]
     records = rows_of(timeline, used, Code.RECORD, stream=on[used], call=(host.end - host.start)[used])
-    return [records, host_waits, stream_waits]
+    ops = np.unique(true[told])
+    marks = rows_of(timeline, queue.launch[ops], Code.RECORD, stream=queue.stream[ops])
+    return [records, marks, host_waits, stream_waits]
+
+
+def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
+    """By wait: the op launched before it that had just ended as it returned; -1 for none."""
+    by_end = np.argsort(queue.end, kind="stable")
+    last = np.searchsorted(queue.end[by_end], end, side="right") - 1
+    found = np.full(len(start), -1, dtype=np.int64)
+    for back in range(_TRIES):
+        op = by_end[np.maximum(last - back, 0)] if len(by_end) else np.zeros(len(start), dtype=np.int64)
+        fits = (found < 0) & (last >= back)
+        fits[fits] &= (
+            (queue.launch[op[fits]] >= 0)
+            & ~queue.follows[op[fits]]
+            & ~queue.issued[op[fits]]
+            & (queue.begun[op[fits]] < start[fits])
+            & (queue.end[op[fits]] > np.maximum(start[fits], end[fits] - _PROMPT_NS))
+        )
+        found[fits] = op[fits]
+    return found
 
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.diagnose.activity import is_collective as is_collective
 from unstall.timeline import (
     I32,
     CopyDirection,

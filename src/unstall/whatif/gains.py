@@ -12,10 +12,9 @@ from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
 from unstall.whatif.edits import Edit, parse
 from unstall.whatif.model import Model
-from unstall.whatif.predict import plan
+from unstall.whatif.predict import WORTH, plan
 
 _MOST_EDITS = 24  # the costliest findings'
-_COSTS = 0.01  # of the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,14 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 gained[finding.edit] = edit, base - steady_step_ns(edit.apply(model.subject).program)
             except UsageError:  # what was recorded there is no part of the program
                 continue
-    best = plan(model, [edit for edit, gain in gained.values() if gain >= _COSTS * base])
+    best = plan(model, [edit for edit, _ in gained.values()])
+    planned = {step.edit.text for step in best}
     return Gains(
         findings=tuple(
             msgspec.structs.replace(
                 finding,
                 gain_ns=round(gained[finding.edit][1]),
-                harmless=finding.harmless and gained[finding.edit][1] < _COSTS * base,
+                harmless=finding.harmless and gained[finding.edit][1] < WORTH * base and finding.edit not in planned,
             )
             if finding.edit in gained
             else finding

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from unstall.locate.kinds import is_collective, is_data_loading
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import Timeline
+from unstall.timeline import DeviceKind, HostMemory, Timeline
 from unstall.whatif.subject import Subject
 from unstall.whatif.undistort import meet, undistort, without_pauses
 
@@ -28,6 +29,7 @@ class Model:
     undistorted_by: UndistortedBy
     plain_step_ns: int | None  # as measured without recording, where that is known
     left_out_ns: int  # pauses that only one of the steps had, in all
+    device_stretch: float  # the length of the device's ops against what was recorded, to meet the plain step time
 
     @property
     def error(self) -> float:
@@ -48,16 +50,25 @@ def model(
     start, end = steps.window
     replayed = replay(program).mean_step_ns(program)
     plain = plain_step_ns or timeline.meta.plain_step_ns
-    usual, left_out = (program, 0) if as_recorded else without_pauses(program)
+    recorded = Subject(timeline, places, steps, program)
+    kept = recorded.share_of_work(is_data_loading(timeline)) > 0
+    usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
+    stretch = 1.0
     by: UndistortedBy = "nothing" if as_recorded else "plain step time" if plain else "usual cost"
-    if not as_recorded:
-        usual = meet(usual, plain) if plain else undistort(usual)
+    if not as_recorded and plain:
+        device, op = timeline.device, program.ops.device
+        # The link's copies and what waits for other devices keep their length; the host itself stages pageable ones.
+        kernels = (device.kind == DeviceKind.KERNEL) & ~is_collective(timeline.strings, device.name)
+        usual, stretch = meet(usual, plain, (kernels | (device.host_memory == HostMemory.PAGEABLE))[op])
+    elif not as_recorded:
+        usual = undistort(usual)
     return Model(
-        subject=Subject(timeline, places, steps, usual),
+        subject=recorded.with_program(usual),
         measured_step_ns=(end - start) / len(steps),
         replayed_step_ns=replayed,
         undistorted_step_ns=steady_step_ns(usual),
         undistorted_by=by,
         plain_step_ns=plain,
         left_out_ns=left_out,
+        device_stretch=stretch,
     )

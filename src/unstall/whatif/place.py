@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.ancestry import nearest
 from unstall.errors import UsageError
 from unstall.locate.places import Places
 from unstall.timeline import Bool
 
-_LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d+|-)(?::(?P<op>.+))?")
+_LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d{1,9}|-)(?::(?P<op>.+))?")
 _FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
 
 
@@ -59,8 +60,7 @@ class Place:
             for file, function in zip(lines.file, lines.function, strict=True)
         ]
         below = np.array(wanted, dtype=np.bool_)[stacks.line] if len(stacks) else np.zeros(0, np.bool_)
-        for row in range(len(stacks)):  # a parent stands before what it calls
-            below[row] |= stacks.parent[row] >= 0 and below[stacks.parent[row]]
+        below = nearest(stacks.parent, below) >= 0
         host = timeline.host
         source = np.where(host.forward >= 0, host.forward, np.arange(len(host)))
         found = np.zeros(len(host), dtype=np.bool_)

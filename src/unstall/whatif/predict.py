@@ -24,36 +24,62 @@ class Prediction:
 
 def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
     """Make one edit after the other. Raises UsageError where nothing was recorded at an edit's place."""
-    subject, before = model.subject, model.undistorted_step_ns
-    predictions = []
-    for edit in edits:
-        edited = edit.apply(subject)
-        step = steady_step_ns(edited.program)
-        predictions.append(Prediction(edit, edited, step, before - step, edited.notes[len(subject.notes) :]))
-        subject, before = edited, step
-    return predictions
+    return _chain(list(edits), model.subject, model.undistorted_step_ns)
 
 
-_WORTH = 0.01  # of the step: what the replay itself may be off by
-_MOST_EDITS = 8
+WORTH = 0.01
+"""Of the step: a smaller gain is within what a replay itself may be off by."""
+
+_MOST_STEPS = 8
 
 
 def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
-    """The edits in the order to make them, each the one that gains most after those before it."""
+    """The edits in the order to make them, each the one that gains most after those before it.
+
+    Two waits on one path gain nothing one by one; where no single edit gains any more, all that are left of a kind
+    are tried together.
+    """
     chosen: list[Prediction] = []
     subject, step = model.subject, model.undistorted_step_ns
     left = list(edits)
-    while left and len(chosen) < _MOST_EDITS:
-        tried = []
-        for edit in left:
-            edited = edit.apply(subject)
-            after = steady_step_ns(edited.program)
-            tried.append(Prediction(edit, edited, after, step - after, edited.notes[len(subject.notes) :]))
-        best = max(tried, key=lambda prediction: prediction.gain_ns)
-        if best.gain_ns < _WORTH * step:
+    tried: Sequence[Edit] = left
+    while tried and len(chosen) < _MOST_STEPS:
+        made = [_made(edit, subject, step) for edit in tried]
+        best = max(made, key=lambda prediction: prediction.gain_ns)
+        if best.gain_ns < WORTH * step:
             break
         chosen.append(best)
+        left = [edit for edit in left if edit is not best.edit]
         subject, step = best.subject, best.step_ns
-        worth = {t.edit.text for t in tried if t.gain_ns >= _WORTH * step}
-        left = [edit for edit in left if edit.text in worth and edit is not best.edit]
-    return chosen
+        # What gains nothing now hardly will later, but together with others.
+        tried = [p.edit for p in made if p.gain_ns >= WORTH * step and p.edit is not best.edit]
+    return [*chosen, *_together(left, subject, step, _MOST_STEPS - len(chosen))]
+
+
+def _together(edits: Sequence[Edit], subject: Subject, step: float, most: int) -> list[Prediction]:
+    """Edits of the same name, one after the other, where all of them together gain; without those that do not help."""
+    for name in dict.fromkeys(edit.text.partition(":")[0] for edit in edits):
+        group = [each for each in edits if each.text.partition(":")[0] == name][:most]
+        made = _chain(group, subject, step)
+        if len(made) < 2 or step - made[-1].step_ns < WORTH * step:
+            continue
+        for edit in group:
+            fewer = [p.edit for p in made if p.edit is not edit]
+            without = _chain(fewer, subject, step)
+            if without and without[-1].step_ns - made[-1].step_ns < WORTH / 10 * step:
+                made = without
+        return made
+    return []
+
+
+def _chain(edits: Sequence[Edit], subject: Subject, step: float) -> list[Prediction]:
+    made: list[Prediction] = []
+    for edit in edits:
+        made.append(_made(edit, made[-1].subject if made else subject, made[-1].step_ns if made else step))
+    return made
+
+
+def _made(edit: Edit, subject: Subject, step: float) -> Prediction:
+    edited = edit.apply(subject)
+    after = steady_step_ns(edited.program)
+    return Prediction(edit, edited, after, step - after, edited.notes[len(subject.notes) :])

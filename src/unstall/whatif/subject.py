@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from unstall.grouping import groups
+from unstall.grouping import groups, union
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.program import Code, Program
-from unstall.timeline import I64, Bool, Timeline
+from unstall.timeline import I32, I64, Bool, Timeline
 from unstall.whatif.place import Place
 
 SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
@@ -26,6 +28,7 @@ class Subject:
     steps: Steps
     program: Program
     notes: tuple[str, ...] = ()  # what edits could not do, and why
+    graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows of launches made graphs
 
     def with_program(self, program: Program, *notes: str) -> Subject:
         """The same run after an edit."""
@@ -51,38 +54,49 @@ class Subject:
         start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)
         known = do.host >= 0
         start[known], end[known] = host.start[do.host[known]], host.end[do.host[known]]
-        again = np.append(False, (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0))
-        start = np.where(again, end, start)
+        start = np.where(do.goes_on, end, start)
         for marks, times in ((self.program.step_starts, self.steps.start), (self.program.step_ends, self.steps.end)):
             start[marks] = end[marks] = times
         joins = np.flatnonzero(do.code == Code.JOIN)
         start[joins] = end[joins] = end[do.target[joins]]
         return start, end
 
+    def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
+        """By instruction: what share of the work before it was within these host events, as recorded."""
+        do = self.program.instructions
+        share = np.zeros(len(do), dtype=np.float64)
+        for mine, begun, done in self._spans_by_thread(chosen):
+            start, end = (times[mine] for times in self.recorded_span)
+            before = np.append(start[0] - do.work[mine[0]], np.maximum.accumulate(end)[:-1])
+            covered = _covered(begun, done, start) - _covered(begun, done, np.minimum(before, start))
+            share[mine] = np.clip(covered / np.maximum(start - before, 1), 0, 1)
+        return share
+
     def cut(self, chosen: Bool, keep: Bool | None = None) -> Program:
         """The program without these host events and all that they do, but for the instructions to keep."""
-        host, do = self.timeline.host, self.program.instructions
-        part = self.program.thread_of[host.thread]
-        rows = np.flatnonzero(chosen & (part >= 0))
-        start, end = self.recorded_span
-        work = do.work.astype(np.float64)
+        do = self.program.instructions
         inside = np.zeros(len(do), dtype=np.bool_)
-        by_thread = dict(groups(part[rows]))
-        for number, mine in groups(do.thread):
-            if number not in by_thread:
-                continue
-            begun, done = _union(host.start[rows[by_thread[number]]], host.end[rows[by_thread[number]]])
-            before = np.append(start[mine[0]] - do.work[mine[0]], np.maximum.accumulate(end[mine])[:-1])
-            gap = np.maximum(start[mine] - before, 1)
-            covered = _covered(begun, done, start[mine]) - _covered(begun, done, np.minimum(before, start[mine]))
-            work[mine] *= 1 - np.clip(covered / gap, 0, 1)
-            at = np.searchsorted(begun, start[mine], side="right") - 1
-            inside[mine] = (at >= 0) & (start[mine] < done[np.maximum(at, 0)])
+        for mine, begun, done in self._spans_by_thread(chosen):
+            start = self.recorded_span[0][mine]
+            at = np.searchsorted(begun, start, side="right") - 1
+            inside[mine] = (at >= 0) & (start < done[np.maximum(at, 0)])
         inside &= do.host >= 0
         if keep is not None:
             inside &= ~keep
         program = neutral(self.program, inside)
-        return replace(program, instructions=replace(program.instructions, work=work.astype(np.int64)))
+        work = (do.work * (1 - self.share_of_work(chosen))).astype(np.int64)
+        return replace(program, instructions=replace(program.instructions, work=work))
+
+    def _spans_by_thread(self, chosen: Bool) -> Iterator[tuple[I64, I64, I64]]:
+        """(instructions of a thread, starts and ends of what these host events cover there)."""
+        host = self.timeline.host
+        part = self.program.thread_of[host.thread]
+        rows = np.flatnonzero(chosen & (part >= 0))
+        by_thread = dict(groups(part[rows]))
+        for number, mine in groups(self.program.instructions.thread):
+            if number in by_thread:
+                events = rows[by_thread[number]]
+                yield mine, *union(host.start[events], host.end[events])
 
 
 def neutral(program: Program, chosen: Bool) -> Program:
@@ -103,13 +117,6 @@ def neutral(program: Program, chosen: Bool) -> Program:
             gap=np.where(gone, 0, ops.gap),
         ),
     )
-
-
-def _union(start: I64, end: I64) -> tuple[I64, I64]:
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order])
-    first = np.append(True, start[1:] > end[:-1])
-    return start[first], end[np.append(first[1:], True)]
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unstall.replay.program import Code, Program, Recorded
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import I64
+from unstall.timeline import I64, Bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,10 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
         + cost.frame * events[:, Recorded.FRAME]
         + cost.call * events[:, Recorded.CALL]
     )
-    counts = np.diff(do.ops, prepend=0)
     launches = do.code == Code.LAUNCH
-    on_call = scale * (cost.launch * events[:, Recorded.LAUNCH] + cost.node * np.where(counts > 1, counts, 0))
+    on_call = scale * (cost.launch * events[:, Recorded.LAUNCH] + cost.node * events[:, Recorded.NODE])
     # What a launching call does once its ops have arrived is an instruction of its own, and shares the cost.
-    same = (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0)
-    rest = np.flatnonzero(launches[:-1] & same & (do.code[1:] == Code.CALL))
+    rest = np.flatnonzero(launches[:-1] & do.goes_on[1:] & (do.code[1:] == Code.CALL))
     on_call[rest + 1] = np.minimum(on_call[rest], do.call[rest + 1] * (1 - _LEAST_CALL))
     on_call[rest] -= on_call[rest + 1]
     call = _less(do.call, on_call, _LEAST_CALL)
@@ -65,11 +63,12 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
     )
 
 
-def meet(program: Program, plain_step_ns: float) -> Program:
+def meet(program: Program, plain_step_ns: float, elastic: Bool | None = None) -> tuple[Program, float]:
     """The program without so much of the recorder's cost that its steps take as long as they did without recording.
 
     Where the host does not decide how long they take, the device's ops are made faster or slower by up to a quarter;
-    where that comes no nearer, they stay as they are.
+    where that comes no nearer, they stay as they are. `elastic` says which ops may, all if it is None; the second
+    result is by how much they did.
     """
     most = _MOST_SCALE if steady_step_ns(undistort(program, _MOST_SCALE)) < plain_step_ns else 0.0
     if most:
@@ -81,14 +80,16 @@ def meet(program: Program, plain_step_ns: float) -> Program:
         least = undistort(program, _MOST_SCALE)
         chosen = usual if steady_step_ns(usual) < _NEARLY * steady_step_ns(least) else least
     if abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE:
-        return chosen
-    stretched = _stretched(chosen, _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(chosen, x)), *_STRETCH))
+        return chosen, 1.0
+    which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
+    factor = _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(chosen, x, which)), *_STRETCH)
+    stretched = _stretched(chosen, factor, which)
     off, before = (abs(steady_step_ns(each) - plain_step_ns) for each in (stretched, chosen))
-    return stretched if off < before - _CLOSE * plain_step_ns else chosen
+    return (stretched, factor) if off < before - _CLOSE * plain_step_ns else (chosen, 1.0)
 
 
-def _stretched(program: Program, factor: float) -> Program:
-    duration = np.rint(program.ops.duration * factor).astype(np.int64)
+def _stretched(program: Program, factor: float, which: Bool) -> Program:
+    duration = np.rint(np.where(which, program.ops.duration * factor, program.ops.duration)).astype(np.int64)
     return replace(program, ops=replace(program.ops, duration=duration))
 
 
@@ -100,11 +101,12 @@ def _bisect(excess: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def without_pauses(program: Program) -> tuple[Program, int]:
-    """The program without what took far longer in one step than in the others, and how many ns that was.
+def without_pauses(program: Program, kept: Bool | None = None) -> tuple[Program, int]:
+    """The program without what took far longer in one step than in all others, and how many ns that was.
 
     A pause of the recorder, a first use, a collection of garbage: what a step usually does not have. Only steps of
-    the same instructions are compared.
+    the same instructions are compared; of two only the first can have had a pause, as recording began. What `kept`
+    marks, such as data loading, is as slow as it was.
     """
     do = program.instructions
     names = do.code.astype(np.int64) * (int(do.stream.max(initial=0)) + 2) + do.stream
@@ -112,12 +114,15 @@ def without_pauses(program: Program) -> tuple[Program, int]:
     alike = [rows for rows in spans if np.array_equal(names[rows], names[spans[-1]])]
     if len(alike) < 2:
         return program, 0
-    rows = np.stack(alike)
-    rows = rows[:, 1:]  # what is between steps is not theirs
+    rows = np.stack(alike)[:, 1:]  # what is between steps is not theirs
     work, call, left_out = do.work.copy(), do.call.copy(), 0
     for times in (work, call):
-        usual = np.sort(times[rows], axis=0)[(len(rows) - 1) // 2]
+        usual = np.sort(times[rows], axis=0)[-2]  # of all but the longest
         longer = times[rows] > np.maximum(_PAUSE_TIMES * usual, usual + _PAUSE_NS)
+        if len(rows) == 2:
+            longer[1] = False
+        if kept is not None:
+            longer &= ~kept[rows]
         left_out += int((times[rows] - usual)[longer].sum())
         times[rows] = np.where(longer, usual, times[rows])
     return replace(program, instructions=replace(do, work=work, call=call)), left_out

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.locate.kinds import is_data_loading
 from unstall.replay.program import Code
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.whatif.place import Place, parse_function
@@ -17,6 +18,7 @@ _CALL_NS, _CALL_NS_A_NODE = 4_000, 165
 _GAP_NS = 220  # from one kernel to the next within a graph; a stream takes 700 to 900 ns
 _BEFORE_MEMSET_NS, _AFTER_MEMSET_NS = 1_100, 4_100
 _FEWEST = 2
+_LONG_NS = 1_000_000  # Python between two operators takes less, also while it is recorded
 
 
 def prepare(text: str | None) -> Place | None:
@@ -27,7 +29,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     """Each longest row of launches that can be captured, within the steps, becomes one graph.
 
     A wait, a copy that blocks, one to or from pageable memory, an event, or a launch of another thread ends a
-    stretch.
+    stretch; so does what a graph would not do away with: data loading, allocation, long work outside any operator.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -63,7 +65,8 @@ def apply(subject: Subject, place: Place | None) -> Subject:
         instructions=replace(do, code=code, call=call, work=work, ops=ends),
         ops=replace(ops, latency=latency, gap=gap),
     )
-    return subject.with_program(edited, *_stops(subject, place, stretch))
+    made = subject.with_program(edited, *_stops(subject, stretch))
+    return replace(made, graphs=np.append(made.graphs, do.host[first[counts > 1]]))
 
 
 def _stretches(subject: Subject, place: Place | None) -> I64:
@@ -76,7 +79,7 @@ def _stretches(subject: Subject, place: Place | None) -> I64:
     may = launches & inside & subject.at(place) & ~_uncapturable(subject)
     ends = (do.code != Code.CALL) & ~may
     ends[program.step_starts] = ends[program.step_ends] = True
-    number = np.cumsum(ends | np.append(False, np.diff(do.thread) != 0))
+    number = np.cumsum(ends | _breaks(subject) | np.append(False, np.diff(do.thread) != 0))
     between = (may | (do.code == Code.CALL)) & ~ends
     # A stretch goes from its first launch to its last.
     stretch = np.full(len(do), -1, dtype=np.int64)
@@ -89,6 +92,15 @@ def _stretches(subject: Subject, place: Place | None) -> I64:
     chosen = between & (counts[number] >= _FEWEST) & (at >= low[number]) & (at <= high[number])
     stretch[chosen] = number[chosen]
     return stretch
+
+
+def _breaks(subject: Subject) -> Bool:
+    """Instructions before which the host does what is no part of a graph, and would still do with one."""
+    host, do = subject.timeline.host, subject.program.instructions
+    other = is_data_loading(subject.timeline) | np.isin(host.kind, (HostKind.ALLOC, HostKind.FREE, HostKind.LOAD))
+    outside = do.work * (1 - subject.share_of_work(host.kind <= HostKind.CALL))
+    chosen: Bool = (subject.share_of_work(other) > 0) | (outside >= _LONG_NS)
+    return chosen
 
 
 def _launching(subject: Subject) -> Bool:
@@ -110,27 +122,30 @@ def _uncapturable(subject: Subject) -> Bool:
     copies = np.zeros(len(do), dtype=np.bool_)
     copies[program.launcher[crossing[program.ops.device]]] = True
     waited = copies & (around >= 0) & np.isin(around, around[waits & (around >= 0)])
-    blocking = np.append(waits[1:] & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0), False)
+    blocking = np.append(waits[1:] & do.goes_on[1:], False)
     graphs = known.copy()
     graphs[known] = host.kind[do.host[known]] == HostKind.GRAPH_LAUNCH
     chosen: Bool = waited | blocking | graphs
     return chosen
 
 
-def _stops(subject: Subject, place: Place | None, stretch: I64) -> list[str]:
-    """What kept the captured stretches apart."""
+def _stops(subject: Subject, stretch: I64) -> list[str]:
+    """What kept the captured stretches of one step apart."""
     program = subject.program
-    do = program.instructions
-    first, last = int(program.step_starts[0]), int(program.step_ends[-1])
-    waits = np.flatnonzero(np.isin(do.code, SYNCS))
-    waits = waits[(waits > first) & (waits < last)]
-    captured = np.flatnonzero(stretch >= 0)
-    between = waits[(waits > captured[0]) & (waits < captured[-1])] if len(captured) else waits
-    if not len(between):
-        return []
+    waits = np.flatnonzero(np.isin(program.instructions.code, SYNCS))
+    graphs = between = 0
+    for start, end in zip(program.step_starts, program.step_ends, strict=True):
+        captured = start + np.flatnonzero(stretch[start : end + 1] >= 0)
+        if len(captured):
+            graphs += len(np.unique(stretch[captured]))
+            between += int(np.searchsorted(waits, captured[-1]) - np.searchsorted(waits, captured[0]))
     steps = len(program.step_starts)
-    graphs, times = len(np.unique(stretch[captured])) / steps, len(between) / steps
-    return [
-        f"{graphs:.3g} graph{'s' * (graphs != 1)} a step, not one whole: a wait cannot be captured, and the host waits "
-        f"{times:.3g} time{'s' * (times != 1)} a step in between"
-    ]
+    if graphs <= steps:
+        return []
+    why = f"a wait cannot be captured, and the host waits {_times(between / steps)} a step in between"
+    other = "what lies between is no part of a graph"
+    return [f"{graphs / steps:.3g} graphs a step, not one whole: {why if between else other}"]
+
+
+def _times(count: float) -> str:
+    return f"{count:.3g} time{'s' * (count != 1)}"

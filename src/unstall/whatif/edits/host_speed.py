@@ -1,12 +1,20 @@
-"""All that the host does takes 1/K of its time: "what if this were C++?"."""
+"""All that the host computes takes 1/K of its time: "what if this were C++?"."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from unstall.errors import UsageError
+from unstall.locate.kinds import is_data_loading
+from unstall.timeline import HostKind
 from unstall.whatif.subject import Subject
+
+_LEAST = 1e-3  # a thousand times slower
+# No faster code makes these shorter: the driver at work, and other processes.
+_NOT_CODE = (HostKind.ALLOC, HostKind.FREE, HostKind.LOAD)
 
 
 def prepare(text: str | None) -> float:
@@ -14,9 +22,14 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    do = subject.program.instructions
-    faster = replace(do, work=(do.work / factor).astype("int64"), call=(do.call / factor).astype("int64"))
-    return subject.with_program(replace(subject.program, instructions=faster))
+    """Waiting for data, allocation and loading of modules take as long as they did."""
+    timeline, do = subject.timeline, subject.program.instructions
+    kept = subject.share_of_work(is_data_loading(timeline) | np.isin(timeline.host.kind, _NOT_CODE))
+    kind = timeline.host.kind[np.maximum(do.host, 0)] if len(timeline.host) else np.zeros(len(do), dtype=np.int8)
+    slow = (do.host >= 0) & np.isin(kind, _NOT_CODE)
+    work = (do.work * (kept + (1 - kept) / factor)).astype(np.int64)
+    call = np.where(slow, do.call, (do.call / factor).astype(np.int64))
+    return subject.with_program(replace(subject.program, instructions=replace(do, work=work, call=call)))
 
 
 def parse_factor(name: str, text: str | None) -> float:
@@ -25,6 +38,6 @@ def parse_factor(name: str, text: str | None) -> float:
         factor = float(text or "")
     except ValueError:
         factor = math.nan
-    if not factor > 0:
-        raise UsageError(f"write {name}:K with a K above 0, such as {name}:2 for twice as fast, or {name}:inf")
+    if not factor >= _LEAST:
+        raise UsageError(f"write {name}:K with a K of 0.001 or more, such as {name}:2 for twice as fast, or {name}:inf")
     return factor

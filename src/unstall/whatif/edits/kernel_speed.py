@@ -1,4 +1,4 @@
-"""Kernels take 1/K of their time, all or those of one place."""
+"""Kernels take 1/K of their time, all or those of one place, but for collectives, which wait for others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.locate.kinds import is_collective
 from unstall.timeline import DeviceKind
 from unstall.whatif.edits.host_speed import parse_factor
 from unstall.whatif.place import Place, parse_line
@@ -21,7 +22,9 @@ def apply(subject: Subject, argument: tuple[float, Place | None]) -> Subject:
     factor, place = argument
     program = subject.program
     ops = program.ops
-    kernels = (subject.timeline.device.kind == DeviceKind.KERNEL)[ops.device]
+    device = subject.timeline.device
+    collective = is_collective(subject.timeline.strings, device.name)
+    kernels = ((device.kind == DeviceKind.KERNEL) & ~collective)[ops.device]
     chosen = kernels & subject.at(place)[program.launcher] if place is not None else kernels
     duration = np.where(chosen, (ops.duration / factor).astype(np.int64), ops.duration)
     return subject.with_program(replace(program, ops=replace(ops, duration=duration)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.grouping import groups
 from unstall.replay.order import LAG_NS
-from unstall.replay.program import Program
+from unstall.replay.program import Code, Program
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import SYNCS, Subject
@@ -21,43 +21,50 @@ def prepare(text: str | None) -> Place | None:
 def apply(subject: Subject, place: Place | None) -> Subject:
     """An upload no longer waits for what its stream computes, only for the buffer of the last but one to be free.
 
-    What follows it on the computing stream waits for it, as it would for the copy's event. A download no longer
-    holds up what follows it.
+    What follows it on the computing stream waits for it, as it would for the copy's event. Downloads stay: somebody
+    on the host waits for them.
     """
     program, device = subject.program, subject.timeline.device
     ops = program.ops
-    direction = device.direction[ops.device]
-    up, down = direction == CopyDirection.HOST_TO_DEVICE, direction == CopyDirection.DEVICE_TO_HOST
     computing = np.unique(ops.stream[(device.kind == DeviceKind.KERNEL)[ops.device]])
-    chosen = (up | down) & np.isin(ops.stream, computing) & subject.at(place)[program.launcher]
-    chosen &= ops.duration > 0
-    held = chosen & _waited_for(subject)[program.launcher]
+    chosen = (device.direction == CopyDirection.HOST_TO_DEVICE)[ops.device] & np.isin(ops.stream, computing)
+    chosen &= subject.at(place)[program.launcher] & (ops.duration > 0)
+    waited = chosen & _waited_for(subject)[program.launcher]
+    tied = chosen & ~waited & _tied(program)
     notes = []
-    if held.any():
+    if waited.any():
         notes.append(
-            f"not all: the host waits for {int(held.sum())} of {int(chosen.sum())} copies: "
+            f"not all: the host waits for {int(waited.sum())} of {int(chosen.sum())} copies: "
             "pin their memory, or copy without blocking, first"
         )
-    chosen &= ~held
-    if not chosen.any():
-        return subject.with_program(program, *notes)
+    if tied.any():
+        notes.append(f"not all: events tie {int(tied.sum())} of {int(chosen.sum())} copies to their stream")
+    chosen &= ~waited & ~tied
     step = np.searchsorted(program.step_starts, program.launcher, side="right")
     stream, after, lag = ops.stream.astype(np.int64), ops.after.astype(np.int64), ops.lag.copy()
-    streams = len(program.device_of_stream)
     device_of_stream = program.device_of_stream.tolist()
     for number, mine in groups(ops.stream):
-        for way in (up, down):
-            at = np.flatnonzero((chosen & way)[mine])
-            if not len(at):
-                continue
-            if way is up:
-                _let_ahead(mine, at, step[mine], after, lag)
-            else:
-                _let_go(mine, at, after, lag)
+        at = np.flatnonzero(chosen[mine])
+        if len(at):
+            _let_ahead(mine, at, step[mine], after, lag)
             stream[mine[at]] = len(device_of_stream)
             device_of_stream.append(device_of_stream[number])
-    assert len(device_of_stream) > streams
     return subject.with_program(_with(program, stream, after, lag, device_of_stream), *notes)
+
+
+def _tied(program: Program) -> Bool:
+    """Which ops stand between events and waits of their stream, or before an op that follows yet another one."""
+    do, ops = program.instructions, program.ops
+    tied = np.zeros(len(ops), dtype=np.bool_)
+    marks = np.isin(do.code, (Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM))
+    launcher = program.launcher
+    for number, mine in groups(ops.stream):
+        rows = np.flatnonzero(marks & (do.stream == number))
+        seen = np.searchsorted(rows, launcher[mine])
+        tied[mine[1:]] |= np.diff(seen) > 0
+        tied[mine[:-1]] |= (np.diff(seen) > 0) | (ops.after[mine[1:]] >= 0)
+        tied[mine[-1:]] |= seen[-1:] < len(rows)
+    return tied
 
 
 def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
@@ -79,19 +86,11 @@ def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
     lag[mine[at[known]]] = LAG_NS
 
 
-def _let_go(mine: I64, at: I64, after: I64, lag: I64) -> None:
-    """Downloads: each after what came before it on its stream, and nothing after it."""
-    before = at - 1
-    known = (before >= 0) & ~np.isin(before, at)
-    after[mine[at[known]]] = mine[before[known]]
-    lag[mine[at[known]]] = LAG_NS
-
-
 def _waited_for(subject: Subject) -> Bool:
     """Which instructions launch copies that the host waits for, in the call or in the same operator."""
     do, op = subject.program.instructions, subject.timeline.host.op
     waits = np.isin(do.code, SYNCS) & (do.host >= 0)
-    in_call = np.append(waits[1:] & (do.host[1:] == do.host[:-1]), False)
+    in_call = np.append(waits[1:] & do.goes_on[1:], False)
     own = np.full(len(do), -1, dtype=np.int64)
     own[do.host >= 0] = op[do.host[do.host >= 0]]
     chosen: Bool = in_call | ((own >= 0) & np.isin(own, own[waits & (own >= 0)]))

@@ -12,9 +12,10 @@ from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory, T
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import SYNCS, Subject
 
-# Bytes per ns of a large copy from or to pinned memory, by the link that a GPU has to its host: H200 (PCIe 5)
-# measured 55.4, see benchmarks/results/device_delays_h200.json; the others are that share of their link's rate.
-_RATES = ((re.compile(r"\b(H100|H200|GH200|B100|B200|GB200|B300|RTX PRO)"), 55.0),)
+# Bytes per ns of a large copy from or to pinned memory, by the link that a GPU has to its host: an H200 on PCIe 5 does
+# 55.4 (benchmarks/results/device_delays_h200.json), and older links a half and a quarter. Where a GPU is nearer to its
+# host than that (GH200), a copy becomes no slower than it was.
+_RATES = ((re.compile(r"\b(H100|H200|H20|H800|B100|B200|B300|RTX PRO|RTX 50|MI300|MI325|MI350)"), 55.0),)
 _RATE_PCIE_4, _RATE_PCIE_3 = 25.0, 12.0
 _PCIE_3 = re.compile(r"\b(V100|T4|P100|P4|P40|K80|RTX 20|GTX|TITAN|Quadro)")
 _LARGE_BYTES = 256 << 10
@@ -32,15 +33,18 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     device, do, ops = timeline.device, program.instructions, program.ops
     row = ops.device
     crossing = (device.direction == CopyDirection.HOST_TO_DEVICE) | (device.direction == CopyDirection.DEVICE_TO_HOST)
-    copies = (device.kind == DeviceKind.COPY) & crossing & (device.host_memory != HostMemory.PINNED)
+    copies = (device.kind == DeviceKind.COPY) & crossing & (device.host_memory == HostMemory.PAGEABLE)
     chosen = copies[row] & subject.at(place)[program.launcher]
-    rate = pinned_rate(timeline)
+    uploads_at, downloads_at = (
+        pinned_rate(timeline, way) for way in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
+    )
+    rate = np.where(device.direction == CopyDirection.HOST_TO_DEVICE, uploads_at, downloads_at)[row]
     faster = (np.maximum(device.bytes[row], 0) / rate).astype(np.int64) + _SETUP_NS
     duration = np.where(chosen & (device.bytes[row] > 0), np.minimum(ops.duration, faster), ops.duration)
 
     calls = np.zeros(len(do), dtype=np.bool_)
     calls[program.launcher[chosen]] = True
-    blocking = np.append(calls[:-1] & (do.host[1:] == do.host[:-1]) & np.isin(do.code[1:], SYNCS), False)
+    blocking = np.append(calls[:-1] & do.goes_on[1:] & np.isin(do.code[1:], SYNCS), False)
     upload = (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & subject.at(place)[program.launcher]
     uploads = np.zeros(len(do), dtype=np.bool_)
     uploads[program.launcher[upload]] = True
@@ -71,10 +75,10 @@ def _waits_for(subject: Subject, uploads: Bool) -> I64:
     return np.flatnonzero((do.code == Code.SYNC_STREAM) & (own >= 0) & np.isin(own, around))
 
 
-def pinned_rate(timeline: Timeline) -> float:
-    """Bytes per ns of large pinned copies: as seen in this run, else what the device's link does."""
+def pinned_rate(timeline: Timeline, direction: CopyDirection) -> float:
+    """Bytes per ns of large pinned copies that way: as seen in this run, else what the first device's link does."""
     device = timeline.device
-    seen = (device.host_memory == HostMemory.PINNED) & (device.bytes >= _LARGE_BYTES)
+    seen = (device.host_memory == HostMemory.PINNED) & (device.bytes >= _LARGE_BYTES) & (device.direction == direction)
     if seen.any():
         return float(np.median(device.bytes[seen] / np.maximum((device.end - device.start)[seen] - _SETUP_NS, 1)))
     name = next(iter(timeline.meta.devices), "")

@@ -32,7 +32,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
 def _within_copy(subject: Subject) -> Bool:
     """Which instructions are the blocking part of a copy's own call."""
     do = subject.program.instructions
-    chosen: Bool = np.append(False, (do.code[:-1] == Code.LAUNCH) & (do.host[1:] == do.host[:-1]) & (do.host[1:] >= 0))
+    chosen: Bool = np.append(False, (do.code[:-1] == Code.LAUNCH) & do.goes_on[1:])
     return chosen
 
 
