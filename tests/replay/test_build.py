@@ -95,7 +95,7 @@ def test_each_way_has_a_copy_engine_of_its_own_on_each_device() -> None:
         for direction in ("HtoD", "DtoH", "DtoD"):
             trace.copy(direction, 10, device=device)
     made = program(trace)
-    assert made.engines == 4
+    assert made.engines == 6
     assert dated(made, "engine") == [(0,), (1,), (-1,), (2,), (3,), (-1,)]
 
 

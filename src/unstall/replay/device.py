@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.grouping import by_text, groups
+from unstall.grouping import by_text, groups, union
+from unstall.locate.kinds import is_collective
 from unstall.replay.delays import learn
-from unstall.timeline import I32, I64, Bool, CopyDirection, HostKind, HostMemory, Timeline
+from unstall.timeline import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
 
 LATENCY_NS = 2_000
 """From the end of a launching call to the start of its op on an idle stream: H200, CUDA 13."""
@@ -18,6 +19,8 @@ GAP_NS = 1_000
 _STAGED_AT_ONCE_BYTES = 64 << 10  # a smaller upload goes into the launch queue itself: CUDA's API sync behaviour
 _COPY_SKEW_NS = 50_000  # a call that staged a copy may return before the copy seems done
 _CLOCK_SKEW_NS = 1_000_000  # an op that began so long before its call has another's
+_LARGE_NS = 20_000  # a kernel that fills the device rather than fitting beside others
+_TOGETHER = 0.01  # of kernels' time: less is the skew of one after the other
 _QUEUED_NS = 5_000  # launched so long before its turn that it surely stood in the queue
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
@@ -101,6 +104,8 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
         engine[device.direction[row] == direction] = number
     nth = np.searchsorted(np.unique(timeline.streams.device), timeline.streams.device)[stream]
     engine = np.where(engine >= 0, engine + len(_ENGINES) * nth, -1).astype(np.int32)
+    alone = len(_ENGINES) * len(np.unique(timeline.streams.device)) + nth
+    engine = np.where(_take_turns(timeline, row), alone, engine).astype(np.int32)
     engine = _in_order(engine, start)
     return Queued(
         row,
@@ -119,6 +124,25 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
         latency,
         gap,
     )
+
+
+def _take_turns(timeline: Timeline, row: I64) -> Bool:
+    """Which ops are large kernels of a device on which those of several streams never ran beside each other.
+
+    Whether they could, nobody has seen: where the host was slow they may never have met. Each alone, they are not
+    made to overlap; those that did overlap go on to.
+    """
+    device = timeline.device
+    large = (device.kind == DeviceKind.KERNEL) & (device.end - device.start >= _LARGE_NS)
+    large &= ~is_collective(timeline.strings, device.name)
+    turns = np.zeros(len(device), dtype=np.bool_)
+    for _, mine in groups(np.where(large, device.device, -1)):
+        mine = mine[large[mine]]
+        if len(np.unique(device.stream[mine])) > 1:
+            start, end = union(device.start[mine], device.end[mine])
+            length = int((device.end - device.start)[mine].sum())
+            turns[mine] = length - int((end - start).sum()) < _TOGETHER * length
+    return turns[row]
 
 
 def _in_order(engine: I32, start: I64) -> I32:
@@ -145,8 +169,8 @@ def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
 
 
 def engines(timeline: Timeline) -> int:
-    """How many copy engines there are."""
-    return len(_ENGINES) * len(np.unique(timeline.streams.device))
+    """Copy engines each way, and one for the kernels of streams that take turns, of each device."""
+    return (len(_ENGINES) + 1) * len(np.unique(timeline.streams.device))
 
 
 def _launches(timeline: Timeline) -> I32:

@@ -72,7 +72,7 @@ class Ops:
     """One row a device op, in the order of launches; within a launch in the order in which they ran. Times in ns."""
 
     stream: I32
-    engine: I32  # the copy engine it needs; -1 for none
+    engine: I32  # what it needs for itself: a copy engine, or the whole device; -1 for nothing
     after: I32  # an earlier op that it follows, on whatever stream; -1 for none
     duration: I64
     latency: I64  # from the end of the launching call to its arrival
