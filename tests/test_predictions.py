@@ -1,0 +1,108 @@
+"""How true replays, estimates and predictions are, on runs whose truth was measured: bounds that must hold.
+
+`python -m benchmarks.whatif` prints the figures themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import whatif, whatif_truth
+from benchmarks.whatif_fit import Known
+from benchmarks.whatif_truth import Pair, Recording
+from unstall import load
+from unstall.diagnose.run import Run, analyse
+from unstall.replay.build import build
+from unstall.replay.engine import replay
+from unstall.whatif.undistort import without_pauses
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared"
+OP_STARTS_OFF = {"test": 0.02}  # 614 of its ops have no call, and recording began in the middle of a step
+PAIR_ERROR = 0.10
+
+needs_shared = pytest.mark.skipif(not (SHARED / "traces").is_dir(), reason="the public traces are not here")
+
+
+def recordings() -> tuple[list[Recording], list[Pair]]:
+    return whatif_truth.of_public(SHARED) if (SHARED / "traces").is_dir() else ([], [])
+
+
+PUBLIC, PAIRS = recordings()
+EXAMPLES, _ = whatif_truth.of_examples(ROOT / "examples" / "traces")
+
+
+def run_of(recording: Recording) -> Run:
+    return analyse(load(recording.path), step=recording.step)
+
+
+@pytest.mark.parametrize("recording", [*PUBLIC, *EXAMPLES], ids=lambda each: f"{each.group}-{each.name}")
+def test_a_run_replayed_is_the_run_recorded(recording: Recording) -> None:
+    run = run_of(recording)
+    if not run.ops_inside.any():
+        pytest.skip("no device work falls into its steps")
+    facts = whatif.identity(recording, run)
+    assert abs(facts["error"]) <= 0.01
+    assert facts["op_start_p90"] <= OP_STARTS_OFF.get(recording.name, 0.01)
+
+
+def test_half_of_the_replays_are_off_by_next_to_nothing() -> None:
+    errors = []
+    for recording in [*PUBLIC, *EXAMPLES]:
+        run = run_of(recording)
+        if run.ops_inside.any():
+            errors.append(abs(whatif.identity(recording, run)["error"]))
+    assert np.median(errors) <= 0.001
+
+
+@needs_shared
+def test_the_order_of_ops_across_streams_is_kept() -> None:
+    for recording in PUBLIC:
+        if "critical_path" not in recording.path.parts:
+            continue
+        run = run_of(recording)
+        program = build(run.timeline, run.steps.start, run.steps.end)
+        replayed = replay(program)
+        recorded = run.timeline.device.start[program.ops.device]
+        order = np.argsort(recorded, kind="stable")
+        later = np.diff(replayed.op_start[order])
+        apart = np.diff(recorded[order]) > 20_000  # ns: ops nearer than that may change places
+        assert (later[apart] > 0).all(), recording.name
+
+
+@needs_shared
+def test_the_step_without_the_recorder_is_estimated() -> None:
+    errors = []
+    for recording in PUBLIC:
+        if recording.plain_ms is None:
+            continue
+        run = run_of(recording)
+        program, _ = without_pauses(build(run.timeline, run.steps.start, run.steps.end))
+        known = Known(recording.name, recording.family, program, recording.plain_ms * 1e6)
+        errors.append(abs(whatif.undistorted(recording, run, known)["error"]))
+    assert len(errors) == 26
+    assert np.median(errors) <= 0.15
+
+
+def rows(pair: Pair) -> list[whatif.Row]:
+    return [row for recording in pair.recordings for row in whatif.predictions(pair, recording, plain=True)]
+
+
+@needs_shared
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.stalled}-{pair.mended}")
+def test_the_mended_run_is_predicted_from_the_stalled_one(pair: Pair) -> None:
+    """With stacks and without, edits made everywhere and where findings say."""
+    found = rows(pair)
+    assert {row["stacks"] for row in found} == {True, False}
+    for row in found:
+        assert abs(row["error"]) <= PAIR_ERROR, row
+        assert row["gain_right"], row
+
+
+@needs_shared
+def test_half_of_the_predictions_are_within_five_percent() -> None:
+    errors = [abs(row["error"]) for pair in PAIRS for row in rows(pair)]
+    assert np.median(errors) <= 0.05
