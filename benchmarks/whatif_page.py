@@ -48,9 +48,10 @@ With the plain step time of the stalled program given, and the edits made everyw
 it or 3 % of the step. *No stacks*: the trace has no Python stacks.
 """
 _CAUSES = """The largest errors have causes that a trace does not show. `transformers` launches other kernels while a
-graph is captured (it builds the attention mask that it else looks for on the host), so `opt_decode` and `gpt2_small_decode` do
-more work as graphs than when they were recorded. `downloads` into pageable memory become pinned ones that the mended
-program does not even wait for. `growing` and `empty_cache` keep what their allocator calls did beside taking time.
+graph is captured (it builds the attention mask that it else looks for on the host), so `opt_decode` and
+`gpt2_small_decode` do more work as graphs than when they were recorded. `downloads` into pageable memory become
+pinned ones that the mended program does not wait for one by one. In `growing` and `empty_cache`, torch's own work
+around an allocation that fails in its cache is gone too.
 """
 
 
@@ -76,8 +77,6 @@ def _recorder(result: dict[str, Any]) -> Iterator[str]:
     for title, part in parts:
         spread = " | ".join(_share(part[figure]) for figure in ("median", "p90", "worst"))
         yield f"| {title} | {part['count']} | {spread} |"
-    yield ""
-    yield "The worst are of programs whose host was itself a third faster or slower from one run to the next."
     yield ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.diagnose.activity import is_collective
+from unstall.locate.kinds import is_collective
 
 
 def test_a_collective_is_told_by_the_library_its_kernel_is_of() -> None:
