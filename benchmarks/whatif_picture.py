@@ -127,7 +127,7 @@ def _svg(rows: list[dict[str, Any]], theme: Theme) -> Iterator[str]:
 
 def _range(rows: list[dict[str, Any]]) -> tuple[float, float]:
     times = [row[key] for row in rows for key in ("measured_ms", "predicted_ms")]
-    return min(times, default=1) * 0.75, max(times, default=10) * 1.45
+    return min(times, default=1) * 0.75, max(times, default=10) * 2.6
 
 
 def _point(row: dict[str, Any], x: float, y: float) -> Point:
@@ -159,7 +159,7 @@ def _labels(points: list[Point], theme: Theme) -> Iterator[str]:
         side = right if fits_right and not far and (len(right) <= len(left) or not fits_left) else left
         side.append(point)
     for side, way in ((left, -1), (right, 1)):
-        heights = [max(height, TOP) for height in _apart([point.y for point in side])]
+        heights = _apart([point.y for point in side])
         for point, height in zip(side, heights, strict=True):
             # The diagonal's place at this height, or the point's own where it is farther out.
             base = min(_diagonal_x(height), point.x) if way < 0 else max(_diagonal_x(height), point.x)
