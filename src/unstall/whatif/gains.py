@@ -30,7 +30,8 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     """Replay each finding's own edit, and look for the best order of all of them.
 
     A finding whose cost is not idle time, such as a slow copy that keeps the device busy, is no longer harmless when
-    mending it would gain.
+    mending it would gain. Where findings share an edit, as without stacks those that a graph would mend, its gain is
+    told once, at the one that exposes most.
     """
     base = model.undistorted_step_ns
     gained: dict[str, tuple[Edit, float]] = {}
@@ -43,6 +44,9 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 continue
     best = plan(model, [edit for edit, _ in gained.values()])
     planned = {step.edit.text for step in best}
+    first: dict[str | None, Finding] = {}
+    for finding in sorted(findings, key=lambda f: -f.exposed_ns):
+        first.setdefault(finding.edit, finding)
     return Gains(
         findings=tuple(
             msgspec.structs.replace(
@@ -50,7 +54,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 gain_ns=round(gained[finding.edit][1]),
                 harmless=finding.harmless and gained[finding.edit][1] < WORTH * base and finding.edit not in planned,
             )
-            if finding.edit in gained
+            if finding.edit in gained and first[finding.edit] is finding
             else finding
             for finding in findings
         ),
