@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from cli.command import EXAMPLES, Cli
 
+from unstall import whatif
+
 DECODE = EXAMPLES / "gpt2_decode_item.json.gz"
 OFFLOAD = EXAMPLES / "offload_sequential.json.gz"
 
@@ -73,6 +75,15 @@ def test_it_is_written_to_files_in_the_format_of_their_ending(unstall: Cli, tmp_
     assert (outcome.code, outcome.out) == (0, "")
     assert json.loads(outputs[0].read_text())["schema"] == "unstall.whatif/1"
     assert outputs[1].read_text().startswith("### What if")
+
+
+def test_an_answer_saves_itself_as_the_verb_does(unstall: Cli, tmp_path: Path) -> None:
+    answer = whatif(OFFLOAD, "overlap-copies")
+    for ending in (".html", ".json", ".md", ".txt"):
+        saved, written = tmp_path / f"saved{ending}", tmp_path / f"written{ending}"
+        answer.save(saved)
+        assert unstall("whatif", OFFLOAD, "--edit", "overlap-copies", "-q", "-o", written).code == 0
+        assert saved.read_text() == written.read_text(), ending
 
 
 @pytest.mark.parametrize(

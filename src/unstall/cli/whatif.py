@@ -68,12 +68,11 @@ def run(args: argparse.Namespace) -> int:
         step=args.step,
         user=args.user,
     )
-    runs = [run for run in (answer.before, answer.after) if run is not None]
     for path in args.output:
-        text = render(answer.result, format_of(path, args.format), runs=runs)
+        text = render(answer.result, format_of(path, args.format), runs=answer.runs)
         write_atomically(path, text.encode(errors="replace"))
     if args.format:
-        sys.stdout.write(render(answer.result, args.format, runs=runs))
+        sys.stdout.write(render(answer.result, args.format, runs=answer.runs))
     elif not args.quiet:
         terminal.show(answer.result)
     return 0

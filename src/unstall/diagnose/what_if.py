@@ -33,6 +33,22 @@ class Answer:
         """The step time after all edits."""
         return self.result.predicted_step_ns
 
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Before and after, as far as they are known."""
+        return tuple(run for run in (self.before, self.after) if run is not None)
+
+    def save(self, path: str | Path) -> None:
+        """Write the answer in the format of the file's ending: .html, .json, .md or .txt.
+
+        Raises UsageError for any other ending, or where the file cannot be written.
+        """
+        from unstall.files import write_atomically
+        from unstall.report.what_if.formats import format_of, render
+
+        text = render(self.result, format_of(path), runs=self.runs)
+        write_atomically(path, text.encode(errors="replace"))
+
     def __str__(self) -> str:
         from unstall.report.what_if import terminal
 
