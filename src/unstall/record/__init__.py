@@ -1,0 +1,1 @@
+"""A running program → a trace, cheaply enough to leave on."""

@@ -1,0 +1,38 @@
+"""What a recording is asked to be, and how that reaches the program's process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
+
+RecorderName: TypeAlias = Literal["auto", "cupti", "torch"]
+LineClockName: TypeAlias = Literal["auto", "monitoring", "settrace", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One recording. `warmup` and `steps` count steps; `after_s` and `for_s`, where given, are seconds instead.
+
+    `folder` is where the program's process writes what it records. `keep_arguments` stores the program's arguments
+    and environment too, which may hold secrets.
+    """
+
+    folder: str
+    recorder: RecorderName = "auto"
+    warmup: int = 3
+    steps: int = 5
+    after_s: float | None = None
+    for_s: float | None = None
+    lines: LineClockName = "auto"
+    shapes: bool = False
+    keep_arguments: bool = False
+
+    def to_json(self) -> str:
+        """One line of ASCII, as an environment variable can hold it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        return cls(**json.loads(text))
