@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from unstall._version import __version__
@@ -21,8 +23,25 @@ _HOMES = {
     "Timeline": "unstall.timeline",
     "explain": "unstall._api",
     "load": "unstall.read",
+    "record": "unstall.record.in_process",
+    "step": "unstall.record.in_process",
     "whatif": "unstall._api",
 }
+
+
+class _Package(ModuleType):
+    """A package whose public functions keep their names beside subpackages of the same name.
+
+    Importing `unstall.record.journal` binds the subpackage to `unstall.record`, which is to stay the function: so
+    a subpackage like that is reached by `from unstall.record import …` alone.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:
