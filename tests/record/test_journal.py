@@ -43,7 +43,7 @@ def test_following_gives_each_event_once(
     written = path.read_bytes()
     follower = Follower(folder)
     seen = []
-    for cut in sorted(data.draw(st.lists(st.integers(0, len(written)), max_size=5))) + [len(written)]:
+    for cut in [*sorted(data.draw(st.lists(st.integers(0, len(written)), max_size=5))), len(written)]:
         path.write_bytes(written[:cut])
         seen += follower.events()
     assert seen == read(folder)

@@ -1,0 +1,78 @@
+"""Arms the recording in a program that `unstall run` started, before the program's first line.
+
+Python imports this module by its name as it starts, since `unstall run` has put its folder first on PYTHONPATH. It
+takes itself out again: the environment, `sys.path` and `sys.modules` are the program's own when the program begins,
+so that what the program starts itself is plain Python. A sitecustomize that this one hides is run in its place.
+"""
+
+import os
+import sys
+
+
+def _restore() -> tuple[str | None, int]:
+    """Undo what `unstall run` changed in the environment and the path. Returns its settings and process id."""
+    settings = os.environ.pop("UNSTALL_RECORD", None)
+    supervisor = int(os.environ.pop("UNSTALL_SUPERVISOR", "0"))
+    path = os.environ.pop("UNSTALL_PYTHONPATH", None)
+    if settings is not None:
+        os.environ.pop("PYTHONPATH", None)
+        if path is not None:
+            os.environ["PYTHONPATH"] = path
+    here = os.path.dirname(__file__)  # noqa: PTH120 - compared as text, and pathlib need not be imported yet
+    if here in sys.path:
+        sys.path.remove(here)
+    sys.path_importer_cache.pop(here, None)
+    return settings, supervisor
+
+
+def _arm(settings: str) -> None:
+    """Arm the recording. Whatever fails here, the program goes on without one."""
+    try:
+        _import_own_unstall()
+        from unstall.record.journal import Journal
+        from unstall.record.settings import Settings
+
+        wanted = Settings.from_json(settings)
+        try:
+            from unstall.record.child import arm
+
+            arm(wanted)
+        except Exception as error:
+            Journal(wanted.folder).write("failed", why=f"{type(error).__name__}: {error}")
+    except Exception as error:
+        sys.stderr.write(f"unstall: the program runs without being recorded: {type(error).__name__}: {error}\n")
+
+
+def _import_own_unstall() -> None:
+    """Import the unstall that this file belongs to, whether or not the program could import it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    package = os.path.abspath(os.path.join(__file__, "..", "..", ".."))  # noqa: PTH100, PTH118
+    spec = spec_from_file_location("unstall", os.path.join(package, "__init__.py"))  # noqa: PTH118
+    if "unstall" not in sys.modules and spec is not None and spec.loader is not None:
+        sys.modules["unstall"] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+def _die_with(supervisor: int) -> None:
+    """Have Linux kill this process when the supervisor is killed: nobody would forward signals to it any more."""
+    try:
+        import ctypes
+        import signal
+
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, ctypes.c_ulong(signal.SIGKILL))
+    except (ImportError, OSError, AttributeError):
+        return
+    if os.getppid() != supervisor:  # it was killed before that
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+_settings, _supervisor = _restore()
+if _settings is not None:
+    _die_with(_supervisor)
+    _arm(_settings)
+
+# Where there is no other, this raises what tells Python that there is none.
+del sys.modules["sitecustomize"]
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401
