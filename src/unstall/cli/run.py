@@ -1,0 +1,268 @@
+"""Run a program, record a few of its steps, and explain them.
+
+    unstall run train.py --epochs 1
+    unstall run --steps 10 -m package.train --epochs 1
+
+What stands before SCRIPT or -m is for unstall, all that follows for the program. The program runs as plain Python would
+run it, and unstall exits as the program did. The explanation is printed to stderr once the program has ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unstall.cli._arguments import named, parse_count
+from unstall.cli._inputs import read_timeline
+from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.errors import TraceError, UnstallError, UsageError
+
+if TYPE_CHECKING:
+    from unstall.record.journal import Event
+    from unstall.record.settings import Settings
+
+_RECORDERS = ("auto", "cupti", "torch")
+_LINE_CLOCKS = ("auto", "monitoring", "settrace", "none")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [options] SCRIPT [ARGS...]\n       %(prog)s [options] -m MODULE [ARGS...]"
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name, as for python -m")
+    parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program, and its arguments")
+    group = parser.add_argument_group("recording")
+    group.add_argument(
+        "--warmup",
+        metavar="N",
+        type=named("--warmup", _parse_warmup),
+        default=3,
+        help="let N steps go by first (default: 3)",
+    )
+    group.add_argument(
+        "--steps",
+        metavar="N",
+        type=named("--steps", parse_count),
+        default=5,
+        help="record N steps (default: 5)",
+    )
+    group.add_argument(
+        "--after", metavar="S", type=named("--after", _parse_seconds), help="let S seconds go by first, not steps"
+    )
+    group.add_argument(
+        "--for", dest="for_", metavar="S", type=named("--for", _parse_seconds), help="record S seconds, not steps"
+    )
+    group.add_argument(
+        "--recorder", choices=_RECORDERS, default="auto", help="cupti costs least; torch adds operators (default: auto)"
+    )
+    group.add_argument(
+        "--lines", choices=_LINE_CLOCKS, default="auto", help="how source lines are followed (default: auto)"
+    )
+    group.add_argument("--shapes", action="store_true", help="record the shapes of operators too (torch)")
+    group.add_argument(
+        "--trace", metavar="FILE", help="write the trace to FILE (default: SCRIPT's name and .trace.json.gz, here)"
+    )
+    group.add_argument(
+        "--keep-arguments",
+        action="store_true",
+        help="keep the program's arguments and environment in the trace, which may hold secrets",
+    )
+    add_output_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if sys.platform != "linux":
+        raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
+    program = _program(args)
+    rank = rank_of(os.environ)
+    trace = _trace(args, rank)
+    check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
+    _check_folders([*map(Path, args.output), trace])
+    from unstall.record.launch import launch, leave_as
+    from unstall.record.settings import Settings
+
+    folder = Path(tempfile.mkdtemp(prefix="unstall-"))
+    settings = Settings(
+        folder=str(folder),
+        recorder=args.recorder,
+        warmup=args.warmup,
+        steps=args.steps,
+        after_s=args.after,
+        for_s=args.for_,
+        lines=args.lines,
+        shapes=args.shapes,
+        keep_arguments=args.keep_arguments,
+    )
+    quiet = args.quiet or bool(rank)
+    try:
+        ended = launch(program, settings, stdout_to_stderr=bool(args.format), meanwhile=_teller(folder, quiet=quiet))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _conclude(args, settings, rank)
+    return leave_as(ended)
+
+
+def rank_of(environ: Mapping[str, str]) -> int | None:
+    """Which of several processes of one run this is, as torchrun and its like say; None where it is the only one."""
+    text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
+    return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
+
+
+def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
+    """train.trace.json.gz, or train-2.trace.json.gz where that is there, and so on; of a rank, train-rank1.…"""
+    if rank is not None:
+        stem += f"-rank{rank}"
+    for number in itertools.count(1):
+        path = folder / f"{stem}{'' if number == 1 else f'-{number}'}.trace.json.gz"
+        if not os.path.lexists(path):
+            return path
+    raise AssertionError("numbers do not end")
+
+
+def _program(args: argparse.Namespace) -> list[str]:
+    """What follows `python` on its command line. Raises UsageError where that names no program."""
+    words: list[str] = args.program
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if not words:
+        raise UsageError("say which program to run: unstall run SCRIPT, or unstall run -m MODULE")
+    if args.module:
+        return ["-m", *words]
+    if not Path(words[0]).exists():
+        raise UsageError(f"{words[0]}: there is no such script")
+    return words
+
+
+def _trace(args: argparse.Namespace, rank: int | None) -> Path:
+    """Where the trace goes. One rank does not write over another's."""
+    name = _program(args)[1 if args.module else 0]
+    if args.trace is None:
+        return free_trace_name(name.rpartition(".")[2] if args.module else Path(name).resolve().stem, rank, Path())
+    path = Path(args.trace)
+    stem, dot, endings = path.name.partition(".")
+    return path if rank is None else path.with_name(f"{stem}-rank{rank}{dot}{endings}")
+
+
+def _check_folders(targets: Sequence[Path]) -> None:
+    """Raise UsageError where a target could not be written, which must not come out only after the program."""
+    for target in targets:
+        place = target if target.exists() and not target.is_file() else target.resolve().parent
+        if not os.access(place, os.W_OK):
+            raise UsageError(f"{target}: cannot be written: {place} may not be written to. Choose another place for it")
+
+
+def _teller(folder: Path, *, quiet: bool) -> Callable[[], None]:
+    """What says on stderr, whenever it is called, how the recording has got on since."""
+    from unstall.record.journal import Follower
+
+    follower = Follower(folder)
+
+    def tell() -> None:
+        for event in follower.events():
+            news = news_of(event)
+            if news and not quiet:
+                _say(news)
+
+    return tell
+
+
+def news_of(event: Event) -> str | None:
+    """What to tell while the program runs."""
+    match event["event"]:
+        case "window":
+            return f"recording with {event.get('recorder')}"
+        case "failed":
+            return f"not recorded: {event.get('why')}; the program goes on"
+    return None
+
+
+def why_nothing(events: Sequence[Event], settings: Settings) -> str | None:
+    """Why there is nothing to explain, and what to do; None where something was recorded."""
+    return None
+
+
+def _conclude(args: argparse.Namespace, settings: Settings, rank: int | None) -> None:
+    """Make a trace of what was recorded, and explain it. The exit code is the program's, whatever fails here."""
+    try:
+        path = _write(args, settings, rank)
+        if path and not rank:
+            _explain(path, args)
+    except KeyboardInterrupt:
+        _say("interrupted")
+    except UnstallError as error:
+        _say(str(error))
+    except BrokenPipeError:
+        pass
+    except Exception as error:
+        _say(f"the run could not be explained: {type(error).__name__}: {error}")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at exit
+
+
+def _write(args: argparse.Namespace, settings: Settings, rank: int | None) -> Path | None:
+    """Write the trace. Where there is nothing to write, say why and return None."""
+    from unstall.record.journal import read
+
+    folder = Path(settings.folder)
+    missing = why_nothing(read(folder), settings)
+    if missing is None:
+        trace = _trace(args, rank)  # once more: another run may have taken the name in the meantime
+        try:
+            from unstall.record.write import write_trace
+
+            write_trace(folder, trace)
+        except TraceError as error:
+            missing = str(error)
+        except BaseException:
+            _say(f"what was recorded is kept in {folder}")
+            raise
+    shutil.rmtree(folder, ignore_errors=True)
+    if missing is not None:
+        _say(missing)
+        return None
+    if not args.quiet:
+        _say(f"the trace is in {trace}")
+    return trace
+
+
+def _explain(path: Path, args: argparse.Namespace) -> None:
+    """Explain the trace: on stderr, or where a format was asked for, on stdout, which the program did not have."""
+    from unstall.diagnose.explain import explain
+
+    report = explain(read_timeline(str(path), quiet=args.quiet))
+    with nullcontext() if args.format else redirect_stdout(sys.stderr):
+        deliver(report, args)
+
+
+def _parse_warmup(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"{text!r} is no time: give seconds, such as 2.5")
+    return seconds
+
+
+def _say(text: str) -> None:
+    """Print a line beside what the program prints; somebody may have closed stderr, which stops nothing."""
+    from unstall.report.wording import plain
+
+    with suppress(OSError, ValueError):
+        print(f"unstall: {plain(text)}", file=sys.stderr, flush=True)
