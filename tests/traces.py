@@ -80,6 +80,7 @@ class TraceBuilder:
         self,
         *,
         stacks: bool = True,  # record Python frames
+        operators: bool = True,  # record operators
         sync_records: bool = True,  # record `cuda_sync` rows, and in them which event was waited for
         enter_us: float = 1,  # what it takes to enter a frame, an operator or an annotation, and to leave it
         launch_us: float = 5,
@@ -87,9 +88,11 @@ class TraceBuilder:
         wake_us: float = 0,  # from an event's being reached to the start of what waits for it
         queue: int = 1022,  # ops outstanding on a device when a launch blocks
         devices: Sequence[str] = ("NVIDIA H200",),
+        unstall: Event | None = None,  # what the file says of a recorder of unstall's own
     ) -> None:
         self.events: list[Event] = []  # as in the file, but for "ts" and "dur": ns
         self.stacks, self.sync_records, self.devices = stacks, sync_records, devices
+        self.operators, self.unstall = operators, unstall
         self._enter, self._launch, self._latency, self._queue = ns(enter_us), ns(launch_us), ns(latency_us), queue
         self._wake = ns(wake_us)
         self._thread = _Thread(MAIN)
@@ -334,6 +337,7 @@ class TraceBuilder:
             "deviceProperties": [{"id": i, "name": name} for i, name in enumerate(self.devices)],
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": 0,
+            **({} if self.unstall is None else {"unstall": self.unstall}),
             "traceEvents": [
                 event | {"ts": _us(event["ts"] + shift), "dur": _us(event["dur"])}
                 for event in (self.events if events is None else events)
@@ -406,6 +410,9 @@ class TraceBuilder:
 
     @contextmanager
     def _operator(self, name: str, args: Event) -> Iterator[None]:
+        if not self.operators:
+            yield
+            return
         start = self.now
         self._thread.operators.append(args["External id"])
         self.work(self._enter / 1000)

@@ -57,6 +57,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
     name: str | None = None  # the annotation, the optimizer, or the launch that marks a step
+    marks: Literal["optimizer", "loader", "forward", "explicit"] | None = None  # what told unstall's recorder of them
     count: int
     start_ns: int
     wall_ns: int

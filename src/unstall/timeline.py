@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ I8: TypeAlias = NDArray[np.int8]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 Bool: TypeAlias = NDArray[np.bool_]
+Recorder: TypeAlias = Literal["cupti", "torch"]
+StepMarks: TypeAlias = Literal["optimizer", "loader", "forward", "explicit", "time"]
 
 
 class HostKind(IntEnum):
@@ -208,6 +210,9 @@ class Meta:
     world_size: int | None = None
     zero_ns: int = 0  # the file's clock at time 0
     has_stacks: bool = False
+    recorder: Recorder | None = None  # which of unstall's own it was; None for torch.profiler and others
+    step_marks: StepMarks | None = None  # what told the recorder's steps apart
+    exact_lines: bool = False  # frames are of the lines that ran; else of the functions' first
     plain_step_ns: int | None = None  # step time measured without recording
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
     sound: bool = True  # False when a verdict may rest on something missing

@@ -11,6 +11,7 @@ from traces import TraceBuilder
 
 from unstall.errors import UsageError
 from unstall.locate.steps import find_steps
+from unstall.report.wording import steps_line
 
 
 def kernels(trace: TraceBuilder, *names: str) -> None:
@@ -82,6 +83,50 @@ def test_a_launch_that_marks_a_step_goes_by_its_plain_name(kernel: str, name: st
         kernels(trace, kernel, "gemm", "relu")
     steps = result_of(trace).steps
     assert (steps.found_by, steps.name) == ("period", name)
+
+
+class TestRecorded:
+    """Steps that unstall's own recorder tells apart."""
+
+    def marked(self, marks: str, *, torch_too: bool = False) -> TraceBuilder:
+        trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "step_marks": marks})
+        for number in range(7, 11):
+            with trace.annotation(f"unstall.step#{number}"):
+                kernels(trace, "gemm", "relu")
+                if torch_too and number % 2:
+                    with trace.step():
+                        kernels(trace, "softmax")
+        return trace
+
+    @pytest.mark.parametrize(
+        ("marks", "said"),
+        [
+            ("optimizer", "told apart by optimizer steps"),
+            ("loader", "told apart by iterations of the DataLoader"),
+            ("forward", "told apart by calls of the model"),
+            ("explicit", "told apart by unstall.step()"),
+        ],
+    )
+    def test_they_are_steps_and_what_marked_them_is_said(self, marks: str, said: str) -> None:
+        result = result_of(self.marked(marks))
+        steps = result.steps
+        assert (steps.found_by, steps.name, steps.marks, steps.count) == ("annotation", "unstall.step", marks, 4)
+        assert steps_line(result).endswith(said)
+
+    def test_they_are_preferred_to_the_profilers(self) -> None:
+        assert result_of(self.marked("loader", torch_too=True)).steps.count == 4
+
+    def test_they_are_no_places(self) -> None:
+        assert {line.where.function for line in result_of(self.marked("loader"), step="unstall*").lines} == {None}
+
+    def test_a_file_that_does_not_say_what_marked_them_names_the_annotation(self) -> None:
+        result = result_of(self.marked("the moon"))
+        assert (result.steps.marks, result.steps.count) == (None, 4)
+        assert steps_line(result).endswith("told apart by annotation unstall.step")
+
+    def test_pieces_of_time_are_no_steps(self) -> None:
+        steps = result_of(self.marked("time")).steps
+        assert (steps.found_by, steps.name, steps.marks) == ("period", "gemm", None)
 
 
 class TestAnnotation:

@@ -189,6 +189,36 @@ class TestStacks:
         assert not timeline.meta.has_stacks
 
 
+class TestLines:
+    """Of which line of a function a frame is: of its first, unless the file says that lines are those that ran."""
+
+    def of(self, **said: str) -> dict[int, bool]:
+        trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", **said})
+        with trace.frame("train.py", 41, "step"), trace.named_frame("<built-in method item of Tensor object at 0x7f>"):
+            trace.launch()
+        lines = trace.timeline().lines
+        return dict(zip(lines.line.tolist(), lines.exact.tolist(), strict=True))
+
+    def test_lines_that_ran_are_exact_and_built_in_functions_have_none(self) -> None:
+        assert self.of(lines="exact") == {41: True, -1: False}
+
+    @pytest.mark.parametrize("said", [{}, {"lines": "def"}, {"lines": "none"}, {"lines": "EXACT"}])
+    def test_others_are_the_functions_first(self, said: dict[str, str]) -> None:
+        assert self.of(**said) == {41: False, -1: False}
+
+    def test_a_line_s_stretches_are_one_place_and_the_lines_of_a_function_are_several(self) -> None:
+        trace = TraceBuilder(operators=False, unstall={"lines": "exact"})
+        for _ in range(3):
+            for line in (41, 42):
+                with trace.frame("train.py", line, "step"):
+                    trace.launch(f"kernel_{line}")
+        timeline = trace.timeline()
+        launch = timeline.device.launch
+        at = timeline.lines.line[timeline.stacks.line[timeline.host.stack[launch]]]
+        assert at.tolist() == [41, 42, 41, 42, 41, 42]
+        assert len(timeline.stacks) == 2
+
+
 class TestStreams:
     def test_device_and_stream_come_from_the_arguments(self) -> None:
         trace = TraceBuilder(devices=("first", "second"))

@@ -75,6 +75,50 @@ def test_ids_that_no_one_knows_are_minus_one(tmp_path: Path) -> None:
     assert (events.stream[0], events.correlation[0], events.device[0]) == (-1, -1, -1)
 
 
+RECORDED = {
+    "schema": "unstall.recording/1",
+    "recorder": "cupti",
+    "lines": "exact",
+    "step_marks": "loader",
+    "plain_step_ns": 7_000_000,
+    "notes": ["GPU 0 was throttled"],
+}
+
+
+def test_what_our_own_recorder_says_is_read(tmp_path: Path) -> None:
+    meta = trace(tmp_path, '"ts": 1', unstall=RECORDED).meta
+    assert (meta.recorder, meta.exact_lines, meta.step_marks, meta.plain_step_ns) == (
+        "cupti",
+        True,
+        "loader",
+        7_000_000,
+    )
+    assert (meta.notes, meta.sound) == (("GPU 0 was throttled",), True)
+
+
+def test_torchs_own_file_names_no_recorder(tmp_path: Path) -> None:
+    meta = trace(tmp_path, '"ts": 1').meta
+    assert (meta.recorder, meta.exact_lines, meta.step_marks) == (None, False, None)
+
+
+@pytest.mark.parametrize("said", [{"recorder": "nsys"}, {"lines": 7}, {"step_marks": ["loader"]}])
+def test_a_recorder_that_is_none_of_ours_is_none(tmp_path: Path, said: dict[str, Any]) -> None:
+    meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | said).meta
+    assert (meta.recorder, meta.exact_lines, meta.step_marks) == (None, False, None)
+    assert (meta.plain_step_ns, meta.notes) == (7_000_000, ("GPU 0 was throttled",))
+
+
+@pytest.mark.parametrize("notes", [7, [7], {"a": "b"}])
+def test_notes_that_are_no_texts_are_left_out(tmp_path: Path, notes: Any) -> None:
+    meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | {"notes": notes}).meta
+    assert (meta.recorder, meta.notes) == ("cupti", ())
+
+
+def test_notes_are_few_and_short(tmp_path: Path) -> None:
+    meta = trace(tmp_path, '"ts": 1', unstall={"notes": ["x" * 10_000] * 1_000}).meta
+    assert meta.notes == ("x" * 400,) * 16
+
+
 def test_a_column_that_no_event_has_takes_no_memory(tmp_path: Path) -> None:
     events = trace(tmp_path, '"ts": 1', '"ts": 2')
     assert events.sequence.tolist() == [-1, -1]

@@ -108,6 +108,44 @@ def test_the_content_decides_and_not_the_name(timeline: Timeline, tmp_path: Path
     assert equal(load(path), timeline)
 
 
+RECORDED = {"recorder": "cupti", "step_marks": "loader", "lines": "exact", "notes": ["GPU 0 was throttled"]}
+
+
+def recorded() -> bytes:
+    trace = TraceBuilder(operators=False, unstall=RECORDED)
+    with trace.frame("train.py", 41, "step"):
+        trace.launch()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run.timeline"
+        trace.timeline().save(path)
+        return path.read_bytes()
+
+
+def test_what_our_own_recorder_said_is_kept() -> None:
+    timeline = loaded(recorded())
+    meta = timeline.meta
+    assert (meta.recorder, meta.step_marks, meta.exact_lines) == ("cupti", "loader", True)
+    assert meta.notes == ("GPU 0 was throttled",)
+    assert timeline.lines.exact.tolist() == [True]
+
+
+def test_a_timeline_saved_before_recorders_had_names_still_loads(saved: bytes, timeline: Timeline) -> None:
+    content = members(saved)
+    header = msgspec.json.decode(content["timeline.json"])
+    for name in ("recorder", "step_marks", "exact_lines"):
+        del header["meta"][name]
+    assert equal(loaded(packed(content | {"timeline.json": msgspec.json.encode(header)})), timeline)
+
+
+@pytest.mark.parametrize("said", [{"recorder": "nsys"}, {"step_marks": "moon"}, {"exact_lines": "yes"}])
+def test_a_recorder_that_is_none_of_ours_is_refused(said: dict[str, str]) -> None:
+    content = members(recorded())
+    header = msgspec.json.decode(content["timeline.json"])
+    header["meta"] |= said
+    with pytest.raises(TraceError, match="not a whole saved timeline"):
+        loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
+
+
 def harmless(saved: bytes, damaged: bytes) -> bool:
     """Whether a damaged file is refused, or the damage was in nothing that matters."""
     try:

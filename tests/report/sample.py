@@ -279,6 +279,7 @@ def results(draw: st.DrawFn) -> Result:
         steps=Steps(
             found_by=draw(st.sampled_from(["annotation", "optimizer", "period", "whole"])),
             name=draw(_optional_texts),
+            marks=draw(st.sampled_from([None, "optimizer", "loader", "forward", "explicit"])),
             count=count,
             start_ns=0,
             wall_ns=whole.wall_ns,

@@ -74,10 +74,30 @@ export interface Integrity {
 export interface Steps {
   found_by: "annotation" | "optimizer" | "period" | "whole";
   name: string | null;
+  marks: "optimizer" | "loader" | "forward" | "explicit" | null;
   count: number;
   start_ns: number;
   wall_ns: number;
   mean_ns: number;
+}
+
+const FOUND_BY = {
+  annotation: "annotation",
+  optimizer: "optimizer step",
+  period: "the period of the launches",
+  whole: "none: the whole run counts as one",
+};
+
+const MARKS = {
+  optimizer: "optimizer steps",
+  loader: "iterations of the DataLoader",
+  forward: "calls of the model",
+  explicit: "unstall.step()",
+};
+
+/** What told the steps apart: "annotation ProfilerStep". */
+export function stepsFoundBy({ found_by, name, marks }: Steps): string {
+  return marks ? MARKS[marks] : `${FOUND_BY[found_by]}${name ? ` ${name}` : ""}`;
 }
 
 /** How the step without the recorder is known. */

@@ -16,6 +16,7 @@ from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.verdict import judge
 from unstall.figures import share
+from unstall.locate.steps import RECORDED_STEP
 from unstall.read import load
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline import Timeline
@@ -154,9 +155,11 @@ def source_of(timeline: Timeline) -> Source:
 
 def steps_of(run: Run) -> Steps:
     """The steps that were found."""
+    marks = run.timeline.meta.step_marks if run.steps.name == RECORDED_STEP else None
     return Steps(
         found_by=run.steps.found_by,
         name=run.steps.name,
+        marks=None if marks == "time" else marks,
         count=len(run.steps),
         start_ns=run.steps.window[0],
         wall_ns=run.wall,

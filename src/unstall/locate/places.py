@@ -12,6 +12,7 @@ import numpy as np
 
 from unstall.ancestry import nearest, outermost
 from unstall.grouping import by_text
+from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
 from unstall.timeline import I32, I64, Bool, HostKind, Timeline
 
@@ -177,7 +178,8 @@ def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) ->
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION
     names = np.unique(host.name[annotation])
-    steps = [i for i in names if fnmatch.fnmatchcase(timeline.strings[i], f"{step or 'ProfilerStep'}*")]
+    marks = (f"{step or 'ProfilerStep'}*", f"{RECORDED_STEP}*")
+    steps = [i for i in names if any(fnmatch.fnmatchcase(timeline.strings[i], mark) for mark in marks)]
     annotation &= ~np.isin(host.name, np.array(steps, dtype=np.int32))
     around = nearest(host.parent, annotation)[source]
     chosen = np.where(around >= 0, around, top_op[source])

@@ -17,6 +17,10 @@ from unstall.timeline import I64, Bool, HostKind, Timeline
 FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 
 _PROFILER_STEP = re.compile(r"ProfilerStep(#\d+|\*)?$")
+RECORDED_STEP = "unstall.step"
+"""What unstall's own recorder calls the annotation around a step, but for its number."""
+
+_RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
 
 
@@ -50,9 +54,12 @@ def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
     """
     if name is not None:
         return _by_name(timeline, name)
-    rows = _annotated(timeline, lambda text: bool(_PROFILER_STEP.match(text)))
-    if len(rows):
-        return _steps(timeline, "annotation", "ProfilerStep", timeline.host.start[rows], timeline.host.end[rows])
+    # Where a recording went by time, what it calls steps says nothing of the program.
+    marks = [] if timeline.meta.step_marks == "time" else [(RECORDED_STEP, _RECORDED_STEP)]
+    for called, pattern in (*marks, ("ProfilerStep", _PROFILER_STEP)):
+        rows = _annotated(timeline, lambda text, pattern=pattern: bool(pattern.match(text)))
+        if len(rows):
+            return _steps(timeline, "annotation", called, timeline.host.start[rows], timeline.host.end[rows])
     return _annotated_alike(timeline, _by_optimizer(timeline) or _by_period(timeline) or _whole(timeline))
 
 

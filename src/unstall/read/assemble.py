@@ -49,7 +49,7 @@ def assemble(events: Events) -> Timeline:
     correlation = events.correlation[rows]
     parent = find_parents(kind, thread, start, end)
     op = _operators(kind, parent, events.external[rows], start, end)
-    tree = StackTree(intern)
+    tree = StackTree(intern, exact=events.meta.exact_lines)
     stack = _stacks(tree, rows, kind, parent, events)
     lines, stacks = tree.tables()
     host = Host(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from unstall.read.mend import mended
-from unstall.timeline import Meta
+from unstall.timeline import Meta, Recorder, StepMarks
 
 _Value = TypeVar("_Value")
 _MOST_DEVICES = 1024
+_MOST_NOTES, _LONGEST_NOTE = 16, 400
 _TORCH = re.compile(rb'"(?:py)?torch_version"\s*:\s*"(?P<version>[\w.+-]{1,64})"')
 
 
@@ -27,8 +28,20 @@ class _Distributed(Struct):
     world_size: int | None = None
 
 
-class _Own(Struct):
+class _Recorded(Struct):
+    """How unstall's own recorder went about it."""
+
+    recorder: Recorder | None = None
+    lines: Literal["exact", "def", "none"] = "def"
+    step_marks: StepMarks | None = None
+
+
+class _Plain(Struct):
     plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=2**62)] | None = None
+
+
+class _Noted(Struct):
+    notes: list[str] = []
 
 
 def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
@@ -40,7 +53,10 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     if after is None:
         notes.append("left out what follows the events: it is too long for metadata")
     distributed = _value(members, "distributedInfo", _Distributed) or _Distributed()
-    own = _value(members, "unstall", _Own) or _Own()
+    # Apart, so that one that is not as it should be leaves the others.
+    recorded = _value(members, "unstall", _Recorded) or _Recorded()
+    plain = _value(members, "unstall", _Plain) or _Plain()
+    noted = _value(members, "unstall", _Noted) or _Noted()
     torch = _TORCH.search(before) or _TORCH.search(after or b"")
     return Meta(
         path=str(path),
@@ -52,8 +68,11 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         world_size=distributed.world_size,
         zero_ns=_value(members, "baseTimeNanoseconds", int) or 0,
         has_stacks=bool(_value(members, "with_stack", int)),
-        plain_step_ns=own.plain_step_ns,
-        notes=tuple(notes),
+        recorder=recorded.recorder,
+        step_marks=recorded.step_marks,
+        exact_lines=recorded.lines == "exact",
+        plain_step_ns=plain.plain_step_ns,
+        notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
         sound=not notes,
     )
 

@@ -127,8 +127,8 @@ _MAX_LINE = 2**31 - 1
 def frame(name: str) -> tuple[str, int, str]:
     """(file, line, function) of a frame's name; ("", -1, name) for built-in functions and modules.
 
-    The line is where the function is defined: torch records no other. Addresses are taken out, so that one
-    built-in function is one place.
+    The line is where the function is defined: torch records no other, unstall's recorder that which ran. Addresses are
+    taken out, so that one built-in function is one place.
     """
     if match := _FRAME.match(name):
         line = match["line"]

@@ -31,10 +31,14 @@ class Interner:
 
 
 class StackTree:
-    """Grows `Lines` and `Stacks`: the same frame under the same stack is one node."""
+    """Grows `Lines` and `Stacks`: the same frame under the same stack is one node.
 
-    def __init__(self, intern: Interner) -> None:
+    `exact` says that the lines of frames are those that ran; built-in functions have none.
+    """
+
+    def __init__(self, intern: Interner, *, exact: bool = False) -> None:
         self._intern = intern
+        self._exact = exact
         self._line_of: dict[tuple[str, int, str], int] = {}
         self._node_of: dict[tuple[int, int], int] = {}
 
@@ -96,7 +100,7 @@ class StackTree:
             file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),
             line=np.array([line for _, line, _ in places], dtype=np.int32),
             function=np.array([self._intern(function) for _, _, function in places], dtype=np.int32),
-            exact=np.zeros(len(places), dtype=np.bool_),
+            exact=np.array([self._exact and line >= 0 for _, line, _ in places], dtype=np.bool_),
         )
         nodes = list(self._node_of)
         stacks = Stacks(

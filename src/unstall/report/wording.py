@@ -17,6 +17,12 @@ BUSY_PARTS = ("compute", "both", "copy", "comm")
 HARMLESS = "Not worth changing"
 INTEGRITY = "Integrity"
 UNSOUND = "something is missing or damaged, so figures may be wrong"
+_MARKS = {
+    "optimizer": "optimizer steps",
+    "loader": "iterations of the DataLoader",
+    "forward": "calls of the model",
+    "explicit": "unstall.step()",
+}
 _BUSY_LABELS = {"both": "compute + copy"}
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
@@ -235,12 +241,12 @@ def steps_line(result: Result | WhatIf) -> str:
     if steps.found_by == "whole":
         return f"the whole run of {duration(steps.wall_ns)}, in which no steps were found"
     found = {
-        "annotation": f"by annotation{name}",
-        "optimizer": f"by optimizer step{name}",
-        "period": f"by the period of the launches{name and ' of' + name}",
+        "annotation": f"annotation{name}",
+        "optimizer": f"optimizer step{name}",
+        "period": f"the period of the launches{name and ' of' + name}",
     }[steps.found_by]
     count = "1 step" if steps.count == 1 else f"{steps.count:,} steps"
-    return f"{count} of {duration(steps.mean_ns)}, told apart {found}"
+    return f"{count} of {duration(steps.mean_ns)}, told apart by {_MARKS[steps.marks] if steps.marks else found}"
 
 
 def per_step(result: Result, window_ns: int) -> int:

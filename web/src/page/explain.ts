@@ -2,7 +2,7 @@
 
 import { h } from "../dom";
 import { duration, exact, grouped, percent, plural } from "../format";
-import type { Result } from "../result";
+import { type Result, stepsFoundBy } from "../result";
 import type { Picture } from "../timeline/picture";
 import { accounts } from "./accounts";
 import { findings } from "./findings";
@@ -12,13 +12,6 @@ import { notes, warning } from "./notes";
 import { type Page, searchIn, timelineSection, timelinesOf } from "./page";
 import { plan } from "./plan";
 import { howKnown, isUndistorted, undistortedStep } from "./replay";
-
-const FOUND_BY = {
-  annotation: "annotation",
-  optimizer: "optimizer step",
-  period: "the period of the launches",
-  whole: "none: the whole run counts as one",
-};
 
 export function explainPage(result: Result, pictures: Picture[], shell: Shell): Page {
   const { tooltip } = shell;
@@ -61,7 +54,7 @@ function figures({ accounts, steps, source, replay, plan, floor_ns }: Result): F
   return [
     ...list,
     ["device busy", percent(busy, accounts.wall_ns), [`${exact(busy)} of ${exact(accounts.wall_ns)}`]],
-    ["steps", grouped(steps.count), [`found by ${FOUND_BY[steps.found_by]}${steps.name ? ` ${steps.name}` : ""}`]],
+    ["steps", grouped(steps.count), [`found by ${stepsFoundBy(steps)}`]],
     ["device ops", grouped(source.device_ops), [`${grouped(source.device_ops)} device ops and ${plural(source.host_events, "host event")} were read`]],
   ];
 }

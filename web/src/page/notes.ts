@@ -2,7 +2,7 @@
 
 import { h } from "../dom";
 import { plural } from "../format";
-import type { Integrity, Recorded } from "../result";
+import { type Integrity, type Recorded, stepsFoundBy } from "../result";
 
 export function warning(integrity: Integrity): HTMLElement | null {
   if (integrity.ok) return null;
@@ -17,7 +17,7 @@ export function warning(integrity: Integrity): HTMLElement | null {
 export function notes(result: Recorded, drawing: string[]): HTMLElement {
   const { source, integrity } = result;
   const all = [...integrity.notes, ...drawing];
-  const step = `Steps were found by ${result.steps.found_by}${result.steps.name ? ` (${result.steps.name})` : ""}; the window holds ${plural(result.steps.count, "step")}.`;
+  const step = `Steps were found by ${stepsFoundBy(result.steps)}; the window holds ${plural(result.steps.count, "step")}.`;
   return h(
     "section",
     { id: "integrity", "aria-labelledby": "integrity-title" },
