@@ -6,17 +6,28 @@ Explaining a trace needs none of what may be missing here.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import NotRequired, TypedDict
+
+_INJECTION = "CUDA_INJECTION64_PATH"  # the driver loads this library into every program: nsys and ncu set it
+_NVTX_INJECTION = "NVTX_INJECTION64_PATH"
+_DRIVER = Path("/proc/driver/nvidia")
 
 
 class Check(TypedDict):
-    """One thing looked for: its version or what it is, or None and what there is instead, and what it is needed for."""
+    """One thing looked for: its version or what it is, or None and what there is instead, and what it is needed for.
+
+    `notes` are sentences on what else is known of it.
+    """
 
     name: str
     found: str | None
     instead: NotRequired[str]
     enables: str
+    notes: NotRequired[list[str]]
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{mark}  {check['name']:{width}}  {found}")
         if not check["found"]:
             print(f"    {'':{width}}  would enable: {check['enables']}")
+        for note in check.get("notes", ()):
+            print(f"    {'':{width}}  {note}")
     return 0
 
 
@@ -61,14 +74,14 @@ def examine() -> list[Check]:
         *(Check(name=name, found=version(name), enables="unstall itself") for name in ("numpy", "msgspec", "rich")),
         _engine(),
     ]
-    return checks + _torch(version("torch"))
+    torch = version("torch")
+    seen = _probe_torch() if torch else {}
+    return [*checks, *_torch(torch, seen), *_recording(torch, seen)]
 
 
 def _engine() -> Check:
     """Looked for without importing numpy, which the engine's callers need and this verb does not."""
-    from importlib.util import find_spec
-
-    built = find_spec("unstall.replay._engine") is not None
+    built = _is_built("unstall.replay._engine")
     return Check(
         name="C engine",
         found="built" if built else None,
@@ -77,8 +90,17 @@ def _engine() -> Check:
     )
 
 
-def _torch(version: str | None) -> list[Check]:
-    seen = _probe_torch() if version else {}
+def _is_built(extension: str) -> bool:
+    """Whether there is a C extension of this name. Nothing but the package around it is imported."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(extension) is not None
+    except ImportError:
+        return False
+
+
+def _torch(version: str | None, seen: Mapping[str, str]) -> list[Check]:
     built_for = Check(name="torch built for", found=seen.get("built_for"), enables="recording what a GPU does")
     if "version" in seen:
         built_for["instead"] = "CPU only"
@@ -99,7 +121,12 @@ hip = getattr(torch.version, "hip", None)
 built = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {hip}" if hip else None
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 gpu = ", ".join(torch.cuda.get_device_name(i) for i in range(count)) or None
-print(json.dumps({"version": torch.__version__, "built_for": built, "gpu": gpu}))
+try:
+    from torch.profiler import kineto_available
+    kineto = "yes" if kineto_available() else None
+except ImportError:
+    kineto = None
+print(json.dumps({"version": torch.__version__, "built_for": built, "gpu": gpu, "kineto": kineto}))
 """
 
 
@@ -133,3 +160,139 @@ def _driver_gpus() -> str | None:
         return None
     names = ", ".join(done.stdout.split("\n")).strip(", ")
     return f"{names} (seen by the driver, not by torch)" if names else None
+
+
+def _recording(torch: str | None, seen: Mapping[str, str]) -> list[Check]:
+    is_built = _is_built("unstall.record._cupti")
+    library, trouble = _usable_cupti(is_built)
+    return [
+        cupti_recorder(
+            is_built=is_built,
+            library=library,
+            trouble=trouble,
+            driver=_driver(),
+            parameters=_read(_DRIVER / "params"),
+            environment=os.environ,
+        ),
+        torch_recorder(torch, seen, os.environ),
+        line_clock(sys.version_info[:2], is_built=_is_built("unstall.record._lines")),
+    ]
+
+
+def cupti_recorder(
+    *,
+    is_built: bool,
+    library: Path | None,
+    trouble: str | None,
+    driver: str | None,
+    parameters: str,
+    environment: Mapping[str, str],
+) -> Check:
+    """Whether CUPTI can record here, and all that stands in the way.
+
+    `trouble` is why no library can be used; `parameters` is the text of the driver's own, from /proc.
+    """
+    missing = [
+        None if is_built else "its C extension is not built, which takes a C compiler when unstall is installed",
+        trouble or (None if library else "no libcupti was found: it comes with torch for CUDA, and the CUDA toolkit"),
+        None if driver else "there is no NVIDIA driver",
+        _other_profiler(environment),
+    ]
+    lacks = [reason for reason in missing if reason]
+    notes = []
+    if "RmProfilingAdminOnly: 1" in parameters:
+        notes.append(
+            "the driver keeps performance counters for administrators (RmProfilingAdminOnly: 1); recording needs none"
+        )
+    if (nvtx := environment.get(_NVTX_INJECTION)) and "libcupti" not in Path(nvtx).name:
+        notes.append(f"NVTX ranges go to another tool ({_NVTX_INJECTION} is {nvtx})")
+    return Check(
+        name="cupti recorder",
+        found=None if lacks else f"{library}, driver {driver}",
+        instead="; ".join(lacks),
+        enables="recording a run at next to no cost",
+        notes=notes,
+    )
+
+
+def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapping[str, str]) -> Check:
+    """Whether torch.profiler can record a GPU here: `torch` is the version installed, `seen` what it says of itself."""
+    lacks: str | None = None
+    if torch is None:
+        lacks = "torch is not installed"
+    elif "version" not in seen:
+        lacks = "torch cannot be imported"
+    elif "kineto" not in seen:
+        lacks = "this torch was built without Kineto"
+    elif "built_for" not in seen:
+        lacks = "this torch is for CPUs only"
+    elif "gpu" not in seen:
+        lacks = "torch sees no GPU"
+    else:
+        lacks = _other_profiler(environment)
+    return Check(
+        name="torch recorder",
+        found=None if lacks else f"torch.profiler of {seen['version']}",
+        instead=lacks or "",
+        enables="recording operators and shapes too, at a higher cost",
+    )
+
+
+def line_clock(python: tuple[int, int], *, is_built: bool) -> Check:
+    """How the line that runs is told while recording; there is always a way."""
+    notes = []
+    if python < (3, 12):
+        notes.append("from Python 3.12 on sys.monitoring costs less than sys.settrace")
+    if not is_built:
+        notes.append("its C extension is not built: callbacks in C cost less than those in Python")
+    hook = "sys.monitoring" if python >= (3, 12) else "sys.settrace"
+    return Check(
+        name="line clock",
+        found=f"{hook}, in {'C' if is_built else 'Python'}",
+        enables="the line behind each launch and wait",
+        notes=notes,
+    )
+
+
+def _other_profiler(environment: Mapping[str, str]) -> str | None:
+    """CUPTI refuses a second client in a process (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), Kineto's too."""
+    injected = environment.get(_INJECTION)
+    return f"another profiler holds CUPTI, which serves one ({_INJECTION} is {injected})" if injected else None
+
+
+def _usable_cupti(is_built: bool) -> tuple[Path | None, str | None]:
+    """Where a libcupti is whose records are known, or why that cannot be told."""
+    from unstall.errors import UnstallError
+
+    try:
+        from unstall.record.cupti import Cupti, find_library
+
+        library = find_library()
+        if library is not None and is_built:
+            Cupti(Path())  # loads the library and records nothing
+        return library, None
+    except UnstallError as error:
+        return None, str(error)
+    except Exception as error:  # whatever is broken, the other checks are of use
+        return None, f"looking for libcupti failed ({error})"
+
+
+def _driver() -> str | None:
+    """The driver's version. A container may show the kernel's part alone, in /proc; programs need libcuda."""
+    import ctypes
+    import re
+
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    version = re.search(r"\d+\.\d+(\.\d+)?", _read(_DRIVER / "version"))
+    return version[0] if version else "of unknown version"
+
+
+def _read(path: Path) -> str:
+    """The text of a file, or "" where it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
