@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from unstall.record.journal import Journal
+from unstall.record.recorder import Recorder
+from unstall.record.session import Session
 from unstall.record.settings import Settings
+from unstall.record.window import MakeLineClock, MakeRecorder
 
 
-def arm(settings: Settings) -> None:
-    """Make ready to record this process as `settings` say."""
-    Journal(settings.folder).write("armed", pid=os.getpid())
+def arm(
+    settings: Settings, make_recorder: MakeRecorder | None = None, make_line_clock: MakeLineClock | None = None
+) -> None:
+    """Make ready to record this process as `settings` say. What records is chosen when the window begins."""
+    journal = Journal(settings.folder)
+    journal.write("armed", pid=os.getpid())
+    if settings.keep_arguments:
+        journal.write("arguments", argv=sys.orig_argv, environment=dict(os.environ))
+    chosen = Chosen(settings)
+    Session(settings, journal, make_recorder or chosen.recorder, make_line_clock or chosen.line_clock).begin()
+
+
+class Chosen:
+    """The recorder and the line clock that settings ask for, imported when they are made."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def recorder(self) -> Recorder:
+        """A recorder. Raises UnstallError where none works here."""
+        from unstall.record.choose import choose_recorder
+
+        return choose_recorder(self._settings)
+
+    def line_clock(self) -> Recorder | None:
+        """A line clock, or None where none was asked for."""
+        from unstall.record.choose import choose_line_clock
+
+        return choose_line_clock(self._settings)

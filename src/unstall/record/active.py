@@ -1,0 +1,68 @@
+"""The one recording of this process: ended when the process ends, forgotten in its forked children."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Protocol
+
+from unstall.errors import UsageError
+
+
+class Active(Protocol):
+    """A recording that is armed or running."""
+
+    def mark(self, kind: str, who: int = 0) -> None: ...
+
+    def end(self, why: str) -> None: ...
+
+    def forked(self) -> None: ...
+
+
+class _Slot:
+    """Holds the recording. Callbacks on a fork cannot be taken back, so one is registered for good."""
+
+    def __init__(self) -> None:
+        self.recording: Active | None = None
+        self._watches_forks = False
+
+    def watch_forks(self) -> None:
+        if not self._watches_forks:
+            os.register_at_fork(after_in_child=self.forked)
+            self._watches_forks = True
+
+    def forked(self) -> None:
+        recording, self.recording = self.recording, None
+        if recording is not None:
+            atexit.unregister(_exit)
+            recording.forked()
+
+
+_slot = _Slot()
+
+
+def activate(recording: Active) -> None:
+    """Make it the process's recording. Raises UsageError while there is another."""
+    if _slot.recording is not None:
+        raise UsageError("a recording of this process is under way: end it before another begins")
+    _slot.recording = recording
+    _slot.watch_forks()
+    atexit.register(_exit)
+
+
+def deactivate(recording: Active) -> None:
+    """It is over; another may begin."""
+    if _slot.recording is recording:
+        _slot.recording = None
+        atexit.unregister(_exit)
+
+
+def current() -> Active | None:
+    """The process's recording, if there is one."""
+    return _slot.recording
+
+
+def _exit() -> None:
+    recording = _slot.recording
+    if recording is not None:
+        recording.end("exit")

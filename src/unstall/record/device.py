@@ -1,0 +1,134 @@
+"""What torch knows of the device. Nothing here imports torch, initialises CUDA or makes the program wait unasked."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
+_MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it had to give memory back
+    "allocated_bytes.all.current",
+    "allocated_bytes.all.peak",
+    "reserved_bytes.all.current",
+    "reserved_bytes.all.peak",
+    "segment.all.current",
+    "num_alloc_retries",
+    "num_ooms",
+)
+_PROPERTIES = ("name", "uuid", "pci_domain_id", "pci_bus_id", "pci_device_id", "total_memory")
+
+
+class TimingEvent(Protocol):
+    """A `torch.cuda.Event(enable_timing=True)`."""
+
+    def query(self) -> bool: ...
+
+    def elapsed_time(self, end: TimingEvent, /) -> float: ...
+
+
+def cuda() -> Any | None:
+    """The module `torch.cuda`, where the program has initialised it."""
+    module = getattr(sys.modules.get("torch"), "cuda", None)
+    return module if module is not None and module.is_initialized() else None
+
+
+def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
+    """Call `act` when CUDA is initialised, at once if it is. torch must be there; `act` must not raise.
+
+    Returns what takes it back.
+    """
+    module = sys.modules["torch"].cuda
+    if hasattr(module, "_lazy_call"):
+        module._lazy_call(act)
+
+    def cancel() -> None:
+        queued = getattr(module, "_queued_calls", [])
+        queued[:] = [call for call in queued if call[0] is not act]
+
+    return cancel
+
+
+def may_be_in_use() -> bool:
+    """Whether the program's work may be on a device: CUDA is initialised, or this machine has no GPU anyway."""
+    return cuda() is not None or not any(Path(driver).exists() for driver in _DRIVERS)
+
+
+def capturing() -> bool:
+    """Whether a CUDA graph is being captured on this thread's stream, when nothing may be waited for."""
+    module = cuda()
+    return module is not None and bool(module.is_current_stream_capturing())
+
+
+def timing_event() -> TimingEvent | None:
+    """An event at the end of what this thread's stream has been given so far; None without CUDA."""
+    module = cuda()
+    if module is None or module.is_current_stream_capturing():
+        return None
+    event = module.Event(enable_timing=True)
+    event.record()
+    recorded: TimingEvent = event
+    return recorded
+
+
+def synchronize() -> None:
+    """Wait for every device that this process uses."""
+    module = cuda()
+    if module is not None:
+        for index in _devices(module):
+            module.synchronize(index)
+
+
+def profiler_is_on() -> bool:
+    """Whether the program runs torch's profiler at this moment."""
+    profiler = sys.modules.get("torch.autograd.profiler")
+    if profiler is None:
+        return False
+    enabled = getattr(sys.modules["torch"]._C._autograd, "_profiler_enabled", None)
+    return bool(getattr(profiler, "_is_profiler_enabled", False) or (enabled is not None and enabled()))
+
+
+def grad_enabled() -> bool:
+    """Whether autograd is on, on this thread."""
+    enabled = getattr(sys.modules.get("torch"), "is_grad_enabled", None)
+    return enabled is None or bool(enabled())
+
+
+def memory() -> dict[str, int]:
+    """Counters of the current device's caching allocator; empty without CUDA."""
+    module = cuda()
+    if module is None:
+        return {}
+    stats = module.memory_stats()
+    return {name: stats[name] for name in _MEMORY if name in stats}
+
+
+def machine() -> dict[str, object]:
+    """Versions, devices in use, and this process's rank: what a recording is of."""
+    torch = sys.modules.get("torch")
+    module = cuda()
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__) if torch is not None else None,
+        "cuda": str(torch.version.cuda) if torch is not None and torch.version.cuda else None,
+        "devices": [_properties(module, index) for index in _devices(module)] if module is not None else [],
+        "rank": os.environ.get("RANK"),
+        "world_size": os.environ.get("WORLD_SIZE"),
+    }
+
+
+def _devices(module: Any) -> list[int]:
+    """The devices that have a context of this process: to touch another would make one there."""
+    has_context = getattr(sys.modules["torch"]._C, "_cuda_hasPrimaryContext", None)
+    if has_context is None:
+        return [module.current_device()]
+    return [index for index in range(module.device_count()) if has_context(index)]
+
+
+def _properties(module: Any, index: int) -> dict[str, object]:
+    properties = module.get_device_properties(index)
+    told = {name: getattr(properties, name) for name in _PROPERTIES if hasattr(properties, name)}
+    return {"index": index, **{name: value if isinstance(value, int) else str(value) for name, value in told.items()}}

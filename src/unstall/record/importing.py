@@ -1,0 +1,70 @@
+"""Acting once a module has been imported, without importing it: nothing comes earlier than the program wants it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+Cancel = Callable[[], None]
+
+
+def when_imported(name: str, act: Callable[[], None]) -> Cancel:
+    """Call `act` once the module `name` has been executed; at once where it is there already.
+
+    Returns what takes the waiting back. An import that fails raises as it would have, and ends the waiting.
+    """
+    if name in sys.modules:
+        act()
+        return lambda: None
+    finder = _Finder(name, act)
+    sys.meta_path.insert(0, finder)
+    return finder.remove
+
+
+class _Finder:
+    """Finds one module by way of all other finders, and has its loader tell when it has been executed."""
+
+    def __init__(self, name: str, act: Callable[[], None]) -> None:
+        self._name = name
+        self._act = act
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        for finder in list(sys.meta_path):
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                # A loader that takes no attribute cannot tell; the module is imported all the same.
+                with contextlib.suppress(AttributeError):
+                    self._listen(spec)
+                return spec
+        return None
+
+    def remove(self) -> None:
+        """Wait no longer."""
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+
+    def _listen(self, spec: ModuleSpec) -> None:
+        loader = spec.loader
+        if loader is None:
+            return
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            # Gone before the module runs: what it sees of its loader is what it would have seen.
+            del loader.exec_module
+            waiting = self in sys.meta_path
+            self.remove()
+            execute(module)
+            if waiting:
+                self._act()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -1,0 +1,132 @@
+"""Recording from within a program: `with unstall.record() as recording`, and `unstall.step()`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from unstall.diagnose.explain import Report, explain
+from unstall.errors import UsageError
+from unstall.read import load
+from unstall.record import active
+from unstall.record.child import Chosen
+from unstall.record.journal import Journal, read
+from unstall.record.session import Session
+from unstall.record.settings import LineClockName, RecorderName, Settings
+from unstall.record.tally import EXPLICIT
+from unstall.record.whole import Whole
+from unstall.record.window import MakeLineClock, MakeRecorder
+from unstall.timeline import Timeline
+
+
+def record(
+    *,
+    steps: int | None = None,
+    warmup: int = 0,
+    recorder: RecorderName = "auto",
+    lines: LineClockName = "auto",
+    shapes: bool = False,
+) -> Recording:
+    """Record what a `with` block does; ask the recording to `explain()` itself after the block.
+
+    With `steps`, a window of so many steps is recorded, after `warmup` steps and some that are only timed, as
+    `unstall run` does; else the whole block is. The block itself never fails because of the recording.
+
+    Raises UsageError for numbers that make no sense.
+    """
+    if steps is not None and steps < 1:
+        raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")
+    if warmup < 0 or (warmup and steps is None):
+        raise UsageError(f"warmup={warmup}: give a number of steps, together with steps")
+    folder = tempfile.mkdtemp(prefix="unstall-")
+    number = Settings(folder).steps if steps is None else steps
+    settings = Settings(folder, recorder, warmup, number, lines=lines, shapes=shapes)
+    chosen = Chosen(settings)
+    return Recording(settings, chosen.recorder, chosen.line_clock, whole=steps is None)
+
+
+def step() -> None:
+    """A step of the program ends here. Where this is called, nothing else counts as the end of a step."""
+    recording = active.current()
+    if recording is not None:
+        recording.mark(EXPLICIT)
+
+
+class Recording:
+    """What was recorded in a `with` block. Its files are temporary: `save` keeps a trace of it."""
+
+    def __init__(
+        self, settings: Settings, make_recorder: MakeRecorder, make_line_clock: MakeLineClock, *, whole: bool
+    ) -> None:
+        self._settings = settings
+        self._make = (make_recorder, make_line_clock)
+        self._whole = whole
+        self._running: Session | Whole | None = None
+        self._ended = False
+        self._timeline: Timeline | None = None
+        self.close = weakref.finalize(self, shutil.rmtree, settings.folder, ignore_errors=True)
+        """Remove the temporary files; it happens by itself when the recording is no longer used."""
+
+    def __enter__(self) -> Self:
+        """Raises UsageError while another recording of this process is under way, or if it was used before."""
+        if self._running is not None or self._ended:
+            raise UsageError("a recording is of one block: call unstall.record() again for the next")
+        journal = Journal(self._settings.folder)
+        running = Whole(journal, *self._make) if self._whole else Session(self._settings, journal, *self._make)
+        try:
+            running.begin()
+        except UsageError:
+            journal.close()
+            raise
+        self._running = running
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._running is not None:
+            self._running.end("done" if error is None else "exception")
+        self._running, self._ended = None, True
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace file (.json or .json.gz), which Perfetto opens too.
+
+        Raises UsageError before the block has ended and where nothing was recorded.
+        """
+        from unstall.record.write import write_trace
+
+        write_trace(self._recorded(), Path(path))
+
+    def timeline(self) -> Timeline:
+        """What was recorded, as `unstall.load` gives it. Raises as `save` does."""
+        if self._timeline is None:
+            trace = Path(self._settings.folder) / "recorded.trace.json.gz"
+            self.save(trace)
+            self._timeline = load(trace)
+        return self._timeline
+
+    def explain(self) -> Report:
+        """Where the time went, which line, and why. Raises as `save` does."""
+        return explain(self.timeline())
+
+    def _recorded(self) -> Path:
+        """The recording's folder. Raises UsageError where there is nothing in it yet, or nothing any more."""
+        if not self._ended:
+            raise UsageError("the recording has not ended: ask for it after its `with` block")
+        if not self.close.alive:
+            raise UsageError("the recording was closed, and its files are gone")
+        events = read(self._settings.folder)
+        for event in events:
+            if event["event"] == "failed":
+                raise UsageError(f"nothing was recorded: {event['why']}")
+        if not any(event["event"] == "recorded" for event in events):
+            raise UsageError(
+                f"nothing was recorded: the block ended before {self._settings.warmup} steps of warm-up, some that are "
+                f"only timed and {self._settings.steps} more were over; mark steps by unstall.step(), or record the "
+                "whole block, without steps="
+            )
+        return Path(self._settings.folder)

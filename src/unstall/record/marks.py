@@ -1,0 +1,87 @@
+"""Where a program's steps are seen: hooks on torch's optimizers, DataLoaders and modules, and their removal."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Protocol
+
+from unstall.record.tally import FORWARD, LOADER, OPTIMIZER, Source
+
+Mark = Callable[[str, int], None]
+"""Called at each mark with its kind and the `id` of what made it. Never raises."""
+
+
+class Hooks(Protocol):
+    """Hooks that are in place."""
+
+    def follow(self, source: Source | None) -> None:
+        """Watch this source as cheaply as can be; all of them, if None."""
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+
+
+def install(mark: Mark) -> Hooks:
+    """Have every mark told. torch must have been imported."""
+    if sys.version_info >= (3, 12):
+        from unstall.record.forward import ForwardMarks
+
+        return _Hooks(mark, ForwardMarks(mark))
+    return _Hooks(mark, None)
+
+
+class _Hooks:
+    def __init__(self, mark: Mark, forward: Hooks | None) -> None:
+        self._forward = forward
+        self._undo = [_watch_optimizers(mark), _watch_loaders(mark)]
+
+    def follow(self, source: Source | None) -> None:
+        if self._forward is None:
+            return
+        if source is None or source.kind == FORWARD:
+            self._forward.follow(source)
+        else:
+            self._forward.remove()
+            self._forward = None
+
+    def remove(self) -> None:
+        if self._forward is not None:
+            self._forward.remove()
+        for undo in self._undo:
+            undo()
+
+
+def _watch_optimizers(mark: Mark) -> Callable[[], None]:
+    compiler, optimizers = import_module("torch.compiler"), import_module("torch.optim.optimizer")
+
+    def stepped(optimizer: Any, args: object, kwargs: object) -> None:
+        if not compiler.is_compiling():  # a step that torch.compile traces is none yet, and must not break its graph
+            mark(OPTIMIZER, id(optimizer))
+
+    remove: Callable[[], None] = optimizers.register_optimizer_step_post_hook(stepped).remove
+    return remove
+
+
+def _watch_loaders(mark: Mark) -> Callable[[], None]:
+    iterator = import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
+    original = iterator.__next__
+    armed = True
+
+    @functools.wraps(original)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        batch = original(self)
+        if armed:
+            mark(LOADER, id(getattr(self, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
+        return batch
+
+    def undo() -> None:
+        nonlocal armed
+        armed = False  # for whoever has wrapped the wrapper since, and keeps it
+        if iterator.__next__ is __next__:
+            iterator.__next__ = original
+
+    iterator.__next__ = __next__
+    return undo

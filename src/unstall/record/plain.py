@@ -1,0 +1,79 @@
+"""The step time without recording: what the recorder's own cost is told from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from unstall.record import device
+
+LEAST_STEPS = 3
+_MOST_STEPS = 200
+_LEAST_NS = 300_000_000
+_MOST_NS = 5_000_000_000
+_FAR_APART = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """One measurement. `host_ns` and `device_ns` are nanoseconds a step; the latter None without CUDA."""
+
+    which: str
+    steps: int
+    host_ns: float
+    device_ns: float | None
+    marks_ns: tuple[int, ...]
+
+
+class Stretch:
+    """Steps in a row that nothing records: the host's time at every mark, the device's at the first and the last."""
+
+    def __init__(self, which: str, at_ns: int) -> None:
+        self._which = which
+        self._marks_ns = [at_ns]
+        self._first = device.timing_event()
+        self._last: device.TimingEvent | None = None
+        self.finished = False
+
+    def add(self, at_ns: int, least_steps: int) -> bool:
+        """One more step has ended. True if that was the last: there were enough steps, for long enough."""
+        self._marks_ns.append(at_ns)
+        steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
+        if took_ns >= _MOST_NS:
+            least_steps = LEAST_STEPS
+        if steps >= _MOST_STEPS or (steps >= least_steps and took_ns >= _LEAST_NS):
+            self._last = device.timing_event() if self._first is not None else None
+            self.finished = True
+        return self.finished
+
+    def read(self) -> Plain | None:
+        """What was measured; None as long as the device has not come to the last step's end."""
+        if self._last is not None and not self._last.query():
+            return None
+        steps = len(self._marks_ns) - 1
+        device_ns = None
+        if self._first is not None and self._last is not None:
+            device_ns = self._first.elapsed_time(self._last) * 1e6 / steps
+        host_ns = (self._marks_ns[-1] - self._marks_ns[0]) / steps
+        return Plain(self._which, steps, host_ns, device_ns, tuple(self._marks_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStep:
+    """The plain step time, by the device's clock where there is one; `differ`: it changed during the recording."""
+
+    ns: float
+    clock: str
+    differ: bool
+
+
+def plain_step(measured: Sequence[Plain]) -> PlainStep | None:
+    """The mean of what was measured, before and after the recording; None if nothing was."""
+    if not measured:
+        return None
+    on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
+    by_device = len(on_device) == len(measured)
+    times = on_device if by_device else [plain.host_ns for plain in measured]
+    mean = fmean(times)
+    return PlainStep(mean, "device" if by_device else "host", max(times) - min(times) > _FAR_APART * mean)

@@ -1,0 +1,356 @@
+"""A recording of a running program's steady state: warm up, time plain steps, record a few, time plain steps again.
+
+It is driven by marks, the borders of the program's steps, and changes its phase at marks of one source only. It never
+raises into the program: a failure of its own ends it, and the program goes on without.
+
+What it journals, beside what `Window` does (times in nanoseconds of perf_counter, as `at`):
+
+    phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the marks, None while unknown
+    mark          kind, step: border number `step` of the recorded window. Step i is between borders i and i + 1; the
+                  first one after the window's start is there to settle
+    recorded      by, steps: whole steps recorded, the settling one not counted; settling: how many come before them
+    plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
+    plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
+    waiting       why: what keeps the recording from beginning
+    failed        why: a sentence
+    over          why: done, exit or failed; phase: the one it ended in; steps: how many marks the leading source had
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from unstall.errors import UnstallError
+from unstall.record import active, device, marks
+from unstall.record.importing import when_imported
+from unstall.record.journal import Journal
+from unstall.record.plain import LEAST_STEPS, Plain, Stretch, plain_step
+from unstall.record.settings import Settings
+from unstall.record.tally import AT_THE_END, FORWARD, LOADER, Source, Tally
+from unstall.record.window import MakeLineClock, MakeRecorder, Window
+
+_LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
+_END_WAITS_S = 1.0  # for a mark that another thread is at
+_PATIENCE_S = 10.0  # after CUDA was initialised, for a first mark
+_FOR_S = 2.0
+BY_TIME = "time"
+
+
+class Phase(enum.Enum):
+    """Where a session is."""
+
+    WARMUP = "warmup"
+    PLAIN_BEFORE = "plain_before"
+    RECORDING = "recording"
+    PLAIN_AFTER = "plain_after"
+    OVER = "over"
+
+
+def sentence(error: BaseException) -> str:
+    """An error in words for the user."""
+    return str(error) if isinstance(error, UnstallError) else f"{type(error).__name__}: {error}"
+
+
+class Session:
+    """One recording by steps. `begin` arms it; `mark` drives it, from any thread; `end` ends it wherever it is."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        make_recorder: MakeRecorder,
+        make_line_clock: MakeLineClock = lambda: None,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.phase = Phase.WARMUP
+        self._settings = settings
+        self._journal = journal
+        self._make_recorder = make_recorder
+        self._make_line_clock = make_line_clock
+        self._now = now
+        self._begun_ns = now()
+        self._lock = threading.Lock()  # a mark that comes while another is at work is dropped: it is one of our own
+        self._tally = Tally()
+        self._hooks: marks.Hooks | None = None
+        self._forget_import: Callable[[], None] = lambda: None
+        self._forget_cuda: Callable[[], None] = lambda: None
+        self._ended = threading.Event()
+        self._chosen: Source | None = None
+        self._stretch: Stretch | None = None
+        self._window: Window | None = None
+        self._window_ns = 0
+        self._border = 0
+        self._plain: list[Plain] = []
+        self._said: set[str] = set()
+        self.seen = False
+        """Whether any mark has come."""
+
+    def begin(self) -> None:
+        """Become the process's recording, and watch for marks from when torch is there.
+
+        Raises UsageError while there is another recording.
+        """
+        active.activate(self)
+        self._journal.write("phase", phase=self.phase.value, by=None)
+        self._forget_import = when_imported("torch", self._watch)
+
+    def mark(self, kind: str, who: int = 0) -> None:
+        """A step of the program ends here, or begins, as seen by a source of this kind. Never raises."""
+        if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self.seen = True
+            self._take(Source(kind, who), self._now())
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._lock.release()
+
+    def end(self, why: str) -> None:
+        """End it in whatever phase it is, and keep what there is. Never raises."""
+        got = self._lock.acquire(timeout=_END_WAITS_S)
+        try:
+            if self.phase is Phase.RECORDING:
+                self._stop()
+            if self.phase is Phase.PLAIN_AFTER:
+                self._conclude(why, wait_s=_LAST_READ_S)
+            elif self.phase is not Phase.OVER:
+                self._over(why)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            if got:
+                self._lock.release()
+
+    def forked(self) -> None:
+        """In a forked child: this process is not recorded, and what its parent writes is left alone."""
+        self.phase = Phase.OVER
+        with suppress(Exception):
+            self._unhook()
+        if self._window is not None:
+            self._window.forked()
+        self._journal.close()
+
+    def _wait_for_marks(self) -> None:
+        """Watch the clock from a thread of our own: CUDA is there, and marks may never come.
+
+        Not earlier: a program that forks its workers should not find a thread of ours.
+        """
+        if self.phase is Phase.WARMUP and not self.seen:
+            threading.Thread(target=self._watch_the_clock, name="unstall", daemon=True).start()
+
+    def _watch_the_clock(self) -> None:
+        after_s, for_s = self._settings.after_s, self._settings.for_s
+        begun_s = (self._now() - self._begun_ns) / 1e9
+        self._ended.wait(_PATIENCE_S if after_s is None else max(0.0, after_s - begun_s))
+        if self.start_by_time():
+            self._ended.wait(_FOR_S if for_s is None else for_s)
+            self.stop_by_time()
+
+    def start_by_time(self) -> bool:
+        """Record from now on, from a thread of our own, as no marks came. False if that is not to be."""
+        with self._lock:
+            if self.phase is not Phase.WARMUP or self.seen:
+                return False
+            try:
+                window = self._make_window()
+                if not window.any_thread:
+                    self._wait_for(f"a step: recorder {window.name} cannot begin without one (call unstall.step())")
+                    return False
+                self._start(window, BY_TIME)
+            except Exception as error:
+                self._fail(error)
+                return False
+        return True
+
+    def stop_by_time(self) -> None:
+        """End what `start_by_time` began."""
+        if self.phase is Phase.RECORDING and self._chosen is None:
+            self.end("done")
+
+    def _watch(self) -> None:
+        try:
+            self._hooks = marks.install(self.mark)
+            self._forget_cuda = device.when_initialised(self._wait_for_marks)
+        except Exception as error:
+            with self._lock:
+                self._fail(error)
+
+    def _take(self, source: Source, at_ns: int) -> None:
+        step = source.kind in (LOADER, FORWARD)
+        if step and not device.may_be_in_use():
+            return
+        first = self._tally.add(source, may_train=step and device.grad_enabled())
+        if self.phase is Phase.WARMUP:
+            self._warm_up(source, at_ns)
+        elif self.phase is Phase.PLAIN_BEFORE:
+            self._time_before(source, at_ns, first)
+        elif self.phase is Phase.RECORDING:
+            self._record(source, at_ns)
+        elif self.phase is Phase.PLAIN_AFTER:
+            self._time_after(source, at_ns)
+
+    def _warm_up(self, source: Source, at_ns: int) -> None:
+        if source != self._tally.leader(source):
+            return
+        count = self._tally.count(source)
+        after_s = self._settings.after_s
+        if after_s is not None:
+            warm = at_ns - self._begun_ns >= after_s * 1e9
+        else:
+            warm = count >= max(1, self._settings.warmup + (source.kind not in AT_THE_END))
+        if not warm or not self._may_begin():
+            return
+        self._chosen = source
+        if self._hooks is not None:
+            self._hooks.follow(source)
+        self._stretch = Stretch("before", at_ns)
+        self._enter(Phase.PLAIN_BEFORE)
+
+    def _time_before(self, source: Source, at_ns: int, first: bool) -> None:
+        assert self._chosen is not None
+        assert self._stretch is not None
+        if (first and self._tally.leader(source) == source) or self._tally.silent(self._chosen):
+            self._warm_up_again()
+        elif source == self._chosen and self._stretch.add(at_ns, max(LEAST_STEPS, self._settings.steps)):
+            if self._may_begin():
+                self._start(self._make_window(), source.kind, at_ns)
+            else:
+                self._warm_up_again()
+
+    def _record(self, source: Source, at_ns: int) -> None:
+        if self._chosen is None:
+            return
+        if source == self._chosen:
+            self._border += 1
+            self._journal.write("mark", at=at_ns, kind=source.kind, step=self._border)
+            for_s = self._settings.for_s
+            enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
+        else:
+            enough = self._tally.silent(self._chosen)
+        if enough and not device.capturing():
+            self._stop()
+
+    def _time_after(self, source: Source, at_ns: int) -> None:
+        if self._chosen is None or self._tally.silent(self._chosen):
+            self._conclude("done")
+        elif self._stretch is not None and self._stretch.finished:
+            self._conclude_if_read()
+        elif source == self._chosen:
+            if self._stretch is None:  # the step that refills the device's queue is left out
+                self._stretch = Stretch("after", at_ns)
+            elif self._stretch.add(at_ns, LEAST_STEPS):
+                self._conclude_if_read()
+
+    def _may_begin(self) -> bool:
+        if device.profiler_is_on():
+            self._wait_for("the program's own torch.profiler is on")
+            return False
+        return not device.capturing()
+
+    def _warm_up_again(self) -> None:
+        self._chosen = self._stretch = None
+        if self._hooks is not None:
+            self._hooks.follow(None)
+        self.phase = Phase.WARMUP
+
+    def _make_window(self) -> Window:
+        recorder = self._make_recorder()
+        return Window(self._journal, recorder, self._make_line_clock())
+
+    def _start(self, window: Window, by: str, at_ns: int | None = None) -> None:
+        window.start()
+        self._window = window
+        self._window_ns = self._now()
+        self._enter(Phase.RECORDING, by)
+        if at_ns is not None:
+            self._journal.write("mark", at=self._window_ns, kind=by, step=0)
+
+    def _stop(self) -> None:
+        assert self._window is not None
+        window, self._window = self._window, None
+        window.stop()
+        by = self._chosen.kind if self._chosen is not None else BY_TIME
+        settling = min(self._border, 1)
+        self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling)
+        self._keep(self._stretch.read() if self._stretch is not None else None)
+        self._stretch = None
+        self._enter(Phase.PLAIN_AFTER)
+
+    def _conclude_if_read(self) -> None:
+        assert self._stretch is not None
+        if self._stretch.read() is not None:
+            self._conclude("done")
+
+    def _conclude(self, why: str, wait_s: float = 0.0) -> None:
+        if self._stretch is not None and self._stretch.finished:
+            after = self._stretch.read()
+            until = time.monotonic() + wait_s
+            while after is None and time.monotonic() < until:
+                time.sleep(0.001)
+                after = self._stretch.read()
+            self._keep(after)
+        step = plain_step(self._plain)
+        if step is not None:
+            self._journal.write("plain_step", ns=step.ns, clock=step.clock, differ=step.differ)
+        self._over(why)
+
+    def _keep(self, plain: Plain | None) -> None:
+        if plain is not None:
+            self._plain.append(plain)
+            self._journal.write(
+                "plain",
+                which=plain.which,
+                steps=plain.steps,
+                host_ns=plain.host_ns,
+                device_ns=plain.device_ns,
+                marks_ns=plain.marks_ns,
+            )
+
+    def _enter(self, phase: Phase, by: str | None = None) -> None:
+        self.phase = phase
+        kind = self._chosen.kind if self._chosen is not None else by
+        self._journal.write("phase", phase=phase.value, by=kind)
+
+    def _wait_for(self, why: str) -> None:
+        if why not in self._said:
+            self._said.add(why)
+            self._journal.write("waiting", why=why)
+
+    def _fail(self, error: Exception) -> None:
+        """Undo everything, and say why; the program goes on."""
+        if self.phase is Phase.OVER:
+            return
+        window, self._window = self._window, None
+        if window is not None:
+            with suppress(Exception):
+                window.stop()
+        with suppress(Exception):
+            self._journal.write("failed", why=sentence(error))
+        with suppress(Exception):
+            self._over("failed")
+        self.phase = Phase.OVER
+
+    def _over(self, why: str) -> None:
+        phase, self.phase = self.phase, Phase.OVER
+        self._ended.set()
+        leader = self._chosen or self._tally.leader()
+        active.deactivate(self)
+        try:
+            self._unhook()
+        finally:
+            steps = self._tally.count(leader) if leader is not None else 0
+            self._journal.write("over", why=why, phase=phase.value, steps=steps)
+            self._journal.close()
+
+    def _unhook(self) -> None:
+        self._forget_import()
+        self._forget_cuda()
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove()

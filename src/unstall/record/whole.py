@@ -1,0 +1,135 @@
+"""A recording of one block of code, from its first instruction to its last. For what it journals see `session`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from unstall.record import active, marks
+from unstall.record.importing import when_imported
+from unstall.record.journal import Journal
+from unstall.record.session import sentence
+from unstall.record.tally import AT_THE_END, Source, Tally
+from unstall.record.window import MakeLineClock, MakeRecorder, Window
+
+_MOST_MARKS = 100_000
+BLOCK = "block"
+
+
+class Whole:
+    """Records from `begin` to `end`. Which marks in between are the block's steps is known at its end."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        make_recorder: MakeRecorder,
+        make_line_clock: MakeLineClock = lambda: None,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._journal = journal
+        self._make_recorder = make_recorder
+        self._make_line_clock = make_line_clock
+        self._now = now
+        self._lock = threading.Lock()
+        self._window: Window | None = None
+        self._hooks: marks.Hooks | None = None
+        self._forget_import: Callable[[], None] = lambda: None
+        self._tally = Tally()
+        self._marks: list[tuple[Source, int]] = []
+        self._begun_ns = 0
+        self._over = False
+
+    def begin(self) -> None:
+        """Record from now on. A failure is journaled, and the block goes on without.
+
+        Raises UsageError while there is another recording.
+        """
+        active.activate(self)
+        try:
+            window = Window(self._journal, self._make_recorder(), self._make_line_clock())
+            self._forget_import = when_imported("torch", self._watch)
+            window.start()
+            self._window = window
+            self._begun_ns = self._now()
+            self._journal.write("phase", phase="recording", by=None)
+        except Exception as error:
+            self._fail(error)
+
+    def mark(self, kind: str, who: int = 0) -> None:
+        """A step of the block ends here, or begins. Never raises."""
+        source = Source(kind, who)
+        with self._lock:
+            if not self._over and len(self._marks) < _MOST_MARKS:
+                self._tally.add(source)
+                self._marks.append((source, self._now()))
+
+    def end(self, why: str) -> None:
+        """Record no more. Never raises."""
+        if self._over:
+            return
+        try:
+            window, self._window = self._window, None
+            if window is not None:
+                ended_ns = self._now()
+                window.stop()
+                self._tell(ended_ns)
+            self._leave(why)
+        except Exception as error:
+            self._fail(error)
+
+    def forked(self) -> None:
+        """In a forked child: it is not recorded."""
+        self._over = True
+        self._lock = threading.Lock()  # the parent's may be held by a thread that is not here
+        with suppress(Exception):
+            self._unhook()
+        if self._window is not None:
+            self._window.forked()
+        self._journal.close()
+
+    def _watch(self) -> None:
+        with suppress(Exception):  # a block without marks is recorded all the same
+            self._hooks = marks.install(self.mark)
+
+    def _tell(self, ended_ns: int) -> None:
+        leader = self._tally.leader()
+        times = [at_ns for source, at_ns in self._marks if source == leader]
+        if leader is None:
+            self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
+            return
+        for number, at_ns in enumerate(borders(leader.kind, times, self._begun_ns, ended_ns)):
+            self._journal.write("mark", at=at_ns, kind=leader.kind, step=number)
+        self._journal.write("recorded", by=leader.kind, steps=len(times), settling=0)
+
+    def _fail(self, error: Exception) -> None:
+        window, self._window = self._window, None
+        if window is not None:
+            with suppress(Exception):
+                window.stop()
+        with suppress(Exception):
+            self._journal.write("failed", why=sentence(error))
+        with suppress(Exception):
+            self._leave("failed")
+
+    def _leave(self, why: str) -> None:
+        self._over = True
+        active.deactivate(self)
+        try:
+            self._unhook()
+        finally:
+            self._journal.write("over", why=why, phase="recording", steps=len(self._marks))
+            self._journal.close()
+
+    def _unhook(self) -> None:
+        self._forget_import()
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove()
+
+
+def borders(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
+    """The borders of a block's steps, one more than there are marks: the block's own begin or end is one too."""
+    return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

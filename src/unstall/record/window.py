@@ -1,0 +1,97 @@
+"""The recorded window: starts and stops what records, and journals what the run was recorded on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+from unstall.record import device
+from unstall.record.journal import Journal
+from unstall.record.recorder import Recorder
+
+MakeRecorder = Callable[[], Recorder]
+MakeLineClock = Callable[[], Recorder | None]
+
+
+class Window:
+    """One window of one recorder, and of a line clock if there is one."""
+
+    def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._lines = lines
+        self._undo = ExitStack()
+        self.any_thread = recorder.any_thread and (lines is None or lines.any_thread)
+
+    @property
+    def name(self) -> str:
+        """The recorder's name."""
+        return self._recorder.name
+
+    def start(self) -> None:
+        """Record from now on. Where one of the recorders cannot, neither does, and its error is raised."""
+        self._journal.write("machine", facts=device.machine())
+        self._observe("before")
+        with ExitStack() as undo:
+            if self._lines is not None:
+                self._lines.start()
+                undo.callback(self._lines.stop)
+            self._recorder.start()
+            undo.callback(self._recorder.stop)
+            undo.callback(device.synchronize)
+            undo.callback(before_os_exit(self._cut_short))
+            self._journal.write("window", recorder=self._recorder.name, lines=getattr(self._lines, "name", None))
+            self._undo = undo.pop_all()
+
+    def stop(self) -> None:
+        """Wait for the device and record no more. All is undone, even where a part of that raises."""
+        self._undo.close()
+        self._observe("after")
+        for recorder in filter(None, (self._recorder, self._lines)):
+            self._journal.write("facts", of=recorder.name, facts=recorder.facts())
+
+    def forked(self) -> None:
+        """In a forked child: neither files nor the device are touched."""
+        self._undo.pop_all()
+        for recorder in filter(None, (self._recorder, self._lines)):
+            with suppress(Exception):
+                recorder.forked()
+
+    def _cut_short(self) -> None:
+        self._recorder.flush()
+        if self._lines is not None:
+            self._lines.flush()
+        self._journal.write("cut", why="os._exit")
+
+    def _observe(self, which: str) -> None:
+        with suppress(Exception):
+            self._journal.write("memory", which=which, counters=device.memory())
+        with suppress(Exception):
+            from unstall.record.clocks import read_clocks
+
+            self._journal.write("clocks", which=which, devices=read_clocks())
+
+
+def before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
+    """Have `act` called in this process, and not in one forked from it, before `os._exit` leaves. Returns the undoing.
+
+    Whoever wraps or keeps the wrapper in the meantime has, after the undoing, one that only calls the original.
+    """
+    original, process = os._exit, os.getpid()
+    armed = True
+
+    def _exit(status: int) -> None:
+        if armed and os.getpid() == process:
+            with suppress(Exception):
+                act()
+        original(status)
+
+    def undo() -> None:
+        nonlocal armed
+        armed = False
+        if os._exit is _exit:
+            os._exit = original
+
+    os._exit = _exit  # type: ignore[assignment]
+    return undo
