@@ -23,6 +23,7 @@ _HOMES = {
     "Timeline": "unstall.timeline",
     "explain": "unstall._api",
     "load": "unstall.read",
+    "load_ipython_extension": "unstall.record.notebook",  # IPython's name for what `%load_ext unstall` calls
     "record": "unstall.record.in_process",
     "step": "unstall.record.in_process",
     "whatif": "unstall._api",
