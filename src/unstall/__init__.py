@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from unstall._api import explain, whatif
     from unstall.diagnose.explain import Report
     from unstall.read import load
+    from unstall.record.in_process import record, step
     from unstall.result import Finding
     from unstall.timeline import Timeline
 
-__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load", "whatif"]
+__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load", "record", "step", "whatif"]
 
 _HOMES = {
     "Finding": "unstall.result",
