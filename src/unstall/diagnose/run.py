@@ -15,6 +15,7 @@ from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.depth import depth_at_launch, depth_over_time
 from unstall.diagnose.spans import Spans
 from unstall.grouping import groups, members
+from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
 from unstall.locate.steps import Steps, find_steps
 from unstall.result import (
@@ -205,9 +206,9 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name or None, rows[part])
 
     def instances(self, rows: I64) -> int:
-        """How many operators (calls, where outside any) these host rows belong to."""
-        top = self.places.top_op[rows]
-        return len(np.unique(np.where(top >= 0, top, rows)))
+        """How many operations (calls, where outside any) these host rows belong to."""
+        operation = self.places.operation[rows]
+        return len(np.unique(np.where(operation >= 0, operation, rows)))
 
     def finding(
         self,
@@ -241,7 +242,7 @@ class Run:
             count=self.instances(rows) if count is None else count,
             wait_ns=self.per_step(wait),
             exposed_ns=self.per_step(total_exposed_ns),
-            edit=_at(edit, where),
+            edit=_at(edit, where) or (edit if self._nothing_tells_places else None),
             saw=saw,
             fix=fix,
             safe_if=safe_if,
@@ -249,6 +250,11 @@ class Run:
             harmless=harmless,
             spans=self.spans_of(rows) if spans is None else spans,
         )
+
+    @property
+    def _nothing_tells_places(self) -> bool:
+        """Neither lines nor operators were recorded: an edit can only be made everywhere."""
+        return not len(self.timeline.stacks) and not has_operators(self.timeline)
 
     def where(self, group: Group) -> Where:
         """The group's place; its caller is the one of its first row."""

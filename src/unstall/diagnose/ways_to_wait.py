@@ -1,9 +1,30 @@
-"""The ways in which PyTorch code makes the host wait, told apart by operator and by stack, with the way out."""
+"""The ways in which PyTorch code makes the host wait, told apart by operator and by stack, with the way out.
+
+Where no operators were recorded, the built-in function that the line called tells, else what was copied to the host.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
+
+VALUE_BYTES = 16
+"""The most that one value takes: a complex number of two float64."""
+
+Read = Literal["", "value", "data"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What is known of a wait; "" for what is not. The last three are known only where operators are not recorded."""
+
+    op: str  # the outermost operator
+    frames: str  # those between the user's line and the wait, innermost first, a line each
+    call: str  # of the API
+    builtin: str = ""  # the name of the innermost frame, where it is a built-in function's
+    read: Read = ""  # what is copied to the host, and waited for
+    kernel: str = ""  # what the line ran last before that copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +38,19 @@ class Way:
     op: str | None = None  # matches the outermost operator's name from its start
     frame: str | None = None  # is found in one of the frames between the user's line and the wait
     call: str | None = None  # matches the API call's name from its start
+    builtin: str | None = None  # matches the whole name of a built-in function, in place of `op`
+    read: Read | None = None
+    kernel: str | None = None  # is found in the name of the kernel before the copy
 
-    def matches(self, op: str, frames: str, call: str) -> bool:
-        """Whether a wait by `call`, under operator `op`, below these frames (joined by newlines), is this one."""
+    def matches(self, wait: Wait) -> bool:
+        """Whether the wait is one of these."""
+        by_builtin = self.builtin is not None and re.fullmatch(self.builtin, wait.builtin) is not None
         return (
-            (self.op is None or re.match(self.op, op) is not None)
-            and (self.frame is None or re.search(self.frame, frames, re.MULTILINE) is not None)
-            and (self.call is None or re.match(self.call, call) is not None)
+            (self.op is None or by_builtin or re.match(self.op, wait.op) is not None)
+            and (self.frame is None or re.search(self.frame, wait.frames, re.MULTILINE) is not None)
+            and (self.call is None or re.match(self.call, wait.call) is not None)
+            and (self.read is None or self.read == wait.read)
+            and (self.kernel is None or re.search(self.kernel, wait.kernel) is not None)
         )
 
 
@@ -64,6 +91,105 @@ WAYS = (
         safe_if="the values do not change between steps, or can be computed on the device",
     ),
     Way(
+        rule="sync-comm",
+        op=r"(nccl:|c10d::|gloo:|record_param_comms)",
+        title="The host waits for a collective",
+        fix="use async_op=True and wait as late as possible; on CUDA, work.wait() makes only the stream wait "
+        "unless TORCH_NCCL_BLOCKING_WAIT is set",
+        safe_if="the result is not read on the host before the wait",
+    ),
+    Way(
+        rule="sync-bool",
+        op=r"aten::is_nonzero$",
+        builtin=r"is_nonzero|__bool__",
+        title="`if tensor` (bool of a tensor) waits for its value",
+        fix="compute both branches and choose with torch.where, or test every N steps, or a step late",
+        safe_if="the branch may be taken on the device, or a step later",
+    ),
+    Way(
+        rule="sync-equal",
+        op=r"aten::(equal|allclose)",
+        builtin=r"equal|allclose",
+        title="torch.equal / allclose brings its answer to the host",
+        fix="keep it on the device: (a == b).all() or torch.isclose(a, b).all(), read later",
+        safe_if="the answer may be read later",
+    ),
+    Way(
+        rule="sync-item",
+        op=r"aten::(item|_local_scalar_dense)$",
+        builtin=r"item|__(float|int|index|complex)__",
+        title=".item() (or float(), int() of a tensor) waits for its value",
+        fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once",
+        safe_if="nothing on the host depends on the value at this point",
+    ),
+    Way(
+        rule="sync-mask",
+        op=r"aten::(index|index_put_?|_index_put_impl_|masked_select|masked_scatter_?)$",
+        builtin=r"masked_select|masked_scatter_?|index_put_?|__(get|set)item__",
+        title="Indexing with a boolean mask waits, to learn how many elements it selects",
+        fix="use torch.where(mask, a, b), masked_fill, or multiply by the mask: the shape stays fixed",
+        safe_if=_SHAPE_SAFE,
+    ),
+    Way(
+        rule="sync-nonzero",
+        op=r"aten::(nonzero|nonzero_numpy|argwhere|where)$",
+        builtin=r"nonzero|argwhere|where",
+        title="nonzero() waits, to learn how many elements there are",
+        fix="work with the mask itself (torch.where with three arguments), or torch.nonzero_static(size=…)",
+        safe_if=_SHAPE_SAFE,
+    ),
+    Way(
+        rule="sync-shape",
+        op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|segment_reduce)|torchvision::nms",
+        builtin=r"_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|segment_reduce",
+        title="An operator whose output size depends on the data waits for that size",
+        fix="give the size where the operator takes it (repeat_interleave(output_size=…), bincount(minlength=…)), "
+        "or use a version with a fixed shape",
+        safe_if=_SHAPE_SAFE,
+    ),
+    Way(
+        rule="sync-linalg",
+        op=r"aten::(linalg_|_linalg_|cholesky|inverse|lu_|svd|symeig)",
+        builtin=r"_?linalg_\w+|cholesky\w*|inverse|lu_\w+|svd|symeig",
+        title="A linear-algebra operator waits, to check for errors on the host",
+        fix="use the _ex version (torch.linalg.cholesky_ex, inv_ex, …) with check_errors=False",
+        safe_if="you check the returned info tensor yourself, later",
+    ),
+    Way(
+        rule="sync-cpu",
+        op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach)$",
+        builtin=r"to|cpu|copy_|numpy|tolist|__array__|clone|contiguous|detach",
+        title=".cpu() / .numpy() / .tolist() waits for the tensor",
+        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
+        "or copy once, at the end",
+        safe_if="the host copy is not read before its event has been reached",
+    ),
+    Way(
+        rule="sync-nonzero",
+        read="value",
+        kernel=r"NonZeroOp",
+        title="nonzero(), or indexing with a boolean mask, waits to learn how many elements there are",
+        fix="work with the mask itself: torch.where(mask, a, b), masked_fill, or multiply by it; or "
+        "torch.nonzero_static(size=…)",
+        safe_if=_SHAPE_SAFE,
+    ),
+    Way(
+        rule="sync-item",
+        read="value",
+        title="A value read on the host waits: .item(), float(), `if tensor`, or a call that does so",
+        fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once; of a "
+        "call that reads by itself (GradScaler, clip_grad_norm_, unique) use the version that does not",
+        safe_if="nothing on the host depends on the value at this point",
+    ),
+    Way(
+        rule="sync-cpu",
+        read="data",
+        title="A tensor copied to the host is waited for: .cpu(), .numpy(), .tolist() or print",
+        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
+        "or copy once, at the end",
+        safe_if="the host copy is not read before its event has been reached",
+    ),
+    Way(
         rule="sync-explicit",
         op=r"$",
         call=r".*(Device|Ctx)Synchronize",
@@ -86,72 +212,6 @@ WAYS = (
         title="event.synchronize() makes the host wait for an event",
         fix="let the stream that needs the result wait instead: stream.wait_event(event), or poll event.query()",
         safe_if="the host itself does not read the result at this point",
-    ),
-    Way(
-        rule="sync-comm",
-        op=r"(nccl:|c10d::|gloo:|record_param_comms)",
-        title="The host waits for a collective",
-        fix="use async_op=True and wait as late as possible; on CUDA, work.wait() makes only the stream wait "
-        "unless TORCH_NCCL_BLOCKING_WAIT is set",
-        safe_if="the result is not read on the host before the wait",
-    ),
-    Way(
-        rule="sync-bool",
-        op=r"aten::is_nonzero$",
-        title="`if tensor` (bool of a tensor) waits for its value",
-        fix="compute both branches and choose with torch.where, or test every N steps, or a step late",
-        safe_if="the branch may be taken on the device, or a step later",
-    ),
-    Way(
-        rule="sync-equal",
-        op=r"aten::(equal|allclose)",
-        title="torch.equal / allclose brings its answer to the host",
-        fix="keep it on the device: (a == b).all() or torch.isclose(a, b).all(), read later",
-        safe_if="the answer may be read later",
-    ),
-    Way(
-        rule="sync-item",
-        op=r"aten::(item|_local_scalar_dense)$",
-        title=".item() (or float(), int() of a tensor) waits for its value",
-        fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once",
-        safe_if="nothing on the host depends on the value at this point",
-    ),
-    Way(
-        rule="sync-mask",
-        op=r"aten::(index|index_put_?|_index_put_impl_|masked_select|masked_scatter_?)$",
-        title="Indexing with a boolean mask waits, to learn how many elements it selects",
-        fix="use torch.where(mask, a, b), masked_fill, or multiply by the mask: the shape stays fixed",
-        safe_if=_SHAPE_SAFE,
-    ),
-    Way(
-        rule="sync-nonzero",
-        op=r"aten::(nonzero|nonzero_numpy|argwhere|where)$",
-        title="nonzero() waits, to learn how many elements there are",
-        fix="work with the mask itself (torch.where with three arguments), or torch.nonzero_static(size=…)",
-        safe_if=_SHAPE_SAFE,
-    ),
-    Way(
-        rule="sync-shape",
-        op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|segment_reduce)|torchvision::nms",
-        title="An operator whose output size depends on the data waits for that size",
-        fix="give the size where the operator takes it (repeat_interleave(output_size=…), bincount(minlength=…)), "
-        "or use a version with a fixed shape",
-        safe_if=_SHAPE_SAFE,
-    ),
-    Way(
-        rule="sync-linalg",
-        op=r"aten::(linalg_|_linalg_|cholesky|inverse|lu_|svd|symeig)",
-        title="A linear-algebra operator waits, to check for errors on the host",
-        fix="use the _ex version (torch.linalg.cholesky_ex, inv_ex, …) with check_errors=False",
-        safe_if="you check the returned info tensor yourself, later",
-    ),
-    Way(
-        rule="sync-cpu",
-        op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach)$",
-        title=".cpu() / .numpy() / .tolist() waits for the tensor",
-        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
-        "or copy once, at the end",
-        safe_if="the host copy is not read before its event has been reached",
     ),
     Way(
         rule="sync-other",

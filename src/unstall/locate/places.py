@@ -12,6 +12,7 @@ import numpy as np
 
 from unstall.ancestry import nearest, outermost
 from unstall.grouping import by_text
+from unstall.locate.operations import operations
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
 from unstall.timeline import I32, I64, Bool, HostKind, Timeline
@@ -62,6 +63,7 @@ class Places:
     place: I64  # by host row
     caller: I32  # by host row: row of lines of the next frame outward that is the user's too, or -1
     top_op: I32  # by host row: the outermost operator below the user's frame, or -1
+    operation: I32  # by host row: a number that those of one `top_op` share; see `operations`
     frame: I32  # by host row: the user's frame as a row of Timeline.stacks, or -1
     is_user_frame: Bool  # by row of Timeline.stacks: whether that frame is the user's
     unmatched: tuple[str, ...] = ()  # globs of the user's that match no recorded file
@@ -122,7 +124,10 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     top_op = _outermost_operators(timeline, mine)
     fallback = _fallback(timeline, source, top_op, step)
     place = np.where(line >= 0, line, np.where(fallback >= 0, fallback + len(timeline.lines), -1))
-    return Places(timeline, place.astype(np.int64), caller, top_op, frame, is_user_frame, _unmatched(timeline, user))
+    operation = operations(timeline, top_op)
+    return Places(
+        timeline, place.astype(np.int64), caller, top_op, operation, frame, is_user_frame, _unmatched(timeline, user)
+    )
 
 
 def _at(values: I32, index: I32 | I64) -> I32:

@@ -57,7 +57,7 @@ def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
     # Where a recording went by time, what it calls steps says nothing of the program.
     marks = [] if timeline.meta.step_marks == "time" else [(RECORDED_STEP, _RECORDED_STEP)]
     for called, pattern in (*marks, ("ProfilerStep", _PROFILER_STEP)):
-        rows = _annotated(timeline, lambda text, pattern=pattern: bool(pattern.match(text)))
+        rows = _annotated(timeline, _named(pattern))
         if len(rows):
             return _steps(timeline, "annotation", called, timeline.host.start[rows], timeline.host.end[rows])
     return _annotated_alike(timeline, _by_optimizer(timeline) or _by_period(timeline) or _whole(timeline))
@@ -91,6 +91,10 @@ def _by_name(timeline: Timeline, name: str) -> Steps:
         shown = ", ".join(repr(text) for text in known[:8]) or "none"
         raise UsageError(f"no annotation is called {name!r}; there are: {shown}")
     return _steps(timeline, "annotation", name, timeline.host.start[rows], timeline.host.end[rows])
+
+
+def _named(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    return lambda text: pattern.match(text) is not None
 
 
 def _is_annotation(timeline: Timeline) -> Bool:
@@ -141,7 +145,7 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
 
     What comes before the first counts as a step too if it launched as much as the others.
     """
-    rows = _annotated(timeline, lambda text: bool(_OPTIMIZER_STEP.match(text)))
+    rows = _annotated(timeline, _named(_OPTIMIZER_STEP))
     # Where optimizers of several names step in one iteration, the last to come marks its end.
     rows = rows[timeline.host.name[rows] == timeline.host.name[rows[-1:]]]
     if len(rows) < 2:

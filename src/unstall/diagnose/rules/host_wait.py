@@ -8,14 +8,17 @@ import numpy as np
 
 from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.ways_to_wait import WAYS, Way
-from unstall.figures import counted, duration
+from unstall.diagnose.ways_to_wait import VALUE_BYTES, WAYS, Read, Wait, Way
+from unstall.figures import counted, duration, size
+from unstall.locate.operations import has_operators
 from unstall.result import Finding
-from unstall.timeline import I32, I64
+from unstall.timeline import I32, I64, CopyDirection, HostKind
 
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
+_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
+_READS: tuple[Read, ...] = ("", "value", "data")
 
 
 def host_wait(run: Run) -> list[Finding]:
@@ -39,7 +42,8 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     busy = run.busy_during(group.rows)
     harmless = run.negligible(exposed)
     saw = (
-        f"{counted(count, 'wait')} of {duration(round(waited / count))} (mean), the device at work for {busy:.0%} of it"
+        f"{counted(count, 'wait')} of {duration(round(waited / count))} (mean){_for_what(run, way, group)}, "
+        f"the device at work for {busy:.0%} of it"
     )
     if harmless:
         saw += ": this costs next to nothing"
@@ -55,8 +59,19 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
         total_exposed_ns=exposed,
         edit="remove-syncs",
         harmless=harmless,
-        confidence="medium" if way.rule == "sync-other" else "high",
+        confidence="medium" if way.rule == "sync-other" or way.kernel is not None else "high",
     )
+
+
+def _for_what(run: Run, way: Way, group: Group) -> str:
+    """What is read on the host, where that is how the way was told."""
+    if way.read is None:
+        return ""
+    sizes = np.unique(_bytes_read(run, group.rows))
+    most = size(int(sizes[-1]))
+    if len(sizes) > 1:
+        return f", to read {size(int(sizes[0]))} to {most} on the host"
+    return f", to read a value of {most} on the host" if way.read == "value" else f", to read {most} on the host"
 
 
 def _ways(run: Run, rows: I64) -> I64:
@@ -64,22 +79,60 @@ def _ways(run: Run, rows: I64) -> I64:
     host, timeline = run.timeline.host, run.timeline
     top = run.places.top_op[rows]
     op = np.where(top >= 0, host.name[np.maximum(top, 0)], -1)
-    keys = np.stack([op, host.name[rows], host.stack[rows], run.places.frame[rows]]).astype(np.int64)
+    bare = not has_operators(timeline)
+    # 0 for nothing, 1 for a value, 2 for more.
+    read = np.digitize(_bytes_read(run, rows), [1, VALUE_BYTES + 1]) if bare else np.zeros_like(rows)
+    kernel = np.where(read > 0, _last_kernel(run, rows), -1)
+    keys = np.stack([op, host.name[rows], host.stack[rows], run.places.frame[rows], read, kernel]).astype(np.int64)
     distinct, which = np.unique(keys, axis=1, return_inverse=True)
-    ways = np.array(
-        [
-            _way(timeline.text(int(name)), timeline.text(int(call)), _frames(run, int(stack), int(user)))
-            for name, call, stack, user in distinct.T
-        ],
-        dtype=np.int64,
-    )
+    ways = np.array([_way(run, *key, bare=bare) for key in distinct.T.tolist()], dtype=np.int64)
     return ways[which.reshape(-1)] if len(rows) else ways
 
 
-def _way(op: str, call: str, frames: str) -> int:
+def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel: int, *, bare: bool) -> int:
+    """The arguments are text indices, rows of Stacks, and whether a value (1) or more (2) is read."""
+    text = run.timeline.text
+    frames = _frames(run, stack, user)
     if _RECORDER.search(frames) or _ALLOCATOR.search(frames):
         return -1
-    return next(i for i, way in enumerate(WAYS) if way.matches(op, frames, call))
+    builtin = _BUILTIN.match(frames) if bare else None
+    wait = Wait(
+        op=text(op),
+        frames=frames,
+        call=text(call),
+        builtin=builtin[1] if builtin else "",
+        read=_READS[read],
+        kernel=text(kernel),
+    )
+    return next(i for i, way in enumerate(WAYS) if way.matches(wait))
+
+
+def _bytes_read(run: Run, rows: I64) -> I64:
+    """How much is copied to the host in the copy call that each wait is for, or is; 0 for none."""
+    host, device = run.timeline.host, run.timeline.device
+    down = np.flatnonzero((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.launch >= 0))
+    total = np.zeros(len(host) + 1, dtype=np.int64)
+    np.add.at(total, device.launch[down], np.maximum(device.bytes[down], 0))
+    return total[_copy_call(run, rows)]
+
+
+def _copy_call(run: Run, rows: I64) -> I64:
+    return np.where(run.timeline.host.kind[rows] == HostKind.COPY, rows, run.places.operation[rows]).astype(np.int64)
+
+
+def _last_kernel(run: Run, rows: I64) -> I32:
+    """The name of the op that the same thread launched last before the wait's copy, on the same line; -1 for none."""
+    host, device = run.timeline.host, run.timeline.device
+    launched = np.flatnonzero(device.launch >= 0)
+    name = np.full(len(host), -1, dtype=np.int32)
+    name[device.launch[launched]] = device.name[launched]
+    calls = np.flatnonzero((name >= 0) & (host.kind != HostKind.COPY))
+    copy = _copy_call(run, rows)
+    if not len(calls):
+        return np.full(len(rows), -1, dtype=np.int32)
+    before = calls[np.maximum(np.searchsorted(calls, copy) - 1, 0)]
+    same = (before < copy) & (host.thread[before] == host.thread[copy]) & (host.stack[before] == host.stack[copy])
+    return np.where(same, name[before], -1).astype(np.int32)
 
 
 def _frames(run: Run, stack: int, user: int) -> str:
@@ -89,7 +142,7 @@ def _frames(run: Run, stack: int, user: int) -> str:
     frames = []
     while stack >= 0 and stack != user:
         line = int(timeline.stacks.line[stack])
-        place = f"{timeline.text(int(timeline.lines.file[line]))}: " if timeline.lines.file[line] >= 0 else ""
-        frames.append(place + timeline.text(int(timeline.lines.function[line])))
+        file, function = (timeline.text(int(of[line])) for of in (timeline.lines.file, timeline.lines.function))
+        frames.append(f"{file}: {function}" if file else function)
         stack = int(parent[stack])
     return "\n".join(frame[:_LONGEST] for frame in frames[:_MOST_FRAMES])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.diagnose.run import Run
+from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
 from unstall.result import Finding
 from unstall.timeline import HostKind
@@ -23,8 +23,7 @@ def python_bound(run: Run) -> list[Finding]:
             continue
         pauses = run.idle_of(group.rows, "python")
         ran = run.timeline.host.kind[group.rows] == HostKind.PYTHON
-        in_function = 0 <= group.place < len(run.timeline.lines)
-        doing = "it was within this function" if in_function else "it was in Python"
+        least = run.activity.python_least_ns // 1000
         findings.append(
             run.finding(
                 "python-bound",
@@ -33,7 +32,8 @@ def python_bound(run: Run) -> list[Finding]:
                 if ran.all()
                 else "The device waits while the host does something else",
                 saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), as "
-                f"the host dispatched nothing for 100 µs or more: {doing if ran.all() else 'this came next'}",
+                f"the host dispatched nothing for {least} µs or more: "
+                f"{_within(run, group) if ran.all() else 'this came next'}",
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",
                 safe_if="the next launches do not need its result",
@@ -45,3 +45,10 @@ def python_bound(run: Run) -> list[Finding]:
             )
         )
     return sorted(findings, key=lambda finding: -finding.exposed_ns)[:_MOST_PLACES]
+
+
+def _within(run: Run, group: Group) -> str:
+    lines = run.timeline.lines
+    if not 0 <= group.place < len(lines):
+        return "it was in Python"
+    return "it was at this line" if lines.exact[group.place] else "it was within this function"

@@ -110,13 +110,13 @@ def _launching(subject: Subject) -> Bool:
 
 
 def _uncapturable(subject: Subject) -> Bool:
-    """Launches of which the host waits in the same operator, and copies to or from pageable memory."""
+    """Copies that the host waits for in the same operation, or in the call itself, and what is a graph already."""
     timeline, program = subject.timeline, subject.program
-    do, top = program.instructions, subject.places.top_op
+    do, operation = program.instructions, subject.places.operation
     host = timeline.host
     known = do.host >= 0
     around = np.full(len(do), -1, dtype=np.int64)
-    around[known] = top[do.host[known]]
+    around[known] = operation[do.host[known]]
     waits = np.isin(do.code, SYNCS)
     crossing = np.isin(timeline.device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
     copies = np.zeros(len(do), dtype=np.bool_)

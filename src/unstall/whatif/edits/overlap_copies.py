@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.grouping import groups
+from unstall.locate.operations import operations
 from unstall.replay.order import LAG_NS
 from unstall.replay.program import Code, Program
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind
@@ -87,12 +88,13 @@ def _let_ahead(mine: I64, at: I64, step: I64, after: I64, lag: I64) -> None:
 
 
 def _waited_for(subject: Subject) -> Bool:
-    """Which instructions launch copies that the host waits for, in the call or in the same operator."""
-    do, op = subject.program.instructions, subject.timeline.host.op
+    """Which instructions launch copies that the host waits for, in the call or in the same operation."""
+    timeline, do = subject.timeline, subject.program.instructions
+    operation = operations(timeline, timeline.host.op)
     waits = np.isin(do.code, SYNCS) & (do.host >= 0)
     in_call = np.append(waits[1:] & do.goes_on[1:], False)
     own = np.full(len(do), -1, dtype=np.int64)
-    own[do.host >= 0] = op[do.host[do.host >= 0]]
+    own[do.host >= 0] = operation[do.host[do.host >= 0]]
     chosen: Bool = in_call | ((own >= 0) & np.isin(own, own[waits & (own >= 0)]))
     return chosen
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
 from unstall.whatif.place import Place, parse_line
@@ -66,12 +67,13 @@ def apply(subject: Subject, place: Place | None) -> Subject:
 
 
 def _waits_for(subject: Subject, uploads: Bool) -> I64:
-    """The waits that the same operators make for their uploads: `non_blocking=True` does without."""
-    do, op = subject.program.instructions, subject.timeline.host.op
-    around = op[do.host[uploads]]
+    """The waits that the same operations make for their uploads: `non_blocking=True` does without."""
+    timeline, do = subject.timeline, subject.program.instructions
+    operation = operations(timeline, timeline.host.op)
+    around = operation[do.host[uploads]]
     around = around[around >= 0]
     own = np.full(len(do), -1, dtype=np.int64)
-    own[do.host >= 0] = op[do.host[do.host >= 0]]
+    own[do.host >= 0] = operation[do.host[do.host >= 0]]
     return np.flatnonzero((do.code == Code.SYNC_STREAM) & (own >= 0) & np.isin(own, around))
 
 

@@ -37,20 +37,20 @@ def _within_copy(subject: Subject) -> Bool:
 
 
 def _read_backs(subject: Subject, waits: Bool) -> Bool:
-    """Host events that are gone with these waits: outermost operators that do nothing but read a value and wait."""
-    timeline, top = subject.timeline, subject.places.top_op
+    """Host events that are gone with these waits: operations that do nothing but read a value and wait."""
+    timeline, operation = subject.timeline, subject.places.operation
     do, device = subject.program.instructions, timeline.device
-    around = np.unique(top[do.host[waits]])
+    around = np.unique(operation[do.host[waits]])
     around = around[around >= 0]
     launched = device.launch[device.launch >= 0]
     reads = np.zeros(len(timeline.host), dtype=np.bool_)
     reads[launched] = ((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.bytes <= _VALUE_BYTES))[
         device.launch >= 0
     ]
-    other = np.unique(top[launched[~reads[launched]]])
+    other = np.unique(operation[launched[~reads[launched]]])
     gone = np.zeros(len(timeline.host), dtype=np.bool_)
     gone[np.setdiff1d(around, other)] = True
-    # Of an operator that also computes, the reading goes and the rest stays.
+    # Of an operation that also computes, the reading goes and the rest stays.
     copies = launched[reads[launched]]
-    gone[copies[np.isin(top[copies], around)]] = True
+    gone[copies[np.isin(operation[copies], around)]] = True
     return gone

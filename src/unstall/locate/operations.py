@@ -1,0 +1,47 @@
+"""Which host calls belong together: those of one operator; where none were recorded, a copy and the wait for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline import I32, HostKind, Timeline, WaitKind
+
+_AT_ONCE_NS = 3_000
+"""From the end of a copy's call to the wait for it, where torch makes both: 160 to 450 ns on an H200's host
+(examples/traces/waits). Python between the two takes longer."""
+
+
+def has_operators(timeline: Timeline) -> bool:
+    """Whether operators were recorded: recorders of CUDA alone know of none."""
+    return bool((timeline.host.kind == HostKind.OP).any())
+
+
+def operations(timeline: Timeline, operator: I32) -> I32:
+    """By host row: a number that the calls of one operation share; -1 for none.
+
+    It is `operator`, a host row by host row, where operators were recorded. Where none were, a copy and the wait for
+    its stream that follows at once, on the same thread and line, are taken for one: their number is the copy's row.
+    """
+    if has_operators(timeline):
+        return operator
+    host, device, waits = timeline.host, timeline.device, timeline.waits
+    found = np.full(len(host), -1, dtype=np.int32)
+    copied_on, waited_on = found.copy(), found.copy()
+    launched = device.launch >= 0
+    copied_on[device.launch[launched]] = device.stream[launched]
+    is_stream_wait = np.zeros(len(host), dtype=np.bool_)
+    is_stream_wait[waits.host[waits.kind == WaitKind.STREAM]] = True
+    waited_on[waits.host] = waits.stream
+    calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
+    copy, wait = calls[:-1], calls[1:]
+    belong = (
+        (host.kind[copy] == HostKind.COPY)
+        & (copied_on[copy] >= 0)
+        & is_stream_wait[wait]
+        & ((waited_on[wait] == copied_on[copy]) | (waited_on[wait] < 0))
+        & (host.thread[copy] == host.thread[wait])
+        & (host.stack[copy] == host.stack[wait])
+        & (host.start[wait] - host.end[copy] <= _AT_ONCE_NS)
+    )
+    found[copy[belong]] = found[wait[belong]] = copy[belong]
+    return found
