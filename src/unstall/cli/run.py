@@ -16,18 +16,18 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import named, parse_count
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._recording import Teller, failure, say, why_nothing
 from unstall.errors import TraceError, UnstallError, UsageError
 
 if TYPE_CHECKING:
-    from unstall.record.journal import Event
     from unstall.record.settings import Settings
 
 _RECORDERS = ("auto", "cupti", "torch")
@@ -82,9 +82,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
     program = _program(args)
     rank = rank_of(os.environ)
-    trace = _trace(args, rank)
+    trace = _trace(args, program, rank)
     check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
     _check_folders([*map(Path, args.output), trace])
+    from unstall.record.journal import Follower
     from unstall.record.launch import launch, leave_as
     from unstall.record.settings import Settings
 
@@ -100,14 +101,38 @@ def run(args: argparse.Namespace) -> int:
         shapes=args.shapes,
         keep_arguments=args.keep_arguments,
     )
-    quiet = args.quiet or bool(rank)
+    teller = Teller(Follower(folder), quiet=args.quiet or bool(rank))
     try:
-        ended = launch(program, settings, stdout_to_stderr=bool(args.format), meanwhile=_teller(folder, quiet=quiet))
+        ended = launch(program, settings, stdout_to_stderr=bool(args.format), meanwhile=teller.tell)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _conclude(args, settings, rank)
+    with _the_programs_ending():
+        teller.tell(running=False)
+        # Named anew: another run may have taken the name in the meantime.
+        path = _write(settings, _trace(args, program, rank), quiet=args.quiet)
+        if path and not rank:
+            _explain(path, args)
     return leave_as(ended)
+
+
+@contextmanager
+def _the_programs_ending() -> Iterator[None]:
+    """Whatever fails in here is said in a sentence, and changes nothing of how we end: as the program did."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted")
+    except UnstallError as error:
+        say(str(error))
+    except BrokenPipeError:
+        pass
+    except Exception as error:
+        say(f"the run could not be explained: {type(error).__name__}: {error}")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at exit
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
@@ -141,11 +166,11 @@ def _program(args: argparse.Namespace) -> list[str]:
     return words
 
 
-def _trace(args: argparse.Namespace, rank: int | None) -> Path:
+def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -> Path:
     """Where the trace goes. One rank does not write over another's."""
-    name = _program(args)[1 if args.module else 0]
     if args.trace is None:
-        return free_trace_name(name.rpartition(".")[2] if args.module else Path(name).resolve().stem, rank, Path())
+        stem = program[1].rpartition(".")[2] if args.module else Path(program[0]).resolve().stem
+        return free_trace_name(stem, rank, Path())
     path = Path(args.trace)
     stem, dot, endings = path.name.partition(".")
     return path if rank is None else path.with_name(f"{stem}-rank{rank}{dot}{endings}")
@@ -159,64 +184,15 @@ def _check_folders(targets: Sequence[Path]) -> None:
             raise UsageError(f"{target}: cannot be written: {place} may not be written to. Choose another place for it")
 
 
-def _teller(folder: Path, *, quiet: bool) -> Callable[[], None]:
-    """What says on stderr, whenever it is called, how the recording has got on since."""
-    from unstall.record.journal import Follower
-
-    follower = Follower(folder)
-
-    def tell() -> None:
-        for event in follower.events():
-            news = news_of(event)
-            if news and not quiet:
-                _say(news)
-
-    return tell
-
-
-def news_of(event: Event) -> str | None:
-    """What to tell while the program runs."""
-    match event["event"]:
-        case "window":
-            return f"recording with {event.get('recorder')}"
-        case "failed":
-            return f"not recorded: {event.get('why')}; the program goes on"
-    return None
-
-
-def why_nothing(events: Sequence[Event], settings: Settings) -> str | None:
-    """Why there is nothing to explain, and what to do; None where something was recorded."""
-    return None
-
-
-def _conclude(args: argparse.Namespace, settings: Settings, rank: int | None) -> None:
-    """Make a trace of what was recorded, and explain it. The exit code is the program's, whatever fails here."""
-    try:
-        path = _write(args, settings, rank)
-        if path and not rank:
-            _explain(path, args)
-    except KeyboardInterrupt:
-        _say("interrupted")
-    except UnstallError as error:
-        _say(str(error))
-    except BrokenPipeError:
-        pass
-    except Exception as error:
-        _say(f"the run could not be explained: {type(error).__name__}: {error}")
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at exit
-
-
-def _write(args: argparse.Namespace, settings: Settings, rank: int | None) -> Path | None:
+def _write(settings: Settings, trace: Path, *, quiet: bool) -> Path | None:
     """Write the trace. Where there is nothing to write, say why and return None."""
     from unstall.record.journal import read
 
     folder = Path(settings.folder)
-    missing = why_nothing(read(folder), settings)
+    events = read(folder)
+    missing = why_nothing(events, settings)
+    failed = failure(events)
     if missing is None:
-        trace = _trace(args, rank)  # once more: another run may have taken the name in the meantime
         try:
             from unstall.record.write import write_trace
 
@@ -224,14 +200,16 @@ def _write(args: argparse.Namespace, settings: Settings, rank: int | None) -> Pa
         except TraceError as error:
             missing = str(error)
         except BaseException:
-            _say(f"what was recorded is kept in {folder}")
+            say(f"what was recorded is kept in {folder}")
             raise
+        if failed:
+            say(f"the recording is not whole: {failed}")
     shutil.rmtree(folder, ignore_errors=True)
     if missing is not None:
-        _say(missing)
+        say(missing)
         return None
-    if not args.quiet:
-        _say(f"the trace is in {trace}")
+    if not quiet:
+        say(f"the trace is in {trace}")
     return trace
 
 
@@ -258,11 +236,3 @@ def _parse_seconds(text: str) -> float:
     if not 0 <= seconds < math.inf:
         raise UsageError(f"{text!r} is no time: give seconds, such as 2.5")
     return seconds
-
-
-def _say(text: str) -> None:
-    """Print a line beside what the program prints; somebody may have closed stderr, which stops nothing."""
-    from unstall.report.wording import plain
-
-    with suppress(OSError, ValueError):
-        print(f"unstall: {plain(text)}", file=sys.stderr, flush=True)

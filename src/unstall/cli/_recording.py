@@ -1,0 +1,100 @@
+"""What a recording's journal says, in sentences for the user."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from unstall.figures import counted, duration
+
+if TYPE_CHECKING:
+    from unstall.record.journal import Event, Follower
+    from unstall.record.settings import Settings
+
+_OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
+_UNSEEN = (
+    "no steps were seen, of an optimizer, or of a DataLoader or a model with CUDA: "
+    "call unstall.step() at the end of each step; a program without CUDA has nothing to record"
+)
+
+
+class Teller:
+    """Says on stderr how a recording gets on."""
+
+    def __init__(self, follower: Follower, *, quiet: bool) -> None:
+        self._follower = follower
+        self._quiet = quiet
+        self._window_ns = 0
+
+    def tell(self, *, running: bool = True) -> None:
+        """Say what is new; `running`: the program has not ended yet."""
+        for event in self._follower.events():
+            news = self._news(event, running)
+            if news and not self._quiet:
+                say(news)
+
+    def _news(self, event: Event, running: bool) -> str | None:
+        name, why = event["event"], event.get("why")
+        goes_on = "; the program goes on" if running else ""
+        if name == "window":
+            self._window_ns = event["at"]
+            return f"recording with {event.get('recorder')}" if running else None
+        if name == "recorded":
+            return f"recorded {_amount(event, self._window_ns)}{goes_on}"
+        if name == "waiting" and running:
+            return f"not recording yet: {why}"
+        if name == "failed" and running:
+            return f"recording failed: {why}{goes_on}"
+        return None
+
+
+def failure(events: Sequence[Event]) -> str | None:
+    """Why the recording ended itself, if it did."""
+    return next((f"{event.get('why')}" for event in events if event["event"] == "failed"), None)
+
+
+def why_nothing(events: Sequence[Event], settings: Settings) -> str | None:
+    """Why nothing was recorded, and what to do; None where something was."""
+    last = {event["event"]: event for event in events}
+    if "window" in last:
+        return None
+    if "failed" in last or "waiting" in last:
+        return f"nothing was recorded: {(last.get('failed') or last['waiting']).get('why')}"
+    if "armed" not in last:
+        return f"nothing was recorded: {_OF_PYTHON}"
+    if "over" not in last:
+        return "nothing was recorded: the program was killed before the recording began"
+    return f"nothing was recorded: {_too_early(last['over'], settings)}"
+
+
+def say(text: str) -> None:
+    """Print a line beside what the program prints; somebody may have closed stderr, which stops nothing."""
+    from unstall.report.wording import plain
+
+    with suppress(OSError, ValueError):
+        print(f"unstall: {plain(text)}", file=sys.stderr, flush=True)
+
+
+def _amount(recorded: Event, window_ns: int) -> str:
+    steps = recorded.get("steps", 0)
+    if steps:
+        return counted(steps, "step")
+    return duration(recorded["at"] - window_ns) if recorded.get("by") == "time" else "less than a step"
+
+
+def _too_early(over: Event, settings: Settings) -> str:
+    """What the program did not stay for."""
+    steps = over.get("steps", 0)
+    if not steps:
+        return _UNSEEN
+    ended = f"the program ended after {counted(steps, 'step')}"
+    if over.get("phase") == "warmup" and settings.after_s is not None:
+        return f"{ended}, before the {settings.after_s:g} s of --after were over: try --after 0"
+    if over.get("phase") == "warmup" and steps <= settings.warmup:
+        return f"{ended}, before the {settings.warmup} of --warmup were over: try --warmup 0"
+    return (
+        f"{ended}, while steps were still timed without recording, {max(3, settings.steps)} or more for 0.3 s: "
+        "let it take more steps, or try --warmup 0 --steps 1"
+    )
