@@ -7,11 +7,9 @@ import tempfile
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from unstall.diagnose.explain import Report, explain
 from unstall.errors import UsageError
-from unstall.read import load
 from unstall.record import active
 from unstall.record.child import Chosen
 from unstall.record.journal import Journal, read
@@ -20,7 +18,10 @@ from unstall.record.settings import LineClockName, RecorderName, Settings
 from unstall.record.tally import EXPLICIT
 from unstall.record.whole import Whole
 from unstall.record.window import MakeLineClock, MakeRecorder
-from unstall.timeline import Timeline
+
+if TYPE_CHECKING:
+    from unstall.diagnose.explain import Report
+    from unstall.timeline import Timeline
 
 
 def record(
@@ -97,13 +98,16 @@ class Recording:
 
         Raises UsageError before the block has ended and where nothing was recorded.
         """
+        folder = self._recorded()
         from unstall.record.write import write_trace
 
-        write_trace(self._recorded(), Path(path))
+        write_trace(folder, Path(path))
 
     def timeline(self) -> Timeline:
         """What was recorded, as `unstall.load` gives it. Raises as `save` does."""
         if self._timeline is None:
+            from unstall.read import load
+
             trace = Path(self._settings.folder) / "recorded.trace.json.gz"
             self.save(trace)
             self._timeline = load(trace)
@@ -111,6 +115,8 @@ class Recording:
 
     def explain(self) -> Report:
         """Where the time went, which line, and why. Raises as `save` does."""
+        from unstall.diagnose.explain import explain
+
         return explain(self.timeline())
 
     def _recorded(self) -> Path:

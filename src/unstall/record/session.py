@@ -96,8 +96,11 @@ class Session:
         Raises UsageError while there is another recording.
         """
         active.activate(self)
-        self._journal.write("phase", phase=self.phase.value, by=None)
-        self._forget_import = when_imported("torch", self._watch)
+        try:
+            self._journal.write("phase", phase=self.phase.value, by=None)
+            self._forget_import = when_imported("torch", self._watch)
+        except Exception as error:
+            self._fail(error)
 
     def mark(self, kind: str, who: int = 0) -> None:
         """A step of the program ends here, or begins, as seen by a source of this kind. Never raises."""
@@ -178,8 +181,7 @@ class Session:
             self._hooks = marks.install(self.mark)
             self._forget_cuda = device.when_initialised(self._wait_for_marks)
         except Exception as error:
-            with self._lock:
-                self._fail(error)
+            self._fail(error)
 
     def _take(self, source: Source, at_ns: int) -> None:
         step = source.kind in (LOADER, FORWARD)

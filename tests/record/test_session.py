@@ -1,0 +1,214 @@
+"""The session of a recording, driven by marks made by hand: phases, plain step times, ends and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from record.recorders import Driven, Logging
+
+from unstall.errors import UsageError
+from unstall.record import active
+from unstall.record.plain import Plain, plain_step
+from unstall.record.session import Phase
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    recording = active.current()
+    if recording is not None:
+        recording.end("exit")
+
+
+def test_five_steps_are_recorded_after_warm_up_plain_steps_and_one_to_settle(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=5)
+    run.steps(3 + 5, took_ms=100)
+    assert (run.session.phase, run.log) == (Phase.RECORDING, ["own start"])
+    run.steps(5, took_ms=150)
+    assert run.log == ["own start"]
+    run.steps(1, took_ms=150)
+    assert run.log == ["own start", "own stop"]
+    (recorded,) = run.events("recorded")
+    assert (recorded["steps"], recorded["settling"], recorded["by"]) == (5, 1, "explicit")
+    marks = run.events("mark")
+    assert [mark["step"] for mark in marks] == [0, 1, 2, 3, 4, 5, 6]
+    assert [mark["at"] for mark in marks[:3]] == [800_000_000, 950_000_000, 1_100_000_000]
+
+
+def test_the_plain_step_is_the_mean_of_before_and_after(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=5)
+    run.session.begin()
+    run.steps(8, took_ms=100)
+    run.steps(6, took_ms=150)
+    run.steps(1, took_ms=900)  # the first step after the recording is not counted
+    run.steps(3, took_ms=104)
+    assert run.session.phase is Phase.OVER
+    before, after = run.events("plain")
+    assert (before["which"], before["steps"], before["host_ns"], before["device_ns"]) == ("before", 5, 100e6, None)
+    assert (after["which"], after["steps"], after["host_ns"]) == ("after", 3, 104e6)
+    assert after["marks_ns"][-1] - after["marks_ns"][0] == 3 * 104_000_000
+    (step,) = run.events("plain_step")
+    assert (step["ns"], step["clock"], step["differ"]) == (102e6, "host", False)
+    assert active.current() is None
+
+
+def test_plain_steps_that_differ_are_said_to() -> None:
+    before, after = (Plain(which, 5, ns, None, ()) for which, ns in (("before", 100.0), ("after", 120.0)))
+    step = plain_step([before, after])
+    assert step is not None
+    assert (step.ns, step.differ) == (110.0, True)
+
+
+def test_the_devices_clock_counts_only_where_it_measured_all() -> None:
+    before, after = Plain("before", 5, 100.0, 96.0, ()), Plain("after", 5, 104.0, 100.0, ())
+    by_device, by_host = plain_step([before, after]), plain_step([before, Plain("after", 5, 104.0, None, ())])
+    assert by_device is not None
+    assert by_host is not None
+    assert (by_device.ns, by_device.clock) == (98.0, "device")
+    assert (by_host.ns, by_host.clock) == (102.0, "host")
+
+
+@pytest.mark.parametrize(("took_ms", "steps"), [(1, 200), (2, 150), (100, 5), (1200, 5), (3000, 3)])
+def test_plain_steps_are_enough_for_a_figure_and_no_more(tmp_path: Path, took_ms: float, steps: int) -> None:
+    run = Driven(tmp_path, warmup=1, steps=5)
+    run.steps(steps, took_ms)
+    assert run.log == []
+    run.steps(1, took_ms)
+    assert run.log == ["own start"]
+
+
+def test_warm_up_and_window_may_be_seconds(tmp_path: Path) -> None:
+    run = Driven(tmp_path, after_s=10.0, for_s=2.0)
+    run.steps(19, took_ms=500)
+    run.steps(1 + 5, took_ms=500)
+    assert run.log == ["own start"]
+    run.steps(3, took_ms=500)
+    assert run.log == ["own start"]
+    run.steps(1, took_ms=500)
+    assert run.log == ["own start", "own stop"]
+
+
+def test_the_line_clock_runs_around_the_recorder(tmp_path: Path) -> None:
+    log: list[str] = []
+    run = Driven(tmp_path, Logging(log, "device"), Logging(log, "lines"), warmup=1, steps=1)
+    run.steps(1 + 3 + 2, took_ms=100)
+    assert log == ["lines start", "device start", "device stop", "lines stop"]
+    assert [event["of"] for event in run.events("facts")] == ["device", "lines"]
+
+
+def test_a_recorder_that_cannot_start_ends_the_session_and_nothing_else(tmp_path: Path) -> None:
+    log: list[str] = []
+    run = Driven(tmp_path, Logging(log, "device", broken="start"), Logging(log, "lines"), warmup=1, steps=1)
+    run.session.begin()
+    run.steps(50, took_ms=100)
+    assert log == ["lines start", "device start", "lines stop"]
+    assert [event["why"] for event in run.events("failed")] == ["RuntimeError: cannot start"]
+    assert run.session.phase is Phase.OVER
+    assert active.current() is None
+
+
+def test_a_recorder_that_cannot_stop_leaves_the_line_clock_stopped(tmp_path: Path) -> None:
+    log: list[str] = []
+    run = Driven(tmp_path, Logging(log, "device", broken="stop"), Logging(log, "lines"), warmup=1, steps=1)
+    run.steps(50, took_ms=100)
+    assert log == ["lines start", "device start", "device stop", "lines stop"]
+    assert [event["why"] for event in run.events("failed")] == ["RuntimeError: cannot stop"]
+
+
+def test_a_full_disk_ends_the_session_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").symlink_to("/dev/full")
+    run = Driven(tmp_path, warmup=1, steps=1)
+    run.session.begin()
+    run.steps(50, took_ms=100)
+    assert run.session.phase is Phase.OVER
+    assert run.log == []
+    assert active.current() is None
+
+
+def test_marks_that_a_recorder_itself_causes_are_no_steps(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=1, steps=2)
+    run.recorder.on_start = lambda: run.session.mark("explicit", 0)
+    run.steps(1 + 3, took_ms=100)
+    assert [mark["step"] for mark in run.events("mark")] == [0]
+
+
+def test_an_end_in_the_window_keeps_the_whole_steps(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=1, steps=9)
+    run.session.begin()
+    run.steps(1 + 9 + 4, took_ms=100)
+    run.session.end("exit")
+    assert run.log == ["own start", "own stop"]
+    assert [(event["steps"], event["settling"]) for event in run.events("recorded")] == [(3, 1)]
+    assert [event["ns"] for event in run.events("plain_step")] == [100e6]
+    assert [(event["why"], event["phase"]) for event in run.events("over")] == [("exit", "plain_after")]
+
+
+def test_an_end_in_warm_up_says_how_far_it_was(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3)
+    run.session.begin()
+    run.steps(2, took_ms=100)
+    run.session.end("exit")
+    assert [(event["phase"], event["steps"]) for event in run.events("over")] == [("warmup", 2)]
+    assert run.events("recorded") == []
+
+
+def test_one_process_has_one_recording(tmp_path: Path) -> None:
+    run, other = Driven(tmp_path), Driven(tmp_path)
+    run.session.begin()
+    with pytest.raises(UsageError, match="under way"):
+        other.session.begin()
+    run.session.end("done")
+    other.session.begin()
+    assert active.current() is other.session
+
+
+def test_without_marks_a_time_is_recorded(tmp_path: Path) -> None:
+    run = Driven(tmp_path)
+    assert run.session.start_by_time()
+    assert run.log == ["own start"]
+    run.session.stop_by_time()
+    assert run.log == ["own start", "own stop"]
+    assert [(event["by"], event["steps"]) for event in run.events("recorded")] == [("time", 0)]
+    assert run.events("plain_step") == []
+
+
+def test_a_time_is_not_recorded_where_marks_have_come(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3)
+    run.steps(1, took_ms=100)
+    assert not run.session.start_by_time()
+    assert run.log == []
+
+
+def test_a_recorder_of_the_programs_own_thread_waits_for_a_step(tmp_path: Path) -> None:
+    log: list[str] = []
+    run = Driven(tmp_path, Logging(log, any_thread=False), warmup=1, steps=1)
+    assert not run.session.start_by_time()
+    assert "unstall.step()" in run.events("waiting")[0]["why"]
+    run.steps(1 + 3, took_ms=100)
+    assert log == ["own start"]
+
+
+def test_the_rarer_optimizer_that_comes_late_starts_warm_up_anew(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=5)
+    run.steps(5, took_ms=100, kind="optimizer", who=1)
+    assert [event["phase"] for event in run.events("phase")] == ["plain_before"]
+    run.steps(1, took_ms=100, kind="optimizer", who=2)
+    for _ in range(2 + 5 + 6):
+        run.steps(5, took_ms=100, kind="optimizer", who=1)
+        run.steps(1, took_ms=100, kind="optimizer", who=2)
+    assert run.log == ["own start", "own stop"]
+    assert run.events("recorded")[0]["steps"] == 5
+    marks = run.events("mark")
+    assert marks[3]["at"] - marks[2]["at"] == 600_000_000
+    assert run.events("plain")[0]["host_ns"] == 600e6
+
+
+def test_a_window_whose_steps_never_end_is_closed_when_others_went_on(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=1, steps=5)
+    run.steps(1 + 5 + 3, took_ms=100, kind="optimizer", who=1)
+    assert run.log == ["own start"]
+    run.steps(1000, took_ms=1, kind="optimizer", who=2)
+    assert run.log == ["own start", "own stop"]
+    assert run.events("recorded")[0]["steps"] == 2
