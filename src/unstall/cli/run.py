@@ -177,11 +177,15 @@ def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -
 
 
 def _check_folders(targets: Sequence[Path]) -> None:
-    """Raise UsageError where a target could not be written, which must not come out only after the program."""
+    """Raise UsageError where a file cannot be put: that must not come out only once the program has ended."""
     for target in targets:
-        place = target if target.exists() and not target.is_file() else target.resolve().parent
-        if not os.access(place, os.W_OK):
-            raise UsageError(f"{target}: cannot be written: {place} may not be written to. Choose another place for it")
+        if target.exists() and not target.is_file():
+            continue
+        try:
+            tempfile.TemporaryFile(dir=target.resolve().parent).close()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(f"{target}: cannot be written: {reason}. Choose another place for the output") from error
 
 
 def _write(settings: Settings, trace: Path, *, quiet: bool) -> Path | None:

@@ -1,0 +1,242 @@
+"""`unstall run`: what is the program's and what is unstall's, where the trace goes, and what is said of a recording."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.command import Cli, Outcome
+
+from unstall.cli._recording import Teller, failure, why_nothing
+from unstall.cli.run import free_trace_name, rank_of
+from unstall.record.journal import Follower, Journal, read
+from unstall.record.settings import Settings
+
+_UNSEEN = (
+    "nothing was recorded: no steps were seen, of an optimizer, or of a DataLoader or a model with CUDA: "
+    "call unstall.step() at the end of each step; a program without CUDA has nothing to record"
+)
+
+
+def _run(folder: Path, *args: str, **environment: str) -> Outcome:
+    """`unstall run ARGS…` in a folder, as a process of its own; temporary files go to a folder `kept` there."""
+    kept = folder / "kept"
+    kept.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "unstall", "run", *args],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(kept), **environment},
+        capture_output=True,
+        text=True,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("args", "argv"),
+    [
+        (["--steps", "3", "show.py", "--steps", "9", "-o", "x"], ["--steps", "9", "-o", "x"]),
+        (["-q", "show.py", "-q", "--", "-m", "--json"], ["-q", "--", "-m", "--json"]),
+        (["--", "show.py", "--", "a"], ["--", "a"]),
+        (["--warmup", "0", "-m", "show", "-m", "--warmup", "x", "--", "y"], ["-m", "--warmup", "x", "--", "y"]),
+        (["show.py", "--help", "--version"], ["--help", "--version"]),
+        (["--after=0.5", "--for=2", "--lines=none", "--recorder=torch", "--shapes", "show.py", ""], [""]),
+    ],
+)
+def test_what_follows_the_script_is_the_programs(tmp_path: Path, args: list[str], argv: list[str]) -> None:
+    (tmp_path / "show.py").write_text("import sys; print(sys.argv[1:])")
+    assert _run(tmp_path, *args).out == f"{argv}\n"
+
+
+def test_a_program_without_steps_is_told_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys; print('lost'); sys.exit(7)")
+    assert _run(tmp_path, "train.py") == Outcome(7, "lost\n", f"unstall: {_UNSEEN}\n")
+    assert list((tmp_path / "kept").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "train.py"]
+
+
+def test_a_program_that_ends_during_warmup_is_told_how_many_steps_it_took(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import unstall\nunstall.step()\nunstall.step()")
+    said = "the program ended after 2 steps, before the 3 of --warmup were over: try --warmup 0"
+    assert _run(tmp_path, "train.py") == Outcome(0, "", f"unstall: nothing was recorded: {said}\n")
+
+
+@pytest.mark.parametrize("number", [2, 9, 11, 15])
+def test_a_signal_that_killed_the_program_kills_us(tmp_path: Path, number: int) -> None:
+    (tmp_path / "train.py").write_text(f"import os, signal\nsignal.signal({number}, signal.SIG_DFL)\n" * (number != 9))
+    with (tmp_path / "train.py").open("a") as file:
+        file.write(f"import os; os.kill(os.getpid(), {number})")
+    outcome = _run(tmp_path, "train.py")
+    assert outcome.code == -number
+    assert outcome.err.startswith("unstall: nothing was recorded: ")
+
+
+def test_a_traceback_is_the_programs_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def step():\n    raise ValueError('no batch')\nstep()\n")
+    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
+    outcome = _run(tmp_path, "train.py")
+    assert (outcome.code, outcome.err) == (1, f"{plain.stderr}unstall: {_UNSEEN}\n")
+
+
+def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('epoch 1')")
+    outcome = _run(tmp_path, "--json", "train.py")
+    assert (outcome.out, outcome.err.splitlines()[0]) == ("", "epoch 1")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
+        (["-m"], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
+        (["gone.py", "-x"], "gone.py: there is no such script"),
+        (["--warmup", "-1", "train.py"], None),
+        (["--steps", "0", "train.py"], "--steps: '0' is not a whole number from 1 on"),
+        (["--after", "soon", "train.py"], "--after: 'soon' is no time: give seconds, such as 2.5"),
+        (["--for", "inf", "train.py"], "--for: 'inf' is no time: give seconds, such as 2.5"),
+        (["--nothing", "train.py", "--steps"], None),
+        (["-o", "report.pdf", "--trace", "x.json", "train.py"], None),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_the_program_starts(
+    unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], said: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    outcome = unstall("run", *args)
+    assert outcome.code == 2
+    assert said is None or outcome.err == f"unstall: {said}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize("output", ["--trace", "-o"])
+@pytest.mark.parametrize("target", ["train.py", "nowhere/x.json", ".", "/proc/x.json"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_program_starts(
+    unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    outcome = unstall("run", "--format", "json", output, target, "train.py")
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"unstall: {target}: cannot be written: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_trace_never_takes_the_name_of_another(tmp_path: Path) -> None:
+    names = []
+    for rank in (None, None, None, 1, 1):
+        path = free_trace_name("train", rank, tmp_path)
+        path.write_text("")
+        names.append(path.name)
+    assert names == [
+        "train.trace.json.gz",
+        "train-2.trace.json.gz",
+        "train-3.trace.json.gz",
+        "train-rank1.trace.json.gz",
+        "train-rank1-2.trace.json.gz",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        ({"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}, 3),
+        ({"LOCAL_RANK": "1"}, 1),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, 0),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "first"}, None),
+    ],
+)
+def test_the_rank_is_what_torchrun_says(environment: dict[str, str], rank: int | None) -> None:
+    assert rank_of(environment) == rank
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Settings:
+    """The settings of a recording whose journal a test writes."""
+    return Settings(folder=str(tmp_path))
+
+
+def _happened(recording: Settings, *events: tuple[str, dict[str, object]]) -> None:
+    journal = Journal(recording.folder)
+    for name, fields in events:
+        journal.write(name, **fields)  # type: ignore[arg-type]
+    journal.close()
+
+
+def test_how_a_recording_gets_on_is_said_once_and_in_few_lines(
+    recording: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teller = Teller(Follower(recording.folder), quiet=False)
+    teller.tell()
+    _happened(recording, ("armed", {}), ("window", {"recorder": "cupti"}), ("mark", {}))
+    teller.tell()
+    _happened(recording, ("recorded", {"steps": 5, "by": "optimizer"}))
+    teller.tell()
+    teller.tell(running=False)
+    assert capsys.readouterr().err == (
+        "unstall: recording with cupti\nunstall: recorded 5 steps; the program goes on\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "amount"),
+    [
+        ({"steps": 1, "by": "loader"}, "1 step"),
+        ({"steps": 0, "by": "forward"}, "less than a step"),
+        ({"steps": 0, "by": "time", "at": 2_500_000_100}, "2.50 s"),
+    ],
+)
+def test_what_was_recorded_at_the_programs_end_is_said_without_a_sequel(
+    recording: Settings, capsys: pytest.CaptureFixture[str], fields: dict[str, object], amount: str
+) -> None:
+    _happened(recording, ("window", {"recorder": "cupti", "at": 100}), ("recorded", fields))
+    Teller(Follower(recording.folder), quiet=False).tell(running=False)
+    assert capsys.readouterr().err == f"unstall: recorded {amount}\n"
+
+
+def test_a_quiet_recording_says_nothing(recording: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    _happened(recording, ("window", {"recorder": "cupti"}), ("failed", {"why": "the disk is full"}))
+    Teller(Follower(recording.folder), quiet=True).tell()
+    assert capsys.readouterr().err == ""
+
+
+def _over(phase: str, steps: int) -> tuple[str, dict[str, object]]:
+    return "over", {"why": "exit", "phase": phase, "steps": steps}
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([], "Python did not load unstall's sitecustomize as it started"),
+        ([("armed", {})], "the program was killed before the recording began"),
+        ([("armed", {}), ("failed", {"why": "libcupti was not found"})], "libcupti was not found"),
+        ([("armed", {}), ("waiting", {"why": "torch.profiler is on"}), _over("warmup", 9)], "torch.profiler is on"),
+        ([("armed", {}), _over("warmup", 1)], "the program ended after 1 step, before the 3 of --warmup were over: "),
+        ([("armed", {}), _over("plain_before", 7)], "the program ended after 7 steps, while steps were still timed "),
+    ],
+)
+def test_why_nothing_was_recorded(recording: Settings, events: list[tuple[str, dict[str, object]]], why: str) -> None:
+    _happened(recording, *events)
+    said = why_nothing(read(recording.folder), recording)
+    assert said is not None
+    assert said.startswith(f"nothing was recorded: {why}")
+
+
+def test_where_seconds_were_asked_for_seconds_are_told(tmp_path: Path) -> None:
+    recording = Settings(folder=str(tmp_path), after_s=90)
+    _happened(recording, ("armed", {}), _over("warmup", 700))
+    assert why_nothing(read(tmp_path), recording) == (
+        "nothing was recorded: the program ended after 700 steps, before the 90 s of --after were over: try --after 0"
+    )
+
+
+def test_a_window_that_was_cut_short_is_something(recording: Settings) -> None:
+    _happened(recording, ("armed", {}), ("window", {}), ("failed", {"why": "the disk is full"}))
+    events = read(recording.folder)
+    assert why_nothing(events, recording) is None
+    assert failure(events) == "the disk is full"
