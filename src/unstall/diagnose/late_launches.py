@@ -10,6 +10,7 @@ import numpy as np
 from unstall.ancestry import depths, nearest, sums_below
 from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
+from unstall.locate.functions import functions
 from unstall.timeline import I64, HostKind
 
 _WORTH = 0.01  # of the window
@@ -65,19 +66,28 @@ def _stretches(run: Run, lost: I64) -> list[Group]:
 
 
 def _stretch(run: Run, calls: I64, lost: I64) -> list[Group]:
-    """The launches below the innermost of the user's functions that holds most of the idle time; [] without stacks."""
+    """The launches below the innermost of the user's functions that holds most of the idle time; [] without stacks.
+
+    They are at that function's costliest line, where lines are those that ran.
+    """
     stacks, frame = run.timeline.stacks, run.places.frame[calls]
     total = int(lost[calls].sum())
     if not total or lost[calls[frame >= 0]].sum() < _HOLDS * total:
         return []
+    of = functions(run.timeline)
     below = np.zeros(len(stacks), dtype=np.int64)
     np.add.at(below, frame[frame >= 0], lost[calls[frame >= 0]])
-    holding = np.flatnonzero((sums_below(stacks.parent, below) >= _HOLDS * total) & run.places.is_user_frame)
+    by_function = np.zeros_like(below)
+    np.add.at(by_function, of.row, below)
+    holds = sums_below(of.parent, by_function) >= _HOLDS * total
+    holding = np.flatnonzero(holds & run.places.is_user_frame & (of.row == np.arange(len(stacks))))
     if not len(holding):
         return []
-    node = holding[depths(stacks.parent)[holding].argmax()]
-    inside = np.append(nearest(stacks.parent, np.arange(len(stacks)) == node) >= 0, False)
-    return [Group(int(stacks.line[node]), None, calls[inside[frame]])]
+    node = holding[depths(of.parent)[holding].argmax()]
+    inside = np.append(nearest(of.parent, np.arange(len(stacks)) == node)[of.row] >= 0, False)
+    lines = np.flatnonzero(of.row == node)
+    costliest = lines[sums_below(stacks.parent, below)[lines].argmax()]
+    return [Group(int(stacks.line[costliest]), None, calls[inside[frame]])]
 
 
 def _tiny_rows(run: Run) -> list[Group]:

@@ -17,12 +17,11 @@ Read = Literal["", "value", "data"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What is known of a wait; "" for what is not. The last three are known only where operators are not recorded."""
+    """What is known of a wait; "" for what is not. The last two are known only where operators are not recorded."""
 
     op: str  # the outermost operator
     frames: str  # those between the user's line and the wait, innermost first, a line each
     call: str  # of the API
-    builtin: str = ""  # the name of the innermost frame, where it is a built-in function's
     read: Read = ""  # what is copied to the host, and waited for
     kernel: str = ""  # what the line ran last before that copy
 
@@ -38,15 +37,13 @@ class Way:
     op: str | None = None  # matches the outermost operator's name from its start
     frame: str | None = None  # is found in one of the frames between the user's line and the wait
     call: str | None = None  # matches the API call's name from its start
-    builtin: str | None = None  # matches the whole name of a built-in function, in place of `op`
     read: Read | None = None
     kernel: str | None = None  # is found in the name of the kernel before the copy
 
     def matches(self, wait: Wait) -> bool:
         """Whether the wait is one of these."""
-        by_builtin = self.builtin is not None and re.fullmatch(self.builtin, wait.builtin) is not None
         return (
-            (self.op is None or by_builtin or re.match(self.op, wait.op) is not None)
+            (self.op is None or re.match(self.op, wait.op) is not None)
             and (self.frame is None or re.search(self.frame, wait.frames, re.MULTILINE) is not None)
             and (self.call is None or re.match(self.call, wait.call) is not None)
             and (self.read is None or self.read == wait.read)
@@ -91,6 +88,31 @@ WAYS = (
         safe_if="the values do not change between steps, or can be computed on the device",
     ),
     Way(
+        rule="sync-explicit",
+        op=r"$",
+        call=r".*(Device|Ctx)Synchronize",
+        title="torch.cuda.synchronize() drains the device",
+        fix="remove it: operations on one stream are ordered already; to time, use events or a profiler",
+        safe_if="nothing outside the CUDA stream (another process, a file, a timer) relies on the work being done",
+    ),
+    Way(
+        rule="sync-explicit",
+        op=r"$",
+        call=r".*StreamSynchronize",
+        read="",
+        title="stream.synchronize() makes the host wait for a stream",
+        fix="let the stream that needs the result wait instead: stream.wait_stream(other)",
+        safe_if="the host itself does not read the result at this point",
+    ),
+    Way(
+        rule="sync-explicit",
+        op=r"$",
+        call=r".*EventSynchronize",
+        title="event.synchronize() makes the host wait for an event",
+        fix="let the stream that needs the result wait instead: stream.wait_event(event), or poll event.query()",
+        safe_if="the host itself does not read the result at this point",
+    ),
+    Way(
         rule="sync-comm",
         op=r"(nccl:|c10d::|gloo:|record_param_comms)",
         title="The host waits for a collective",
@@ -100,8 +122,7 @@ WAYS = (
     ),
     Way(
         rule="sync-bool",
-        op=r"aten::is_nonzero$",
-        builtin=r"is_nonzero|__bool__",
+        op=r"aten::(is_nonzero|__bool__)$",
         title="`if tensor` (bool of a tensor) waits for its value",
         fix="compute both branches and choose with torch.where, or test every N steps, or a step late",
         safe_if="the branch may be taken on the device, or a step later",
@@ -109,15 +130,13 @@ WAYS = (
     Way(
         rule="sync-equal",
         op=r"aten::(equal|allclose)",
-        builtin=r"equal|allclose",
         title="torch.equal / allclose brings its answer to the host",
         fix="keep it on the device: (a == b).all() or torch.isclose(a, b).all(), read later",
         safe_if="the answer may be read later",
     ),
     Way(
         rule="sync-item",
-        op=r"aten::(item|_local_scalar_dense)$",
-        builtin=r"item|__(float|int|index|complex)__",
+        op=r"aten::(item|_local_scalar_dense|__(float|int|index|complex)__)$",
         title=".item() (or float(), int() of a tensor) waits for its value",
         fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once",
         safe_if="nothing on the host depends on the value at this point",
@@ -125,7 +144,6 @@ WAYS = (
     Way(
         rule="sync-mask",
         op=r"aten::(index|index_put_?|_index_put_impl_|masked_select|masked_scatter_?)$",
-        builtin=r"masked_select|masked_scatter_?|index_put_?|__(get|set)item__",
         title="Indexing with a boolean mask waits, to learn how many elements it selects",
         fix="use torch.where(mask, a, b), masked_fill, or multiply by the mask: the shape stays fixed",
         safe_if=_SHAPE_SAFE,
@@ -133,7 +151,6 @@ WAYS = (
     Way(
         rule="sync-nonzero",
         op=r"aten::(nonzero|nonzero_numpy|argwhere|where)$",
-        builtin=r"nonzero|argwhere|where",
         title="nonzero() waits, to learn how many elements there are",
         fix="work with the mask itself (torch.where with three arguments), or torch.nonzero_static(size=…)",
         safe_if=_SHAPE_SAFE,
@@ -141,7 +158,6 @@ WAYS = (
     Way(
         rule="sync-shape",
         op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|segment_reduce)|torchvision::nms",
-        builtin=r"_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|segment_reduce",
         title="An operator whose output size depends on the data waits for that size",
         fix="give the size where the operator takes it (repeat_interleave(output_size=…), bincount(minlength=…)), "
         "or use a version with a fixed shape",
@@ -150,15 +166,13 @@ WAYS = (
     Way(
         rule="sync-linalg",
         op=r"aten::(linalg_|_linalg_|cholesky|inverse|lu_|svd|symeig)",
-        builtin=r"_?linalg_\w+|cholesky\w*|inverse|lu_\w+|svd|symeig",
         title="A linear-algebra operator waits, to check for errors on the host",
         fix="use the _ex version (torch.linalg.cholesky_ex, inv_ex, …) with check_errors=False",
         safe_if="you check the returned info tensor yourself, later",
     ),
     Way(
         rule="sync-cpu",
-        op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach)$",
-        builtin=r"to|cpu|copy_|numpy|tolist|__array__|clone|contiguous|detach",
+        op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach|numpy|tolist|__array__)$",
         title=".cpu() / .numpy() / .tolist() waits for the tensor",
         fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
         "or copy once, at the end",
@@ -190,33 +204,22 @@ WAYS = (
         safe_if="the host copy is not read before its event has been reached",
     ),
     Way(
-        rule="sync-explicit",
-        op=r"$",
-        call=r".*(Device|Ctx)Synchronize",
-        title="torch.cuda.synchronize() drains the device",
-        fix="remove it: operations on one stream are ordered already; to time, use events or a profiler",
-        safe_if="nothing outside the CUDA stream (another process, a file, a timer) relies on the work being done",
-    ),
-    Way(
-        rule="sync-explicit",
-        op=r"$",
-        call=r".*StreamSynchronize",
-        title="stream.synchronize() makes the host wait for a stream",
-        fix="let the stream that needs the result wait instead: stream.wait_stream(other)",
-        safe_if="the host itself does not read the result at this point",
-    ),
-    Way(
-        rule="sync-explicit",
-        op=r"$",
-        call=r".*EventSynchronize",
-        title="event.synchronize() makes the host wait for an event",
-        fix="let the stream that needs the result wait instead: stream.wait_event(event), or poll event.query()",
-        safe_if="the host itself does not read the result at this point",
-    ),
-    Way(
         rule="sync-other",
         title="The host waits for the device here",
         fix="find what in this operator needs a value on the host, and keep that value on the device",
         safe_if="nothing on the host depends on the value at this point",
     ),
 )
+
+# Of a tensor, or of torch itself: `<built-in method item of Tensor>`, `<built-in method equal of type>`.
+_BUILTIN = re.compile(r"<built-in (?:method|function) (?P<name>\w+)(?: of (?:\w*Tensor|Parameter|type)(?: object)?)?>")
+
+
+def called(frames: str) -> str:
+    """The operator that the innermost of these frames stands for, a built-in function that may wait; "" for any other.
+
+    torch's built-in functions have their operators' names, but for a few of Python's own (`__bool__`, `tolist`).
+    """
+    builtin = _BUILTIN.match(frames)
+    name = f"aten::{builtin['name']}" if builtin else ""
+    return name if name and any(way.op and re.match(way.op, name) for way in WAYS) else ""

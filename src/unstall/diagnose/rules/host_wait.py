@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.ways_to_wait import VALUE_BYTES, WAYS, Read, Wait, Way
+from unstall.diagnose.ways_to_wait import VALUE_BYTES, WAYS, Read, Wait, Way, called
 from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
@@ -17,7 +17,6 @@ from unstall.timeline import I32, I64, CopyDirection, HostKind
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
-_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)")
 _READS: tuple[Read, ...] = ("", "value", "data")
 
 
@@ -95,15 +94,8 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
     frames = _frames(run, stack, user)
     if _RECORDER.search(frames) or _ALLOCATOR.search(frames):
         return -1
-    builtin = _BUILTIN.match(frames) if bare else None
-    wait = Wait(
-        op=text(op),
-        frames=frames,
-        call=text(call),
-        builtin=builtin[1] if builtin else "",
-        read=_READS[read],
-        kernel=text(kernel),
-    )
+    operator = called(frames) if bare else text(op)
+    wait = Wait(op=operator, frames=frames, call=text(call), read=_READS[read], kernel=text(kernel))
     return next(i for i, way in enumerate(WAYS) if way.matches(wait))
 
 
