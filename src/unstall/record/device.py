@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
+_LOOK_AGAIN_S = 0.001
 _MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it had to give memory back
     "allocated_bytes.all.current",
     "allocated_bytes.all.peak",
@@ -80,6 +82,14 @@ def synchronize() -> None:
     if module is not None:
         for index in _devices(module):
             module.synchronize(index)
+
+
+def wait_at_most(seconds: float) -> None:
+    """Wait for what this thread's stream has been given, but not for ever: what it waits for may never come."""
+    event = timing_event()
+    until = time.monotonic() + seconds
+    while event is not None and not event.query() and time.monotonic() < until:
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def profiler_is_on() -> bool:

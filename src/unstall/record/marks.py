@@ -29,29 +29,33 @@ def install(mark: Mark) -> Hooks:
     if sys.version_info >= (3, 12):
         from unstall.record.forward import ForwardMarks
 
-        return _Hooks(mark, ForwardMarks(mark))
-    return _Hooks(mark, None)
+        return _Hooks(mark, lambda: ForwardMarks(mark))
+    return _Hooks(mark, lambda: None)
 
 
 class _Hooks:
-    def __init__(self, mark: Mark, forward: Hooks | None) -> None:
-        self._forward = forward
+    def __init__(self, mark: Mark, watch_modules: Callable[[], Hooks | None]) -> None:
+        self._watch_modules = watch_modules
+        self._modules = watch_modules()
         self._undo = [_watch_optimizers(mark), _watch_loaders(mark)]
 
     def follow(self, source: Source | None) -> None:
-        if self._forward is None:
-            return
-        if source is None or source.kind == FORWARD:
-            self._forward.follow(source)
+        if source is not None and source.kind != FORWARD:
+            self._leave_modules()
+        elif self._modules is not None:
+            self._modules.follow(source)
         else:
-            self._forward.remove()
-            self._forward = None
+            self._modules = self._watch_modules()
 
     def remove(self) -> None:
-        if self._forward is not None:
-            self._forward.remove()
+        self._leave_modules()
         for undo in self._undo:
             undo()
+
+    def _leave_modules(self) -> None:
+        if self._modules is not None:
+            self._modules.remove()
+            self._modules = None
 
 
 def _watch_optimizers(mark: Mark) -> Callable[[], None]:

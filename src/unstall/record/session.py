@@ -119,7 +119,7 @@ class Session:
         got = self._lock.acquire(timeout=_END_WAITS_S)
         try:
             if self.phase is Phase.RECORDING:
-                self._stop()
+                self._stop(leaving=why != "done")
             if self.phase is Phase.PLAIN_AFTER:
                 self._conclude(why, wait_s=_LAST_READ_S)
             elif self.phase is not Phase.OVER:
@@ -273,10 +273,10 @@ class Session:
         if at_ns is not None:
             self._journal.write("mark", at=self._window_ns, kind=by, step=0)
 
-    def _stop(self) -> None:
+    def _stop(self, *, leaving: bool = False) -> None:
         assert self._window is not None
         window, self._window = self._window, None
-        window.stop()
+        window.stop(leaving=leaving)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
         settling = min(self._border, 1)
         self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling)
@@ -331,7 +331,7 @@ class Session:
         window, self._window = self._window, None
         if window is not None:
             with suppress(Exception):
-                window.stop()
+                window.stop(leaving=True)
         with suppress(Exception):
             self._journal.write("failed", why=sentence(error))
         with suppress(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,11 +32,9 @@ class Whole:
         self._make_recorder = make_recorder
         self._make_line_clock = make_line_clock
         self._now = now
-        self._lock = threading.Lock()
         self._window: Window | None = None
         self._hooks: marks.Hooks | None = None
         self._forget_import: Callable[[], None] = lambda: None
-        self._tally = Tally()
         self._marks: list[tuple[Source, int]] = []
         self._begun_ns = 0
         self._over = False
@@ -60,11 +57,8 @@ class Whole:
 
     def mark(self, kind: str, who: int = 0) -> None:
         """A step of the block ends here, or begins. Never raises."""
-        source = Source(kind, who)
-        with self._lock:
-            if not self._over and len(self._marks) < _MOST_MARKS:
-                self._tally.add(source)
-                self._marks.append((source, self._now()))
+        if not self._over and len(self._marks) < _MOST_MARKS:
+            self._marks.append((Source(kind, who), self._now()))
 
     def end(self, why: str) -> None:
         """Record no more. Never raises."""
@@ -74,7 +68,7 @@ class Whole:
             window, self._window = self._window, None
             if window is not None:
                 ended_ns = self._now()
-                window.stop()
+                window.stop(leaving=why != "done")
                 self._tell(ended_ns)
             self._leave(why)
         except Exception as error:
@@ -83,7 +77,6 @@ class Whole:
     def forked(self) -> None:
         """In a forked child: it is not recorded."""
         self._over = True
-        self._lock = threading.Lock()  # the parent's may be held by a thread that is not here
         with suppress(Exception):
             self._unhook()
         if self._window is not None:
@@ -95,7 +88,10 @@ class Whole:
             self._hooks = marks.install(self.mark)
 
     def _tell(self, ended_ns: int) -> None:
-        leader = self._tally.leader()
+        tally = Tally()
+        for source, _ in self._marks:
+            tally.add(source)
+        leader = tally.leader()
         times = [at_ns for source, at_ns in self._marks if source == leader]
         if leader is None:
             self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
@@ -108,7 +104,7 @@ class Whole:
         window, self._window = self._window, None
         if window is not None:
             with suppress(Exception):
-                window.stop()
+                window.stop(leaving=True)
         with suppress(Exception):
             self._journal.write("failed", why=sentence(error))
         with suppress(Exception):
