@@ -213,7 +213,7 @@ def _over(phase: str, steps: int) -> tuple[str, dict[str, object]]:
     ("events", "why"),
     [
         ([], "Python did not load unstall's sitecustomize as it started"),
-        ([("armed", {})], "the program was killed before the recording began"),
+        ([("armed", {})], "the program was killed, or left by os._exit or exec, before the recording began"),
         ([("armed", {}), ("failed", {"why": "libcupti was not found"})], "libcupti was not found"),
         ([("armed", {}), ("waiting", {"why": "torch.profiler is on"}), _over("warmup", 9)], "torch.profiler is on"),
         ([("armed", {}), _over("warmup", 1)], "the program ended after 1 step, before the 3 of --warmup were over: "),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -81,6 +83,22 @@ def test_an_event_that_a_full_disk_cut_short_does_not_hide_the_later_ones(tmp_pa
     journal.write("lost with it")
     journal.write("last")
     assert [event["event"] for event in read(tmp_path)] == ["first", "last"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_program_that_closes_all_files_keeps_its_own_apart_from_the_journal(tmp_path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    journal = Journal(tmp_path)
+    journal.write("armed")
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("over")
+    journal.close()
+    journal.write("mark")
+    assert [event["event"] for event in read(tmp_path)] == ["over"]
 
 
 def test_what_json_does_not_know_is_kept_as_text(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def why_nothing(events: Sequence[Event], settings: Settings) -> str | None:
     if "armed" not in last:
         return f"nothing was recorded: {_OF_PYTHON}"
     if "over" not in last:
-        return "nothing was recorded: the program was killed before the recording began"
+        return "nothing was recorded: the program was killed, or left by os._exit or exec, before the recording began"
     return f"nothing was recorded: {_too_early(last['over'], settings)}"
 
 

@@ -2,6 +2,7 @@
 
     unstall run train.py --epochs 1
     unstall run --steps 10 -m package.train --epochs 1
+    torchrun --nproc-per-node 8 -m unstall run train.py
 
 What stands before SCRIPT or -m is for unstall, all that follows for the program. The program runs as plain Python would
 run it, and unstall exits as the program did. The explanation is printed to stderr once the program has ended.

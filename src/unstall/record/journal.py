@@ -13,22 +13,34 @@ _NAME = "journal.jsonl"
 
 
 class Journal:
-    """Appends to the journal of a folder. A line is one `write` to the system, so that a killed program keeps it."""
+    """Appends to the journal of a folder. A line is one `write` to the system, so that a killed program keeps it.
+
+    No file is held open: a program that closes all files it does not know, as daemons do, would have its own
+    next file written into.
+    """
 
     def __init__(self, folder: str | Path) -> None:
-        self._file = os.open(Path(folder) / _NAME, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path = os.path.abspath(Path(folder) / _NAME)  # noqa: PTH100 - as text, which opens faster
+        self._closed = False
 
     def write(self, event: str, *, at: int | None = None, **fields: object) -> None:
         """Append one event, `at` that time (perf_counter ns; now, if None).
 
         What JSON does not know is stored as its text. Raises OSError where the disk takes no more.
         """
+        if self._closed:
+            return
         entry = {"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}
-        os.write(self._file, json.dumps(entry, default=str).encode() + b"\n")
+        line = json.dumps(entry, default=str).encode() + b"\n"
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, line)
+        finally:
+            os.close(file)
 
     def close(self) -> None:
-        """Let go of the file. Nothing may be written after."""
-        os.close(self._file)
+        """Write nothing any more, whoever still tries."""
+        self._closed = True
 
 
 class Follower:

@@ -14,7 +14,7 @@ from pathlib import Path
 from unstall.errors import UsageError
 from unstall.record.settings import Settings
 
-_BOOTSTRAP = Path(__file__).parent / "_bootstrap"
+_BOOTSTRAP = Path(__file__).parent.absolute() / "_bootstrap"
 _POLL_S = 0.2
 _SENT_BY_THE_KERNEL = 0x80  # SI_KERNEL: Ctrl-C, Ctrl-\ or a terminal that went away; the program got it too
 _FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
