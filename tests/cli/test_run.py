@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli.command import Cli, Outcome
 
-from unstall.cli._recording import Teller, failure, why_nothing
-from unstall.cli.run import free_trace_name, rank_of
+from unstall.cli._recording import Teller, failure, rank_of, why_nothing
+from unstall.cli.run import free_trace_name
 from unstall.record.journal import Follower, Journal, read
 from unstall.record.settings import Settings
 
@@ -153,6 +153,12 @@ def test_a_trace_never_takes_the_name_of_another(tmp_path: Path) -> None:
 )
 def test_the_rank_is_what_torchrun_says(environment: dict[str, str], rank: int | None) -> None:
     assert rank_of(environment) == rank
+
+
+def test_each_of_several_ranks_says_which_one_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    outcome = _run(tmp_path, "train.py", RANK="1", WORLD_SIZE="2")
+    assert outcome.err == f"unstall: rank 1: {_UNSEEN}\n"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -87,10 +86,10 @@ def test_an_event_that_a_full_disk_cut_short_does_not_hide_the_later_ones(tmp_pa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_program_that_closes_all_files_keeps_its_own_apart_from_the_journal(tmp_path: Path) -> None:
-    before = set(os.listdir("/proc/self/fd"))
+    before = set(Path("/proc/self/fd").iterdir())
     journal = Journal(tmp_path)
     journal.write("armed")
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:

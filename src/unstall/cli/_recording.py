@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -69,12 +70,19 @@ def why_nothing(events: Sequence[Event], settings: Settings) -> str | None:
     return f"nothing was recorded: {_too_early(last['over'], settings)}"
 
 
+def rank_of(environ: Mapping[str, str]) -> int | None:
+    """Which of several processes of one run this is, as torchrun and its like say; None where it is the only one."""
+    text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
+    return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
+
+
 def say(text: str) -> None:
     """Print a line beside what the program prints; somebody may have closed stderr, which stops nothing."""
     from unstall.report.wording import plain
 
+    rank = rank_of(os.environ)
     with suppress(OSError, ValueError):
-        print(f"unstall: {plain(text)}", file=sys.stderr, flush=True)
+        print(f"unstall: {'' if rank is None else f'rank {rank}: '}{plain(text)}", file=sys.stderr, flush=True)
 
 
 def _amount(recorded: Event, window_ns: int) -> str:

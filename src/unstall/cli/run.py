@@ -17,7 +17,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from unstall.cli._arguments import named, parse_count
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, deliver
-from unstall.cli._recording import Teller, failure, say, why_nothing
+from unstall.cli._recording import Teller, failure, rank_of, say, why_nothing
 from unstall.errors import TraceError, UnstallError, UsageError
 
 if TYPE_CHECKING:
@@ -134,12 +134,6 @@ def _the_programs_ending() -> Iterator[None]:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at exit
-
-
-def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Which of several processes of one run this is, as torchrun and its like say; None where it is the only one."""
-    text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
-    return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
 
 
 def free_trace_name(stem: str, rank: int | None, folder: Path) -> Path:
