@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -283,3 +284,15 @@ def test_a_model_that_generates_is_recorded_by_its_calls(run: Callable[..., Driv
             model(torch.ones(2, 4))
     (recorded,) = driven.events("recorded")
     assert (recorded["by"], recorded["steps"]) == ("forward", 3)
+
+
+def test_when_cuda_comes_and_marks_do_not_a_time_is_recorded(run: Callable[..., Driven]) -> None:
+    driven = run(after_s=0.0, for_s=0.0)
+    initialised = torch.cuda._queued_calls[-1][0]
+    initialised()
+    for thread in threading.enumerate():
+        if thread.name == "unstall":
+            thread.join()
+    assert driven.log == ["own start", "own stop"]
+    assert [(event["by"], event["steps"]) for event in driven.events("recorded")] == [("time", 0)]
+    assert driven.session.phase is Phase.OVER

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from record.recorders import Driven, Logging
 
 from unstall.errors import UsageError
@@ -212,3 +214,30 @@ def test_a_window_whose_steps_never_end_is_closed_when_others_went_on(tmp_path: 
     run.steps(1000, took_ms=1, kind="optimizer", who=2)
     assert run.log == ["own start", "own stop"]
     assert run.events("recorded")[0]["steps"] == 2
+
+
+_MARKS = st.lists(
+    st.tuples(st.sampled_from(["explicit", "optimizer", "loader", "forward"]), st.integers(0, 2), st.integers(1, 400)),
+    max_size=400,
+)
+
+
+@given(marks=_MARKS, warmup=st.integers(0, 4), steps=st.integers(1, 6), broken=st.sampled_from(["", "start", "stop"]))
+@settings(max_examples=60)
+def test_whatever_marks_come_a_recorder_starts_and_stops_once(
+    tmp_path_factory: pytest.TempPathFactory, marks: list[tuple[str, int, int]], warmup: int, steps: int, broken: str
+) -> None:
+    log: list[str] = []
+    run = Driven(tmp_path_factory.mktemp("run"), Logging(log, broken=broken), warmup=warmup, steps=steps)
+    run.session.begin()
+    for kind, who, took_ms in marks:
+        run.steps(1, took_ms, kind, who)
+    run.session.end("exit")
+    assert (run.session.phase, active.current()) == (Phase.OVER, None)
+    assert log in ([], ["own start"] if broken == "start" else ["own start", "own stop"])
+    assert len(run.events("over")) == 1
+    borders = [mark["step"] for mark in run.events("mark")]
+    assert borders == list(range(len(borders)))
+    assert len({mark["kind"] for mark in run.events("mark")}) <= 1
+    for recorded in run.events("recorded"):
+        assert recorded["steps"] == max(0, len(borders) - 2) <= steps
