@@ -129,8 +129,8 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
     python_least_ns = PYTHON_LEAST_NS if has_operators(timeline) else PYTHON_LEAST_OF_CALLS_NS
     python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(python_least_ns)
-    if not operators:
-        # CUDA alone was recorded: there is no telling that no operator ran.
+    if not operators and timeline.meta.recorder is None:
+        # CUDA alone was recorded, and perhaps not all of its calls: there is no telling that no operator ran.
         python = Spans.none()
     return Activity(
         waits=waits,

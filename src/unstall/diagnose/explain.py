@@ -189,7 +189,8 @@ def notes_of(run: Run) -> tuple[str, ...]:
             f"the steps themselves span {share(covered, covered + between)} of the host's time from the first to the "
             "last: what happens between them counts too",
         )
-    if not run.activity.operators and run.ops_inside.any():
+    own = timeline.meta.recorder is not None
+    if not run.activity.operators and run.ops_inside.any() and not own:
         notes = (*notes, "no operators were recorded (ProfilerActivity.CPU), so Python's share cannot be told")
     if steps.hint is not None:
         notes = (
@@ -203,6 +204,8 @@ def notes_of(run: Run) -> tuple[str, ...]:
         notes = (*notes, f"no recorded file matches --user {globs}{so}")
     if timeline.meta.has_stacks or not len(timeline.host):
         return notes
+    if own:
+        return (*notes, "no lines were recorded, so places are annotations or operators: record without --lines none")
     advice = (
         "no Python stacks were recorded, so places are annotations or operators, not lines: "
         "record with profile(with_stack=True, experimental_config=_ExperimentalConfig(verbose=True))"

@@ -13,7 +13,7 @@ from unstall.result import Replay
 from unstall.whatif.edits import parse
 from unstall.whatif.model import Model, model
 from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import LEAST_ERROR, USUAL_ERROR
+from unstall.whatif.undistort import LEAST_ERROR, USUAL_ERROR_OF
 
 _HELPS = 0.05  # of the step
 _LEFT_OUT = 0.1  # of the steps: more than a pause now and then
@@ -99,7 +99,7 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
         undistorted=replayed_run(run, known.subject),
         host_free_step_ns=_with(known, "host-speed:inf"),
         host_twice_step_ns=_with(known, "host-speed:2"),
-        host_less_step_ns=_with(known, f"host-speed:{1 / (1 - USUAL_ERROR)}"),
+        host_less_step_ns=_with(known, f"host-speed:{1 / (1 - USUAL_ERROR_OF[run.timeline.meta.recorder])}"),
     )
 
 

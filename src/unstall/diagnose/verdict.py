@@ -43,7 +43,9 @@ _WHILE = {
 def judge(run: Run) -> Verdict:
     """The largest of the device's own time and of each cause; `copy` and `comm` count busy and idle time."""
     if not len(run.timeline.device):
-        return _nothing("was recorded", ": was a GPU used, and was ProfilerActivity.CUDA among the activities?")
+        own = run.timeline.meta.recorder is not None
+        asked = "" if own else ", and was ProfilerActivity.CUDA among the activities"
+        return _nothing("was recorded", f": was a GPU used{asked}?")
     if not run.ops_inside.any():
         return _nothing("falls into these steps", ".")
     accounts = run.accounts

@@ -13,7 +13,7 @@ from unstall.replay.engine import replay
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline import DeviceKind, HostMemory, Timeline
 from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import meet, undistort, without_pauses
+from unstall.whatif.undistort import USUAL_OF, meet, undistort, without_pauses
 
 UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
 
@@ -53,15 +53,15 @@ def model(
     recorded = Subject(timeline, places, steps, program)
     kept = recorded.share_of_work(is_data_loading(timeline)) > 0
     usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
-    stretch = 1.0
+    stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
     by: UndistortedBy = "nothing" if as_recorded else "plain step time" if plain else "usual cost"
     if not as_recorded and plain:
         device, op = timeline.device, program.ops.device
         # The link's copies and what waits for other devices keep their length; the host itself stages pageable ones.
         kernels = (device.kind == DeviceKind.KERNEL) & ~is_collective(timeline.strings, device.name)
-        usual, stretch = meet(usual, plain, (kernels | (device.host_memory == HostMemory.PAGEABLE))[op])
+        usual, stretch = meet(usual, plain, (kernels | (device.host_memory == HostMemory.PAGEABLE))[op], cost)
     elif not as_recorded:
-        usual = undistort(usual)
+        usual = undistort(usual, 1.0, cost)
     return Model(
         subject=recorded.with_program(usual),
         measured_step_ns=(end - start) / len(steps),

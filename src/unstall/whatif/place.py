@@ -64,7 +64,8 @@ class Place:
         host = timeline.host
         source = np.where(host.forward >= 0, host.forward, np.arange(len(host)))
         found = np.zeros(len(host), dtype=np.bool_)
-        for stack in (host.stack, host.stack[source], host.stack[np.maximum(host.op, 0)]):
+        of_operator = np.where(host.op >= 0, host.stack[np.maximum(host.op, 0)], -1)
+        for stack in (host.stack, host.stack[source], of_operator):
             found |= (stack >= 0) & below[np.maximum(stack, 0)] if len(below) else False
         return found
 

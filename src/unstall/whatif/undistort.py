@@ -9,7 +9,7 @@ import numpy as np
 
 from unstall.replay.program import Code, Program, Recorded
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import I64, Bool
+from unstall.timeline import I64, Bool, Recorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,25 @@ class RecorderCost:
 
 
 USUAL = RecorderCost(operator=2400, frame=350, call=1500, launch=1500, node=900, op=200)
+"""Of torch.profiler, with or without stacks."""
+
+USUAL_OF: dict[Recorder | None, RecorderCost] = {
+    None: USUAL,
+    # The line clock's frames are some 60 ns each, too little to count one by one.
+    "torch": replace(USUAL, frame=0),
+    # First values, of what a callback and a record of CUPTI's take; benchmarks have yet to fit them.
+    "cupti": RecorderCost(operator=0, frame=0, call=300, launch=900, node=300, op=100),
+}
+"""By recorder; None for what is none of unstall's own."""
 
 LEAST_ERROR = 0.03
 """How far the step time of a device-bound run is off without the usual cost, in 9 of 10: benchmarks/whatif.py."""
 USUAL_ERROR = 0.35
 """How far the host's time is off without the usual cost, in 9 of 10 runs that it bounds and that had no part in fitting
 it: benchmarks/whatif.py --fit."""
+USUAL_ERROR_OF: dict[Recorder | None, float] = {None: USUAL_ERROR, "torch": USUAL_ERROR, "cupti": 0.1}
+"""By recorder. Of cupti it is not measured yet: it may add a twentieth to a step, and the estimate be off by as much
+either way."""
 
 _MOST_SCALE = 4.0
 _STRETCH = (0.75, 1.25)
@@ -64,21 +77,22 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
     )
 
 
-def meet(program: Program, plain_step_ns: float, elastic: Bool | None = None) -> tuple[Program, float]:
+def meet(
+    program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
+) -> tuple[Program, float]:
     """The program without so much of the recorder's cost that its steps take as long as they did without recording.
 
     Where the host does not decide how long they take, the device's ops are made faster or slower by up to a quarter;
     where that comes no nearer, they stay as they are. `elastic` says which ops may, all if it is None; the second
     result is by how much they did.
     """
-    most = _MOST_SCALE if steady_step_ns(undistort(program, _MOST_SCALE)) < plain_step_ns else 0.0
-    if most:
-        scale = _bisect(lambda x: steady_step_ns(undistort(program, x)) - plain_step_ns, 0.0, most)
-        chosen = undistort(program, scale)
+    least = undistort(program, _MOST_SCALE, cost)
+    if steady_step_ns(least) < plain_step_ns:
+        scale = _bisect(lambda x: steady_step_ns(undistort(program, x, cost)) - plain_step_ns, 0.0, _MOST_SCALE)
+        chosen = undistort(program, scale, cost)
     else:
         # Even a host with no recorder at all leaves it slower than it was: what counts is the device.
-        usual = undistort(program)
-        least = undistort(program, _MOST_SCALE)
+        usual = undistort(program, 1.0, cost)
         chosen = usual if steady_step_ns(usual) < _NEARLY * steady_step_ns(least) else least
     if abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE:
         return chosen, 1.0

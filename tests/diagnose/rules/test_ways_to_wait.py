@@ -87,6 +87,99 @@ def test_every_row_of_the_table_is_reached() -> None:
     assert {way.rule for way in WAYS} == {rule for *_, rule in CASES}
 
 
+BUILTIN = "<built-in method {} of Tensor object at 0x7f00>"
+MASK = "void cub::DeviceReduceSingleTileKernel<transform_iterator<at::native::(anonymous namespace)::NonZeroOp<bool>>>"
+BARE = [
+    # (frames below the user's, the kernel before the copy, bytes copied to the host or 0, the call that waits) → rule
+    ([], "add", 4, "cudaStreamSynchronize", "sync-item"),
+    ([], "add", 16, "cudaStreamSynchronize", "sync-item"),
+    ([], "add", 17, "cudaStreamSynchronize", "sync-cpu"),
+    ([], "add", 4, "cudaMemcpyAsync", "sync-item"),
+    ([], "add", 4096, "cudaMemcpyAsync", "sync-cpu"),
+    ([], MASK, 4, "cudaStreamSynchronize", "sync-nonzero"),
+    ([BUILTIN.format("item")], "add", 4, "cudaStreamSynchronize", "sync-item"),
+    ([BUILTIN.format("__bool__")], "add", 1, "cudaStreamSynchronize", "sync-bool"),
+    ([BUILTIN.format("is_nonzero")], "add", 1, "cudaStreamSynchronize", "sync-bool"),
+    ([BUILTIN.format("tolist")], "add", 8, "cudaStreamSynchronize", "sync-cpu"),
+    ([BUILTIN.format("cpu")], "add", 8, "cudaMemcpyAsync", "sync-cpu"),
+    ([BUILTIN.format("nonzero")], MASK, 4, "cudaStreamSynchronize", "sync-nonzero"),
+    ([BUILTIN.format("masked_select")], MASK, 4, "cudaStreamSynchronize", "sync-mask"),
+    (["<built-in method _unique2 of type object at 0x7f00>"], "sweep", 8, "cudaStreamSynchronize", "sync-shape"),
+    (["<built-in method equal of type object>"], "all", 1, "cudaStreamSynchronize", "sync-equal"),
+    (["<built-in function linalg_inv>"], "lu", 4, "cudaStreamSynchronize", "sync-linalg"),
+    (["<built-in method index of list object at 0x7f00>"], "eq", 1, "cudaStreamSynchronize", "sync-item"),
+    (["<built-in function print>", BUILTIN.format("item")], "add", 4, "cudaStreamSynchronize", "sync-print"),
+    ([BUILTIN.format("synchronize")], "add", 0, "cudaStreamSynchronize", "sync-explicit"),
+    (["<built-in function _cuda_synchronize>"], "add", 0, "cudaDeviceSynchronize", "sync-explicit"),
+    ([], "add", 4, "cudaDeviceSynchronize", "sync-explicit"),
+    ([], "add", 0, "cudaEventSynchronize", "sync-explicit"),
+    ([], "add", 0, "cudaStreamSynchronize", "sync-explicit"),
+]
+
+
+def waiting_bare(frames: list[str], kernel: str, size: int, call: str) -> TraceBuilder:
+    """A line that runs a kernel, copies so much to the host, and waits."""
+    trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "lines": "exact"})
+    with trace.frame("train.py", 41, "step"), ExitStack() as stack:
+        trace.launch("gemm", 300)
+        for frame in frames:
+            stack.enter_context(trace.named_frame(frame))
+        trace.launch(kernel, 1)
+        if size:
+            trace.copy("DtoH", 1, memory="Pageable" if "Memcpy" in call else "Pinned", size=size)
+        trace.sync("device" if "Device" in call else "stream", call=None if "Memcpy" in call else call)
+    return trace
+
+
+@pytest.mark.parametrize(("frames", "kernel", "size", "call", "rule"), BARE)
+def test_without_operators_it_is_told_by_what_is_called_and_read(
+    frames: list[str], kernel: str, size: int, call: str, rule: str
+) -> None:
+    (finding,) = (f for f in result_of(waiting_bare(frames, kernel, size, call)).findings if f.rule.startswith("sync-"))
+    assert finding.rule == rule
+    where = finding.where
+    assert (where.file, where.line, where.line_is, where.function) == ("train.py", 41, "exact", "step")
+    assert finding.count == 1
+    assert finding.edit == "remove-syncs:train.py:41"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(4, "to read a value of 4 B on the host"), (8192, "to read 8.00 KiB on the host")]
+)
+def test_what_is_read_is_said_where_that_is_all_that_tells(size: int, said: str) -> None:
+    (finding,) = (
+        f for f in result_of(waiting_bare([], "add", size, "cudaStreamSynchronize")).findings if f.rule[:5] == "sync-"
+    )
+    assert said in finding.saw
+
+
+def test_a_wait_for_an_upload_is_the_copy_rules_business_without_operators_too() -> None:
+    trace = TraceBuilder(operators=False)
+    with trace.frame("train.py", 41, "step"):
+        trace.launch("gemm", 300)
+        trace.copy("HtoD", 100, memory="Pinned")
+        trace.sync()
+    rules = [finding.rule for finding in result_of(trace).findings]
+    assert "blocking-pinned-copy" in rules
+    assert not [rule for rule in rules if rule.startswith("sync-")]
+
+
+def test_with_neither_operators_nor_lines_waits_go_everywhere_at_once() -> None:
+    trace = TraceBuilder(operators=False, stacks=False, unstall={"recorder": "cupti", "lines": "none"})
+    for number in range(3):
+        with trace.annotation(f"unstall.step#{number}"):
+            trace.launch("gemm", 300)
+            trace.copy("DtoH", 1, size=4)
+            trace.sync()
+            trace.launch("relu", 20)
+    result = result_of(trace)
+    (finding,) = (finding for finding in result.findings if finding.rule == "sync-item")
+    assert (finding.where.file, finding.edit, finding.count) == (None, "remove-syncs", 3)
+    assert (finding.gain_ns or 0) > 0
+    assert any("record without --lines none" in note for note in result.integrity.notes)
+    assert not any("ProfilerActivity" in note for note in result.integrity.notes)
+
+
 @pytest.mark.parametrize("frame", ["torch/cuda/memory.py(160): empty_cache", "torch/profiler/profiler.py(700): stop"])
 def test_the_waits_of_empty_cache_and_of_the_recorder_are_not_listed_as_waits(frame: str) -> None:
     findings = result_of(waiting([frame], (), "cudaDeviceSynchronize")).findings

@@ -38,7 +38,7 @@ def first_use(run: Run) -> list[Finding]:
                 title="First-use cost: paid once, not in the steady state",
                 saw=f"the device waited {duration(exposed)} in all{spread}: these ran for the first time: {shown}",
                 fix="warm up before you measure or serve: run each shape a few times first; record later steps "
-                "(profiler schedule with wait and warmup)",
+                f"({'--warmup' if run.timeline.meta.recorder else 'profiler schedule with wait and warmup'})",
                 safe_if="always",
                 count=len(group.rows),
                 total_wait_ns=0,

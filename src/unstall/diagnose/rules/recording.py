@@ -7,10 +7,21 @@ import numpy as np
 from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
 from unstall.result import Finding
-from unstall.timeline import HostKind
+from unstall.timeline import HostKind, Recorder
 
 _WORTH = 0.002  # of the window
 _SLOWER = 1.05
+_TORCH_SLOWS = "recording slows every operator on the host (1.2x to 2.6x measured on an H200, most with stacks)"
+_SLOWS: dict[Recorder | None, str] = {
+    None: _TORCH_SLOWS,
+    "torch": _TORCH_SLOWS,
+    "cupti": "recording slows every call of CUDA, and Python at each new line",
+}
+_FIXES: dict[Recorder | None, str] = {
+    None: "give the profiler a warm-up (schedule(wait=…, warmup=…)); compare with a run without stacks",
+    "torch": "go by the figures without the recorder; --recorder cupti costs less, where it works",
+    "cupti": "go by the figures without the recorder; --lines none costs less",
+}
 
 
 def recording(run: Run) -> list[Finding]:
@@ -25,6 +36,8 @@ def recording(run: Run) -> list[Finding]:
     slower = plain is not None and run.per_step(run.wall) > _SLOWER * plain
     if not slower and (not len(rows) or spent < _WORTH * run.wall):
         return []
+    recorder = run.timeline.meta.recorder
+    slows = _SLOWS[recorder]
     known = f"; a step takes {duration(plain)} when nothing records" if plain is not None else ""
     names = sorted({run.timeline.text(int(i)) for i in host.name[rows]})
     return [
@@ -32,10 +45,8 @@ def recording(run: Run) -> list[Finding]:
             "recording",
             Group(-1, None, rows),
             title="The recorder itself took part of this time",
-            saw=(f"{duration(spent)} went to {', '.join(names)}; beyond that, r" if names else "r")
-            + "ecording slows every operator on the host (1.2x to 2.6x measured on an H200, most with stacks)"
-            + known,
-            fix="give the profiler a warm-up (schedule(wait=…, warmup=…)); compare with a run without stacks",
+            saw=(f"{duration(spent)} went to {', '.join(names)}; beyond that, {slows}" if names else slows) + known,
+            fix=_FIXES[recorder],
             safe_if="always",
             count=len(rows),
             total_wait_ns=spent,
