@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -216,28 +217,50 @@ def test_a_window_whose_steps_never_end_is_closed_when_others_went_on(tmp_path: 
     assert run.events("recorded")[0]["steps"] == 2
 
 
-_MARKS = st.lists(
-    st.tuples(st.sampled_from(["explicit", "optimizer", "loader", "forward"]), st.integers(0, 2), st.integers(1, 400)),
-    max_size=400,
+_LOOPS = st.lists(  # loops of a program, one after another: what marks in one turn, how long it takes, how many turns
+    st.tuples(
+        st.lists(
+            st.tuples(st.sampled_from(["explicit", "optimizer", "loader", "forward"]), st.integers(0, 2)),
+            min_size=1,
+            max_size=4,
+        ),
+        st.sampled_from([1, 40, 400, 3000]),
+        st.integers(1, 60),
+    ),
+    min_size=1,
+    max_size=3,
 )
 
 
-@given(marks=_MARKS, warmup=st.integers(0, 4), steps=st.integers(1, 6), broken=st.sampled_from(["", "start", "stop"]))
+@given(loops=_LOOPS, warmup=st.integers(0, 4), steps=st.integers(1, 6), broken=st.sampled_from(["", "start", "stop"]))
 @settings(max_examples=60)
-def test_whatever_marks_come_a_recorder_starts_and_stops_once(
-    tmp_path_factory: pytest.TempPathFactory, marks: list[tuple[str, int, int]], warmup: int, steps: int, broken: str
+def _check_that_a_recorder_starts_and_stops_once(
+    folder: Path,
+    reached: set[str],
+    loops: list[tuple[list[tuple[str, int]], int, int]],
+    warmup: int,
+    steps: int,
+    broken: str,
 ) -> None:
     log: list[str] = []
-    run = Driven(tmp_path_factory.mktemp("run"), Logging(log, broken=broken), warmup=warmup, steps=steps)
+    run = Driven(Path(tempfile.mkdtemp(dir=folder)), Logging(log, broken=broken), warmup=warmup, steps=steps)
     run.session.begin()
-    for kind, who, took_ms in marks:
-        run.steps(1, took_ms, kind, who)
+    for turn, took_ms, turns in loops:
+        for kind, who in turn * turns:
+            run.steps(1, took_ms, kind, who)
     run.session.end("exit")
     assert (run.session.phase, active.current()) == (Phase.OVER, None)
     assert log in ([], ["own start"] if broken == "start" else ["own start", "own stop"])
-    assert len(run.events("over")) == 1
+    (over,) = run.events("over")
+    reached.add(over["phase"])
     borders = [mark["step"] for mark in run.events("mark")]
     assert borders == list(range(len(borders)))
     assert len({mark["kind"] for mark in run.events("mark")}) <= 1
     for recorded in run.events("recorded"):
         assert recorded["steps"] == max(0, len(borders) - 2) <= steps
+
+
+def test_whatever_marks_come_a_recorder_starts_and_stops_once(tmp_path: Path) -> None:
+    reached: set[str] = set()
+    _check_that_a_recorder_starts_and_stops_once(tmp_path, reached)
+    assert reached >= {"warmup", "recording", "plain_after"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
@@ -121,7 +120,7 @@ def machine() -> dict[str, object]:
     torch = sys.modules.get("torch")
     module = cuda()
     return {
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "torch": str(torch.__version__) if torch is not None else None,
         "cuda": str(torch.version.cuda) if torch is not None and torch.version.cuda else None,
         "devices": [_properties(module, index) for index in _devices(module)] if module is not None else [],

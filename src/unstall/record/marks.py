@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -37,7 +38,11 @@ class _Hooks:
     def __init__(self, mark: Mark, watch_modules: Callable[[], Hooks | None]) -> None:
         self._watch_modules = watch_modules
         self._modules = watch_modules()
-        self._undo = [_watch_optimizers(mark), _watch_loaders(mark)]
+        with ExitStack() as undo:
+            undo.callback(self._leave_modules)
+            undo.callback(_watch_optimizers(mark))
+            undo.callback(_watch_loaders(mark))
+            self._undo = undo.pop_all()
 
     def follow(self, source: Source | None) -> None:
         if source is not None and source.kind != FORWARD:
@@ -48,9 +53,7 @@ class _Hooks:
             self._modules = self._watch_modules()
 
     def remove(self) -> None:
-        self._leave_modules()
-        for undo in self._undo:
-            undo()
+        self._undo.close()
 
     def _leave_modules(self) -> None:
         if self._modules is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from unstall.record import device
 
@@ -75,5 +74,5 @@ def plain_step(measured: Sequence[Plain]) -> PlainStep | None:
     on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
     by_device = len(on_device) == len(measured)
     times = on_device if by_device else [plain.host_ns for plain in measured]
-    mean = fmean(times)
+    mean = sum(times) / len(times)
     return PlainStep(mean, "device" if by_device else "host", max(times) - min(times) > _FAR_APART * mean)
