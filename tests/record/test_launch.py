@@ -337,6 +337,21 @@ def test_a_sitecustomize_that_ours_hides_runs(tmp_path: Path, folder: Path, sour
     assert [event["event"] for event in read(folder)].count("armed") == 1
 
 
+def test_a_programs_own_module_is_not_mistaken_for_one_that_we_imported(tmp_path: Path, folder: Path) -> None:
+    _program(tmp_path, "speed = 9", "dataclasses.py")
+    _program(tmp_path, "speed = 8", "json/__init__.py")
+    _program(tmp_path, "speed = 7", "typing/not_a_package.py")
+    source = "import dataclasses, json, typing\nprint(dataclasses.speed, json.speed, typing.__file__)"
+    script = _program(tmp_path, source, "train.py")
+    linked = tmp_path / "scripts" / "train.py"
+    linked.parent.mkdir()
+    linked.symlink_to(script)
+    for program in (script, linked):
+        plain = Done.of([*_python(), str(program)], folder)
+        assert plain.out.startswith("9 8 ")
+        assert Done.of([*_launcher(folder), str(program)], folder) == plain
+
+
 def test_a_recording_that_cannot_be_armed_leaves_the_program_alone(tmp_path: Path, folder: Path) -> None:
     folder.rmdir()
     _, launched = _both(tmp_path, folder, "import sys; print('work'); sys.exit(6)")
@@ -404,9 +419,9 @@ def test_flags_are_told_from_what_follows_them(command: str, flags: str) -> None
 
 def test_the_bootstrap_stands_before_the_path_that_there_is() -> None:
     settings = Settings("folder")
-    assert "UNSTALL_PYTHONPATH" not in armed({}, settings)
-    assert os.pathsep not in armed({"PYTHONPATH": ""}, settings)["PYTHONPATH"]
-    environment = armed({"PYTHONPATH": "a:b", "HOME": "/h"}, settings)
+    assert "UNSTALL_PYTHONPATH" not in armed({}, settings, "")
+    assert os.pathsep not in armed({"PYTHONPATH": ""}, settings, "")["PYTHONPATH"]
+    environment = armed({"PYTHONPATH": "a:b", "HOME": "/h"}, settings, "")
     bootstrap, *rest = environment["PYTHONPATH"].split(":")
     assert Path(bootstrap, "sitecustomize.py").is_file()
     assert rest == ["a", "b"]

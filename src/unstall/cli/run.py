@@ -128,6 +128,8 @@ def _the_programs_ending() -> Iterator[None]:
         say(str(error))
     except BrokenPipeError:
         pass
+    except OSError as error:
+        say(f"{error.filename or 'the output'}: {error.strerror or error}")
     except Exception as error:
         say(f"the run could not be explained: {type(error).__name__}: {error}")
     try:

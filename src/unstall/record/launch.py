@@ -54,7 +54,7 @@ def launch(
             pid = os.posix_spawn(
                 command[0],
                 command,
-                armed(os.environ, settings),
+                armed(os.environ, settings, first_on_path(program)),
                 file_actions=streams,
                 setsigmask=mask,
                 setsigdef=_IGNORED_BY_PYTHON,
@@ -107,13 +107,22 @@ def interpreter_flags(orig_argv: Sequence[str]) -> list[str]:
     return flags
 
 
-def armed(environ: Mapping[str, str], settings: Settings) -> dict[str, str]:
+def first_on_path(program: Sequence[str]) -> str:
+    """What Python will put first on the program's `sys.path`: the script's folder; the script, if that is one."""
+    name = Path(program[0])
+    if program[0].startswith("-"):
+        return os.getcwd()  # noqa: PTH109 - as text
+    return str(name.absolute() if name.is_dir() else name.resolve().parent)
+
+
+def armed(environ: Mapping[str, str], settings: Settings, path0: str) -> dict[str, str]:
     """The environment in which Python loads the bootstrap, and by which that restores the one given."""
     path = environ.get("PYTHONPATH")
     return {
         **environ,
         "PYTHONPATH": os.pathsep.join([str(_BOOTSTRAP), path] if path else [str(_BOOTSTRAP)]),
         **({} if path is None else {"UNSTALL_PYTHONPATH": path}),
+        "UNSTALL_PATH0": path0,
         "UNSTALL_RECORD": settings.to_json(),
         "UNSTALL_SUPERVISOR": str(os.getpid()),
     }

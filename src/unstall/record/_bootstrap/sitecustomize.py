@@ -9,10 +9,14 @@ import os
 import sys
 
 
-def _restore() -> tuple[str | None, int]:
-    """Undo what `unstall run` changed in the environment and the path. Returns its settings and process id."""
+def _restore() -> tuple[str | None, int, str]:
+    """Undo what `unstall run` changed in the environment and the path.
+
+    Returns its settings, its process id, and the folder that will be first on the path.
+    """
     settings = os.environ.pop("UNSTALL_RECORD", None)
     supervisor = int(os.environ.pop("UNSTALL_SUPERVISOR", "0"))
+    first = os.environ.pop("UNSTALL_PATH0", "")
     path = os.environ.pop("UNSTALL_PYTHONPATH", None)
     if settings is not None:
         os.environ.pop("PYTHONPATH", None)
@@ -22,7 +26,7 @@ def _restore() -> tuple[str | None, int]:
     if here in sys.path:
         sys.path.remove(here)
     sys.path_importer_cache.pop(here, None)
-    return settings, supervisor
+    return settings, supervisor, first
 
 
 def _arm(settings: str) -> None:
@@ -54,6 +58,18 @@ def _import_own_unstall() -> None:
         spec.loader.exec_module(module)
 
 
+def _hand_over(names: set[str], folder: str) -> None:
+    """Forget those modules for which the program has its own of that name: it would be handed ours when it imports it.
+
+    Ours were imported when the program's folder was not on the path yet, and stay with us.
+    """
+    for name in names:
+        top = os.path.join(folder, name.partition(".")[0])  # noqa: PTH118
+        theirs = os.path.isfile(f"{top}.py") or os.path.isfile(f"{top}/__init__.py")  # noqa: PTH113
+        if theirs and name.partition(".")[0] != "unstall":
+            del sys.modules[name]
+
+
 def _die_with(supervisor: int) -> None:
     """Have Linux kill this process when the supervisor is killed: nobody would forward signals to it any more."""
     try:
@@ -68,10 +84,13 @@ def _die_with(supervisor: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-_settings, _supervisor = _restore()
+_settings, _supervisor, _first = _restore()
 if _settings is not None:
+    _before = set(sys.modules)
     _die_with(_supervisor)
     _arm(_settings)
+    if not sys.flags.safe_path:
+        _hand_over(set(sys.modules) - _before, _first)
 
 # Where there is no other, this raises what tells Python that there is none.
 del sys.modules["sitecustomize"]
