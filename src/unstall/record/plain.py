@@ -39,9 +39,8 @@ class Stretch:
         """One more step has ended. True if that was the last: there were enough steps, for long enough."""
         self._marks_ns.append(at_ns)
         steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
-        if took_ns >= _MOST_NS:
-            least_steps = LEAST_STEPS
-        if steps >= _MOST_STEPS or (steps >= least_steps and took_ns >= _LEAST_NS):
+        long_enough = took_ns >= _LEAST_NS and _doublings(steps, least_steps)
+        if long_enough or steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS):
             self._last = device.timing_event() if self._first is not None else None
             self.finished = True
         return self.finished
@@ -56,6 +55,15 @@ class Stretch:
             device_ns = self._first.elapsed_time(self._last) * 1e6 / steps
         host_ns = (self._marks_ns[-1] - self._marks_ns[0]) / steps
         return Plain(self._which, steps, host_ns, device_ns, tuple(self._marks_ns))
+
+
+def _doublings(steps: int, least_steps: int) -> bool:
+    """Whether these are the least steps, or twice, four times… as many.
+
+    Clocks are asked only then, so that the ranks of a distributed program come to the same answer at the same step:
+    one that began to record a step later would find the others' recorders in its own window.
+    """
+    return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1
 
 
 @dataclass(frozen=True, slots=True)
