@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import signal
 import subprocess
 import sys
-import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from record.launched import Done, both, launcher, python, write_program
 
 from unstall.record.journal import read
 from unstall.record.launch import Ended, armed, interpreter_flags, launch
 from unstall.record.settings import Settings
-
-_SOURCES = str(Path(__file__).parents[2] / "src")
-
-_LAUNCHER = """
-import sys
-sys.path.append(sys.argv[1])
-from unstall.record.launch import launch, leave_as
-from unstall.record.settings import Settings
-sys.exit(leave_as(launch(sys.argv[3:], Settings(sys.argv[2]))))
-"""
 
 _PROBE = """
 import sys
@@ -57,60 +43,6 @@ print(json.dumps({
 """
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a program left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @classmethod
-    def of(cls, command: Sequence[str], folder: Path, *, stdin: str = "", env: dict[str, str] | None = None) -> Done:
-        """Run it in a folder, in our own environment and `env`."""
-        environment = {**_without_path(), **(env or {})}
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=folder, env=environment)
-        return cls(done.returncode, done.stdout, done.stderr)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A recording's folder, apart from where the program is."""
-    path = tmp_path / "recording"
-    path.mkdir()
-    return path
-
-
-def _python(*flags: str) -> list[str]:
-    return [sys.executable, *flags]
-
-
-def _launcher(folder: Path, *flags: str) -> list[str]:
-    return [sys.executable, *flags, "-c", _LAUNCHER, _SOURCES, str(folder)]
-
-
-def _without_path() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
-def _program(folder: Path, source: str, name: str = "program.py") -> Path:
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(textwrap.dedent(source))
-    return path
-
-
-def _both(
-    tmp_path: Path, folder: Path, source: str, *args: str, stdin: str = "", env: dict[str, str] | None = None
-) -> tuple[Done, Done]:
-    """A program under plain Python, and launched."""
-    program = [_program(tmp_path, source).name, *args]
-    return (
-        Done.of([*_python(), *program], tmp_path, stdin=stdin, env=env),
-        Done.of([*_launcher(folder), *program], tmp_path, stdin=stdin, env=env),
-    )
-
-
 @pytest.mark.parametrize(
     ("files", "program"),
     [
@@ -127,9 +59,9 @@ def test_a_program_sees_what_it_would_see_under_plain_python(
     tmp_path: Path, folder: Path, files: list[str], program: list[str], environment: dict[str, str]
 ) -> None:
     for name in files:
-        _program(tmp_path, "" if name.endswith("__init__.py") else _PROBE, name)
-    plain = json.loads(Done.of([*_python(), *program], tmp_path, env=environment).out)
-    launched = json.loads(Done.of([*_launcher(folder), *program], tmp_path, env=environment).out)
+        write_program(tmp_path, "" if name.endswith("__init__.py") else _PROBE, name)
+    plain = json.loads(Done.of([*python(), *program], tmp_path, env=environment).out)
+    launched = json.loads(Done.of([*launcher(folder), *program], tmp_path, env=environment).out)
 
     extra = set(launched.pop("modules")) - set(plain.pop("modules"))
     assert launched == plain
@@ -139,9 +71,9 @@ def test_a_program_sees_what_it_would_see_under_plain_python(
 
 @pytest.mark.parametrize("flags", [["-u"], ["-OB", "-X", "dev"], ["-Wignore", "-W", "error::UserWarning", "-P", "-s"]])
 def test_flags_of_the_interpreter_are_kept(tmp_path: Path, folder: Path, flags: list[str]) -> None:
-    _program(tmp_path, _PROBE)
-    plain = json.loads(Done.of([*_python(*flags), "program.py"], tmp_path).out)
-    launched = json.loads(Done.of([*_launcher(folder, *flags), "program.py"], tmp_path).out)
+    write_program(tmp_path, _PROBE)
+    plain = json.loads(Done.of([*python(*flags), "program.py"], tmp_path).out)
+    launched = json.loads(Done.of([*launcher(folder, *flags), "program.py"], tmp_path).out)
     del plain["modules"], launched["modules"]
     assert launched == plain
 
@@ -163,7 +95,7 @@ def test_flags_of_the_interpreter_are_kept(tmp_path: Path, folder: Path, flags: 
     ],
 )
 def test_a_program_ends_as_it_would_under_plain_python(tmp_path: Path, folder: Path, source: str, code: int) -> None:
-    plain, launched = _both(tmp_path, folder, source)
+    plain, launched = both(tmp_path, folder, source)
     assert plain.code == code
     assert launched == plain
     assert len([event for event in read(folder) if event["event"] == "armed"]) == 1
@@ -171,133 +103,30 @@ def test_a_program_ends_as_it_would_under_plain_python(tmp_path: Path, folder: P
 
 def test_a_script_that_is_not_there_ends_as_under_plain_python(tmp_path: Path, folder: Path) -> None:
     for program in (["-m", "no_such_module"], ["."]):
-        plain = Done.of([*_python(), *program], tmp_path)
+        plain = Done.of([*python(), *program], tmp_path)
         assert plain.code == 1
-        assert Done.of([*_launcher(folder), *program], tmp_path) == plain
+        assert Done.of([*launcher(folder), *program], tmp_path) == plain
 
 
 def test_a_program_reads_stdin(tmp_path: Path, folder: Path) -> None:
-    plain, launched = _both(tmp_path, folder, "print(sum(map(int, open(0))))", stdin="3\n4\n")
+    plain, launched = both(tmp_path, folder, "print(sum(map(int, open(0))))", stdin="3\n4\n")
     assert plain.out == "7\n"
     assert launched == plain
 
 
 def test_a_program_keeps_the_files_that_it_was_handed(tmp_path: Path, folder: Path) -> None:
-    _program(tmp_path, "import os, sys; print(os.read(int(sys.argv[1]), 9))")
+    write_program(tmp_path, "import os, sys; print(os.read(int(sys.argv[1]), 9))")
     read_end, write_end = os.pipe()
     os.write(write_end, b"handed")
-    command = [*_launcher(folder), "program.py", str(read_end)]
+    command = [*launcher(folder), "program.py", str(read_end)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, pass_fds=[read_end], text=True)
     os.close(read_end)
     os.close(write_end)
     assert done.stdout == "b'handed'\n"
 
 
-def test_signals_that_we_were_told_to_ignore_are_ignored_by_the_program(tmp_path: Path, folder: Path) -> None:
-    program = _program(
-        tmp_path,
-        """
-        import os, signal
-        print(signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGHUP))
-        os.kill(os.getppid(), signal.SIGHUP)
-        """,
-    )
-    quoted = " ".join(f"'{word}'" for word in [*_launcher(folder), str(program)])
-    done = Done.of(["sh", "-c", f"trap '' HUP INT; {quoted}; exit $?"], tmp_path)
-    assert (done.code, done.out, done.err) == (0, "1 1\n", "")
-
-
-def test_signals_sent_to_the_launcher_reach_the_program_once(tmp_path: Path, folder: Path) -> None:
-    program = _program(
-        tmp_path,
-        """
-        import signal, sys, time
-        sent = [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
-        for number in sent:
-            signal.signal(number, lambda number, frame: print(number, flush=True))
-        print("ready", flush=True)
-        while True:
-            time.sleep(9)
-        """,
-    )
-    process = subprocess.Popen([*_launcher(folder), str(program)], stdout=subprocess.PIPE, text=True)
-    with process, process.stdout:  # type: ignore[union-attr]
-        lines = iter(process.stdout)  # type: ignore[arg-type]
-        assert next(lines) == "ready\n"
-        sent = [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2]
-        got = []
-        for number in sent:
-            process.send_signal(number)
-            got.append(int(next(lines)))
-        process.terminate()
-        assert list(lines) == []
-        assert process.wait() == -signal.SIGTERM
-    assert got == sent
-
-
-def test_ctrl_c_in_a_terminal_reaches_the_program_once_and_it_decides(tmp_path: Path, folder: Path) -> None:
-    program = _program(
-        tmp_path,
-        """
-        import signal, sys, time
-        caught = []
-        signal.signal(signal.SIGINT, lambda *_: caught.append(1))
-        print("ready", flush=True)
-        while not caught:
-            time.sleep(0.02)
-        time.sleep(0.3)
-        sys.exit(40 + len(caught))
-        """,
-    )
-    terminal, ours = pty.openpty()
-    in_its_session = "import os; os.close(os.open(os.ttyname(0), os.O_RDWR))\n" + _LAUNCHER
-    process = subprocess.Popen(
-        [sys.executable, "-c", in_its_session, _SOURCES, str(folder), str(program)],
-        stdin=ours,
-        stdout=ours,
-        stderr=ours,
-        start_new_session=True,
-    )
-    os.close(ours)
-    shown = b""
-    while b"ready" not in shown:
-        shown += os.read(terminal, 100)
-    os.write(terminal, b"\x03")
-    assert process.wait(timeout=30) == 41
-    os.close(terminal)
-
-
-def test_a_stopped_job_goes_on(tmp_path: Path, folder: Path) -> None:
-    program = _program(tmp_path, "import os; print(os.getpid(), flush=True); print(input())")
-    process = subprocess.Popen(
-        [*_launcher(folder), str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process:
-        pid = int(process.stdout.readline())
-        os.killpg(process.pid, signal.SIGTSTP)
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-        _wait_for_state(pid, "T")
-        os.killpg(process.pid, signal.SIGCONT)
-        assert process.communicate("on\n", timeout=30)[0] == "on\n"
-    assert process.returncode == 0
-
-
-def test_a_program_dies_with_its_launcher(tmp_path: Path, folder: Path) -> None:
-    program = _program(tmp_path, "import time; print('ready', flush=True); time.sleep(60)")
-    process = subprocess.Popen([*_launcher(folder), str(program)], stdout=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.kill()
-        assert process.stdout.read() == ""  # comes when nobody holds the other end any more
-    assert process.returncode == -9
-
-
 def test_what_a_program_starts_is_plain(tmp_path: Path, folder: Path) -> None:
-    plain, launched = _both(
+    plain, launched = both(
         tmp_path,
         folder,
         """
@@ -327,41 +156,41 @@ def test_what_a_program_starts_is_plain(tmp_path: Path, folder: Path) -> None:
     "source", ["print('at startup')\nimport sys\nsys.ours = 1", "raise ValueError('broken')", "import nothing_there"]
 )
 def test_a_sitecustomize_that_ours_hides_runs(tmp_path: Path, folder: Path, source: str) -> None:
-    site = _program(tmp_path, source, "site/sitecustomize.py").parent
+    site = write_program(tmp_path, source, "site/sitecustomize.py").parent
     program = "import sys; print(sys.modules.get('sitecustomize'), getattr(sys, 'ours', None))"
     environment = {"PYTHONPATH": str(site)}
-    plain, launched = _both(tmp_path, folder, program, env=environment)
-    launchers_own = Done.of(_python("-c", ""), tmp_path, env=environment)
+    plain, launched = both(tmp_path, folder, program, env=environment)
+    launchers_own = Done.of(python("-c", ""), tmp_path, env=environment)
     assert launchers_own.out + launchers_own.err
     assert (launched.out, launched.err) == (launchers_own.out + plain.out, launchers_own.err + plain.err)
     assert [event["event"] for event in read(folder)].count("armed") == 1
 
 
 def test_a_programs_own_module_is_not_mistaken_for_one_that_we_imported(tmp_path: Path, folder: Path) -> None:
-    _program(tmp_path, "speed = 9", "dataclasses.py")
-    _program(tmp_path, "speed = 8", "json/__init__.py")
-    _program(tmp_path, "speed = 7", "typing/not_a_package.py")
+    write_program(tmp_path, "speed = 9", "dataclasses.py")
+    write_program(tmp_path, "speed = 8", "json/__init__.py")
+    write_program(tmp_path, "speed = 7", "typing/not_a_package.py")
     source = "import dataclasses, json, typing\nprint(dataclasses.speed, json.speed, typing.__file__)"
-    script = _program(tmp_path, source, "train.py")
+    script = write_program(tmp_path, source, "train.py")
     linked = tmp_path / "scripts" / "train.py"
     linked.parent.mkdir()
     linked.symlink_to(script)
     for program in (script, linked):
-        plain = Done.of([*_python(), str(program)], folder)
+        plain = Done.of([*python(), str(program)], folder)
         assert plain.out.startswith("9 8 ")
-        assert Done.of([*_launcher(folder), str(program)], folder) == plain
+        assert Done.of([*launcher(folder), str(program)], folder) == plain
 
 
 def test_a_recording_that_cannot_be_armed_leaves_the_program_alone(tmp_path: Path, folder: Path) -> None:
     folder.rmdir()
-    _, launched = _both(tmp_path, folder, "import sys; print('work'); sys.exit(6)")
+    _, launched = both(tmp_path, folder, "import sys; print('work'); sys.exit(6)")
     assert (launched.code, launched.out) == (6, "work\n")
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
 def test_flags_under_which_nothing_can_be_armed_are_refused(tmp_path: Path, folder: Path, flag: str) -> None:
-    program = _program(tmp_path, "print('ran')")
-    done = Done.of([*_launcher(folder, flag), str(program)], tmp_path)
+    program = write_program(tmp_path, "print('ran')")
+    done = Done.of([*launcher(folder, flag), str(program)], tmp_path)
     assert done.out == ""
     assert done.err.splitlines()[-1] == (
         "unstall.errors.UsageError: a program cannot be recorded under python's -I, -E or -S: leave that flag out"
@@ -378,17 +207,6 @@ def test_a_failure_to_tell_how_far_it_is_leaves_the_program_alone(folder: Path) 
     program = ["-c", "import time; time.sleep(0.3); raise SystemExit(4)"]
     assert launch(program, Settings(str(folder)), meanwhile=fail) == Ended(4)
     assert told
-
-
-def test_a_signals_ending_is_told_as_a_shell_tells_it(folder: Path) -> None:
-    program = ["-c", "import os; os.kill(os.getpid(), 9)"]
-    assert launch(program, Settings(str(folder))) == Ended(137, signal=9)
-
-
-def test_launching_leaves_our_own_signals_as_they_were(folder: Path) -> None:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    launch(["-c", ""], Settings(str(folder)))
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
 def test_stdout_can_be_kept_clean(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -427,9 +245,3 @@ def test_the_bootstrap_stands_before_the_path_that_there_is() -> None:
     assert rest == ["a", "b"]
     assert environment["UNSTALL_PYTHONPATH"] == "a:b"
     assert Settings.from_json(environment["UNSTALL_RECORD"]) == settings
-
-
-def _wait_for_state(pid: int, state: str) -> None:
-    """Return once Linux says that the process is in that state."""
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != state:
-        pass

@@ -76,12 +76,15 @@ def _die_with(supervisor: int) -> None:
         import ctypes
         import signal
 
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, ctypes.c_ulong(signal.SIGKILL))
-    except (ImportError, OSError, AttributeError):
-        return
-    if os.getppid() != supervisor:  # it was killed before that
+        prctl, set_parent_death_signal = ctypes.CDLL(None).prctl, 1
+        prctl(set_parent_death_signal, ctypes.c_ulong(signal.SIGKILL))
+        if os.getppid() != supervisor:  # it was killed before that; or a wrapper around Python stands in between
+            prctl(set_parent_death_signal, ctypes.c_ulong(0))
+            os.kill(supervisor, 0)
+    except ProcessLookupError:
         os.kill(os.getpid(), signal.SIGKILL)
+    except (ImportError, OSError, AttributeError):
+        pass
 
 
 _settings, _supervisor, _first = _restore()
