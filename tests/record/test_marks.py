@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -296,3 +297,47 @@ def test_when_cuda_comes_and_marks_do_not_a_time_is_recorded(run: Callable[..., 
     assert driven.log == ["own start", "own stop"]
     assert [(event["by"], event["steps"]) for event in driven.events("recorded")] == [("time", 0)]
     assert driven.session.phase is Phase.OVER
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_plain_steps_are_timed_by_the_device(run: Callable[..., Driven]) -> None:
+    driven = run(warmup=3, steps=5)
+    driven.session._now = time.perf_counter_ns
+    model = torch.nn.Linear(4096, 4096, device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for _ in range(5000):
+        optimizer.zero_grad()
+        model(torch.ones(8192, 4096, device="cuda")).sum().backward()
+        optimizer.step()
+    assert driven.session.phase is Phase.OVER
+    (step,) = driven.events("plain_step")
+    assert step["clock"] == "device"
+    for plain in driven.events("plain"):
+        assert plain["device_ns"] == pytest.approx(step["ns"], rel=0.1)
+        assert plain["device_ns"] > 1e6  # 0.8 TFLOP a step
+    (machine,) = driven.events("machine")
+    (device,) = machine["facts"]["devices"]
+    assert device["index"] == 0
+    assert "NVIDIA" in device["name"]
+    assert {"uuid", "pci_bus_id", "total_memory"} <= device.keys()
+    before, after = driven.events("memory")
+    assert after["counters"]["reserved_bytes.all.peak"] >= 4 * 4096 * 4096
+    assert before["counters"].keys() == after["counters"].keys()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_a_graph_that_is_captured_is_let_be(run: Callable[..., Driven]) -> None:
+    driven = run(warmup=1, steps=1)
+    x = torch.ones(4, device="cuda")
+    driven.steps(3, took_ms=100)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x + 1
+        driven.steps(50, took_ms=100)
+    assert driven.log == []
+    graph.replay()
+    driven.steps(50, took_ms=100)
+    assert y.tolist() == [2.0] * 4
+    assert driven.log == ["own start", "own stop"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
-_LOOK_AGAIN_S = 0.001
+_LOOK_AGAIN_S, _LEAVING_WAITS_S = 0.001, 5.0
 _MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it had to give memory back
     "allocated_bytes.all.current",
     "allocated_bytes.all.peak",
@@ -67,7 +67,7 @@ def capturing() -> bool:
 def timing_event() -> TimingEvent | None:
     """An event at the end of what this thread's stream has been given so far; None without CUDA."""
     module = cuda()
-    if module is None or module.is_current_stream_capturing():
+    if module is None:
         return None
     event = module.Event(enable_timing=True)
     event.record()
@@ -83,10 +83,11 @@ def synchronize() -> None:
             module.synchronize(index)
 
 
-def wait_at_most(seconds: float) -> None:
-    """Wait for what this thread's stream has been given, but not for ever: what it waits for may never come."""
+def wait_to_leave() -> None:
+    """Wait for what this thread's stream has been given, but not for ever: a program that ends is to end, though the
+    device may never be done, such as one whose peers have gone."""
     event = timing_event()
-    until = time.monotonic() + seconds
+    until = time.monotonic() + _LEAVING_WAITS_S
     while event is not None and not event.query() and time.monotonic() < until:
         time.sleep(_LOOK_AGAIN_S)
 

@@ -119,7 +119,7 @@ class Session:
         got = self._lock.acquire(timeout=_END_WAITS_S)
         try:
             if self.phase is Phase.RECORDING:
-                self._stop(leaving=why != "done")
+                self._stop(device.synchronize if why == "done" else device.wait_to_leave)
             if self.phase is Phase.PLAIN_AFTER:
                 self._conclude(why, wait_s=_LAST_READ_S)
             elif self.phase is not Phase.OVER:
@@ -185,8 +185,8 @@ class Session:
 
     def _take(self, source: Source, at_ns: int) -> None:
         step = source.kind in (LOADER, FORWARD)
-        if step and not device.may_be_in_use():
-            return
+        if device.capturing() or (step and not device.may_be_in_use()):
+            return  # what a CUDA graph captures does not run yet, and asking the device would spoil the capture
         first = self._tally.add(source, may_train=step and device.grad_enabled())
         if self.phase is Phase.WARMUP:
             self._warm_up(source, at_ns)
@@ -235,7 +235,7 @@ class Session:
             enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
         else:
             enough = self._tally.silent(self._chosen)
-        if enough and not device.capturing():
+        if enough:
             self._stop()
 
     def _time_after(self, source: Source, at_ns: int) -> None:
@@ -253,7 +253,7 @@ class Session:
         if device.profiler_is_on():
             self._wait_for("the program's own torch.profiler is on")
             return False
-        return not device.capturing()
+        return True
 
     def _warm_up_again(self) -> None:
         self._chosen = self._stretch = None
@@ -273,10 +273,11 @@ class Session:
         if at_ns is not None:
             self._journal.write("mark", at=self._window_ns, kind=by, step=0)
 
-    def _stop(self, *, leaving: bool = False) -> None:
+    def _stop(self, wait: Callable[[], None] = device.synchronize) -> None:
         assert self._window is not None
         window, self._window = self._window, None
-        window.stop(leaving=leaving)
+        # A thread of our own must not ask the device: another may be capturing a CUDA graph.
+        window.stop(wait if self._chosen is not None else lambda: None)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
         settling = min(self._border, 1)
         self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling)
@@ -331,7 +332,7 @@ class Session:
         window, self._window = self._window, None
         if window is not None:
             with suppress(Exception):
-                window.stop(leaving=True)
+                window.stop(lambda: None)
         with suppress(Exception):
             self._journal.write("failed", why=sentence(error))
         with suppress(Exception):

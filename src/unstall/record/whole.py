@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from unstall.record import active, marks
+from unstall.record import active, device, marks
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
 from unstall.record.session import sentence
@@ -68,7 +68,7 @@ class Whole:
             window, self._window = self._window, None
             if window is not None:
                 ended_ns = self._now()
-                window.stop(leaving=why != "done")
+                window.stop(device.synchronize if why == "done" else device.wait_to_leave)
                 self._tell(ended_ns)
             self._leave(why)
         except Exception as error:
@@ -104,7 +104,7 @@ class Whole:
         window, self._window = self._window, None
         if window is not None:
             with suppress(Exception):
-                window.stop(leaving=True)
+                window.stop(lambda: None)
         with suppress(Exception):
             self._journal.write("failed", why=sentence(error))
         with suppress(Exception):

@@ -10,8 +10,6 @@ from unstall.record import device
 from unstall.record.journal import Journal
 from unstall.record.recorder import Recorder
 
-_LEAVING_WAITS_S = 5.0
-
 MakeRecorder = Callable[[], Recorder]
 MakeLineClock = Callable[[], Recorder | None]
 
@@ -24,7 +22,7 @@ class Window:
         self._recorder = recorder
         self._lines = lines
         self._undo = ExitStack()
-        self._leaving = False
+        self._wait: Callable[[], None] = device.synchronize
         self.any_thread = recorder.any_thread and (lines is None or lines.any_thread)
 
     @property
@@ -42,18 +40,14 @@ class Window:
                 undo.callback(self._lines.stop)
             self._recorder.start()
             undo.callback(self._recorder.stop)
-            undo.callback(self._wait)
+            undo.callback(lambda: self._wait())
             undo.callback(before_os_exit(self._cut_short))
             self._journal.write("window", recorder=self._recorder.name, lines=getattr(self._lines, "name", None))
             self._undo = undo.pop_all()
 
-    def stop(self, *, leaving: bool = False) -> None:
-        """Wait for the device and record no more. All is undone, even where a part of that raises.
-
-        A program that is `leaving` is not kept from it by a device that will never be done, such as one whose peers
-        have gone.
-        """
-        self._leaving = leaving
+    def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
+        """`wait` for the device, and record no more. All is undone, even where a part of that raises."""
+        self._wait = wait
         self._undo.close()
         self._observe("after")
         for recorder in filter(None, (self._recorder, self._lines)):
@@ -65,12 +59,6 @@ class Window:
         for recorder in filter(None, (self._recorder, self._lines)):
             with suppress(Exception):
                 recorder.forked()
-
-    def _wait(self) -> None:
-        if self._leaving:
-            device.wait_at_most(_LEAVING_WAITS_S)
-        else:
-            device.synchronize()
 
     def _cut_short(self) -> None:
         self._recorder.flush()
