@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from programs import Program as Made
 from programs import programs
 from replay.recorded import A_FEW, Trace, program
+from traces import TraceBuilder
 from whatif.made import same
 
+from unstall.diagnose.run import analyse
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
+from unstall.whatif.model import model
 from unstall.whatif.undistort import RecorderCost, meet, undistort, without_pauses
 
 SCALES = st.floats(0, 4)
@@ -65,6 +68,28 @@ def test_each_event_costs_what_its_kind_does() -> None:
     _, launch = np.flatnonzero(made.instructions.code == Code.LAUNCH)
     assert made.instructions.work[launch] == 40_000 - 2 * 2_000 - 500 - 1_000
     assert made.instructions.call[launch] == 5_000 - 1_500
+
+
+def test_the_cost_is_that_of_the_recorder_that_the_file_names() -> None:
+    """A step has four launches, each with a call before it, an operator, an annotation, and three frames."""
+    step_us = {}
+    for recorder in (None, "torch", "cupti"):
+        trace = TraceBuilder(enter_us=0, unstall={"recorder": recorder})
+        for _ in range(4):
+            with trace.step(), trace.frame("train.py", 41, "step"), trace.op("aten::mm"):
+                for _ in range(4):
+                    trace.call("cudaGetDevice", 20)
+                    trace.work(50)
+                    trace.launch("gemm", 1, host_us=20)
+        timeline = trace.timeline()
+        run = analyse(timeline)
+        with_cost, without = (
+            model(timeline, run.steps, run.places, as_recorded=kept).undistorted_step_ns for kept in (True, False)
+        )
+        step_us[recorder] = round((with_cost - without) / 1000, 2)
+    assert step_us["cupti"] == pytest.approx(4 * (0.3 + 0.9))
+    assert step_us["torch"] == pytest.approx(4 * (1.5 + 1.5) + 2 * 2.4)
+    assert step_us[None] == pytest.approx(step_us["torch"] + 3 * 0.35)
 
 
 def test_a_graph_costs_more_the_more_it_launches() -> None:

@@ -85,9 +85,9 @@ def _stretch(run: Run, calls: I64, lost: I64) -> list[Group]:
         return []
     node = holding[depths(of.parent)[holding].argmax()]
     inside = np.append(nearest(of.parent, np.arange(len(stacks)) == node)[of.row] >= 0, False)
-    lines = np.flatnonzero(of.row == node)
-    costliest = lines[sums_below(stacks.parent, below)[lines].argmax()]
-    return [Group(int(stacks.line[costliest]), None, calls[inside[frame]])]
+    rows = np.flatnonzero(of.row == node)
+    by_line = np.bincount(stacks.line[rows], sums_below(stacks.parent, below)[rows])
+    return [Group(int(by_line.argmax()), None, calls[inside[frame]])]
 
 
 def _tiny_rows(run: Run) -> list[Group]:

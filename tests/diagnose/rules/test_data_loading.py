@@ -27,6 +27,19 @@ def test_the_idle_time_until_the_batch_is_there_is_found_at_the_line_that_asks()
     assert finding.exposed_ns == (1_018_000 + 2 * 721_000) / STEPS
 
 
+def test_an_annotation_alone_tells_where_neither_operators_nor_torchs_frames_are_recorded() -> None:
+    trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "lines": "exact"})
+    for number in range(STEPS):
+        with trace.annotation(f"unstall.step#{number}"), trace.frame("train.py", 41, "train"):
+            with trace.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+                trace.work(1_000)
+            trace.launch("gemm", 300)
+    finding = only(trace, "data-loading")
+    assert place(finding) == ("train.py", 41, "train")
+    assert (finding.count, finding.confidence) == (STEPS, "high")
+    assert result_of(trace).verdict.bound_by == "input"
+
+
 def test_the_verdict_is_input() -> None:
     assert result_of(training(1_000)).verdict.bound_by == "input"
 

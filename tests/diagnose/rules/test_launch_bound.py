@@ -48,6 +48,29 @@ def test_the_function_named_is_the_innermost_that_holds_most_of_it() -> None:
     assert "model/net.py:60 decode" in finding.saw
 
 
+def by_line(*, calls: int = 2) -> TraceBuilder:
+    """A model that is called from two lines, and launches from three of its own, as the line clock tells it."""
+    trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "lines": "exact"})
+    with trace.frame("train.py", 9, "<module>"):
+        for call in range(calls):
+            with trace.frame("train.py", 30 + call, "train"):
+                for line, launches in ((51, 4), (52, 12), (53, 4)):
+                    with trace.frame("model/net.py", line, "forward"):
+                        for _ in range(launches):
+                            trace.launch(f"kernel_{line}", 3, host_us=9)
+    return trace
+
+
+def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -> None:
+    """No line of the model's holds four fifths of the idle time: it is their function that would be captured."""
+    finding = only(by_line(), "launch-bound")
+    assert place(finding) == ("model/net.py", 52, "forward")
+    assert finding.where.line_is == "exact"
+    assert finding.count == 40
+    assert finding.edit == "graph:model/net.py:forward"
+    assert "most of it at model/net.py:52 forward" in finding.saw
+
+
 def test_without_stacks_it_is_told_by_operator_and_the_edit_has_no_place() -> None:
     finding = only(layers(3, stacks=False), "launch-bound")
     assert place(finding) == (None, None, "aten::relu")

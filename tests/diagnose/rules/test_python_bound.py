@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from findings import found, only, place, result_of
 from traces import TraceBuilder
 
 STEPS = 3
 
 
-def pausing(us: float, *, stacks: bool = True, kernel_us: float = 50) -> TraceBuilder:
-    trace = TraceBuilder(stacks=stacks)
+def pausing(us: float, *, stacks: bool = True, kernel_us: float = 50, exact: bool = False) -> TraceBuilder:
+    """`exact`: as recorded by line and without operators."""
+    trace = TraceBuilder(
+        stacks=stacks, operators=not exact, unstall={"recorder": "cupti", "lines": "exact"} if exact else None
+    )
     for _ in range(STEPS):
         with trace.step(), trace.frame("train.py", 12, "train"):
             with trace.op("aten::mm"):
@@ -44,6 +48,31 @@ def test_pauses_of_less_than_a_tenth_of_a_millisecond_are_dispatch() -> None:
     trace = pausing(80)
     assert found(trace, "python-bound") == []
     assert result_of(trace).accounts.idle_ns.python == 0
+
+
+def test_where_lines_are_those_that_ran_it_is_at_one() -> None:
+    finding = only(pausing(500, exact=True), "python-bound")
+    assert place(finding) == ("data.py", 7, "tokenize")
+    assert finding.where.line_is == "exact"
+    assert "dispatched nothing for 200 µs or more: it was at this line" in finding.saw
+
+
+@pytest.mark.parametrize(("us", "is_python"), [(180, False), (220, True)])
+def test_without_operators_a_pause_is_twice_as_long(us: float, is_python: bool) -> None:
+    """Operators that launch nothing are not seen, so that a shorter one may be dispatch."""
+    assert (result_of(pausing(us, exact=True)).accounts.idle_ns.python > 0) == is_python
+
+
+def test_cuda_alone_by_a_recorder_that_leaves_calls_out_tells_nothing_of_python() -> None:
+    """Neither operators nor frames nor annotations: of our own recorder, all calls that matter are there."""
+    for unstall, cause in ((None, "launch"), ({"recorder": "cupti", "lines": "none"}, "python")):
+        trace = TraceBuilder(operators=False, stacks=False, unstall=unstall)
+        for _ in range(4):
+            trace.launch("gemm", 50)
+            trace.work(500)
+        result = result_of(trace)
+        assert result.verdict.bound_by == cause
+        assert any("Python's share cannot be told" in note for note in result.integrity.notes) == (unstall is None)
 
 
 def test_pauses_that_the_device_works_through_are_not_found() -> None:

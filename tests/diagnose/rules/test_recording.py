@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from findings import found, only, result_of
 from traces import TraceBuilder
 
@@ -30,3 +31,31 @@ def test_they_bound_no_program() -> None:
 
 def test_where_it_took_nothing_it_is_not_mentioned() -> None:
     assert found(recorded(0), "recording") == []
+
+
+@pytest.mark.parametrize(
+    ("recorder", "slows", "do"),
+    [
+        (None, "slows every operator on the host (1.2x to 2.6x", "schedule(wait=…, warmup=…)"),
+        ("torch", "slows every operator on the host (1.2x to 2.6x", "--recorder cupti"),
+        ("cupti", "slows every call of CUDA, and Python at each new line", "--lines none"),
+    ],
+)
+def test_a_recorder_that_slowed_the_steps_is_told_by_its_name(recorder: str | None, slows: str, do: str) -> None:
+    """A step takes 218 µs: 1.09 times as long as without."""
+    trace = TraceBuilder(unstall={"recorder": recorder, "plain_step_ns": 200_000})
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 200)
+        trace.sync()
+    finding = only(trace, "recording")
+    assert finding.saw.startswith("recording " + slows)
+    assert finding.saw.endswith("; a step takes 200 µs when nothing records")
+    assert do in finding.fix
+
+
+def test_one_that_did_not_is_not_mentioned() -> None:
+    trace = TraceBuilder(unstall={"recorder": "cupti", "plain_step_ns": 210_000})
+    with trace.step():
+        trace.launch("gemm", 200)
+        trace.sync()
+    assert found(trace, "recording") == []
