@@ -71,7 +71,8 @@ def test_each_event_costs_what_its_kind_does() -> None:
 
 
 def test_the_cost_is_that_of_the_recorder_that_the_file_names() -> None:
-    """A step has four launches, each with a call before it, an operator, an annotation, and three frames."""
+    """A step has four launches, each with a call before it, an operator, an annotation, and
+    three frames, of which one is nearly all of the work it is in."""
     step_us = {}
     for recorder in (None, "torch", "cupti"):
         trace = TraceBuilder(enter_us=0, unstall={"recorder": recorder})
@@ -89,7 +90,7 @@ def test_the_cost_is_that_of_the_recorder_that_the_file_names() -> None:
         step_us[recorder] = round((with_cost - without) / 1000, 2)
     assert step_us["cupti"] == pytest.approx(4 * (0.3 + 0.9))
     assert step_us["torch"] == pytest.approx(4 * (1.5 + 1.5) + 2 * 2.4)
-    assert step_us[None] == pytest.approx(step_us["torch"] + 3 * 0.35)
+    assert step_us["torch"] + 2 * 0.35 < step_us[None] <= step_us["torch"] + 3 * 0.35
 
 
 def test_a_graph_costs_more_the_more_it_launches() -> None:
