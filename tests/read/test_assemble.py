@@ -218,6 +218,13 @@ class TestLines:
         assert at.tolist() == [41, 42, 41, 42, 41, 42]
         assert len(timeline.stacks) == 2
 
+    def test_of_frames_with_the_same_times_the_first_in_the_file_is_the_outer_one(self) -> None:
+        both = [event("python_function", name, 0, 9) for name in ("train.py(41): step", "net.py(7): forward")]
+        call = event("cuda_runtime", "cudaLaunchKernel", 3, 2)
+        for order, innermost in ((1, "forward"), (-1, "step")):
+            timeline = TraceBuilder().timeline([*both[::order], call])
+            assert frames(timeline, row(timeline, "cudaLaunchKernel"))[0] == innermost
+
 
 class TestStreams:
     def test_device_and_stream_come_from_the_arguments(self) -> None:
