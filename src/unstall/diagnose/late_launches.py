@@ -10,7 +10,8 @@ import numpy as np
 from unstall.ancestry import depths, nearest, sums_below
 from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
-from unstall.locate.functions import functions
+from unstall.grouping import groups
+from unstall.locate.functions import function_of, functions
 from unstall.timeline import I64, HostKind
 
 _WORTH = 0.01  # of the window
@@ -40,7 +41,7 @@ def divide(run: Run) -> tuple[list[Late], list[Group]]:
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
     stretches = []
     for group in _stretches(run, lost):
-        alike = (mine for mine in rows_of_tiny if mine.place == group.place)
+        alike = (mine for mine in rows_of_tiny if _function(run, mine) == _function(run, group))
         if any(_lost(lost, group, mine) >= _HOLDS * lost[group.rows].sum() for mine in alike):
             continue
         tiny = [np.intersect1d(group.rows, mine.rows) for mine in rows_of_tiny]
@@ -91,7 +92,10 @@ def _stretch(run: Run, calls: I64, lost: I64) -> list[Group]:
 
 
 def _tiny_rows(run: Run) -> list[Group]:
-    """Launches of tiny kernels in rows, by line; only lines that run the same few kernels again and again."""
+    """Launches of tiny kernels in rows, by line; only lines that run the same few kernels again and again.
+
+    Where lines are those that ran, by function: a loop goes through several of its lines.
+    """
     timeline = run.timeline
     host, device = timeline.host, timeline.device
     joined = np.flatnonzero((device.launch >= 0) & run.ops_inside)
@@ -99,15 +103,35 @@ def _tiny_rows(run: Run) -> list[Group]:
     single = single[np.argsort(host.start[device.launch[single]], kind="stable")]
     call = device.launch[single]
     tiny = (device.end - device.start)[single] < _TINY_NS
-    place = np.where(tiny, run.places.place[call], -2)
+    place = np.where(tiny, _functions(run, run.places.place[call]), -2)
     cuts = np.flatnonzero(np.append(True, place[1:] != place[:-1])) if len(place) else place
     length = np.diff(np.append(cuts, len(place)))
     in_row = np.repeat((length >= TINY_ROW) & (place[cuts] != -2), length) if len(place) else tiny
-    return [
-        group
-        for group in run.lines(call[in_row].astype(np.int64))
-        if len(np.unique(device.name[run.ops_of(group.rows)])) * _REPEATS <= len(group.rows)
+    rows = call[in_row].astype(np.int64)
+    found = [
+        _at_costliest(run, rows[mine], run.lost_to("launch", "latency"))
+        for _, mine in groups(_functions(run, run.places.place[rows]))
     ]
+    return [
+        group for group in found if len(np.unique(device.name[run.ops_of(group.rows)])) * _REPEATS <= len(group.rows)
+    ]
+
+
+def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
+    """One group of these rows, at the place of theirs that lost most."""
+    parts = sorted(run.lines(rows), key=lambda part: -int(lost[part.rows].sum()))
+    return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
+
+
+def _function(run: Run, group: Group) -> int:
+    return int(_functions(run, np.array([group.place]))[0])
+
+
+def _functions(run: Run, places: I64) -> I64:
+    """The same places, but one for all lines of a function, where they are those that ran: a loop has several."""
+    function = function_of(run.timeline)
+    in_function = (places >= 0) & (places < len(function))
+    return np.where(in_function, function[np.where(in_function, places, 0)], places) if len(function) else places
 
 
 def usual_length(run: Run, rows: I64) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.ancestry import depths
 from unstall.grouping import distinct
-from unstall.timeline import I32, Timeline
+from unstall.timeline import I32, I64, Timeline
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -19,12 +19,16 @@ class Functions:
     parent: I32  # of a row that stands for a function: the one that stands for its caller; else -1
 
 
+def function_of(timeline: Timeline) -> I64:
+    """By row of Lines: a number from 0 on that those of one function share, where they are lines that ran."""
+    lines = timeline.lines
+    named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
+    return distinct(np.where(lines.exact, named + len(lines), np.arange(len(lines))))[1]
+
+
 def functions(timeline: Timeline) -> Functions:
     """Which rows of Stacks are the same function."""
-    stacks, lines = timeline.stacks, timeline.lines
-    line = np.arange(len(lines), dtype=np.int64)
-    named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
-    _, function = distinct(np.where(lines.exact, named + len(lines), line))
+    stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)
     # A caller's lines are one before its callees are: from the root on.

@@ -57,7 +57,7 @@ def by_line(*, calls: int = 2) -> TraceBuilder:
                 for line, launches in ((51, 4), (52, 12), (53, 4)):
                     with trace.frame("model/net.py", line, "forward"):
                         for _ in range(launches):
-                            trace.launch(f"kernel_{line}", 3, host_us=9)
+                            trace.launch(f"kernel_{line}", 6, host_us=9)
     return trace
 
 

@@ -53,6 +53,24 @@ def test_a_stretch_that_is_nothing_else_is_theirs_alone() -> None:
     assert found(trace, "launch-bound") == []
 
 
+def test_lines_that_take_turns_in_a_loop_are_one_row() -> None:
+    """As the line clock tells it: no line launches two in a row."""
+    trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "lines": "exact"})
+    with trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 500)
+    for _ in range(100):
+        for line in (51, 52):
+            with trace.frame("sgd.py", line, "update"):
+                trace.work(line - 50)
+                trace.launch(f"elementwise_{line}", 2)
+    finding = only(trace, "tiny-kernels")
+    assert place(finding) == ("sgd.py", 52, "update")
+    assert finding.where.line_is == "exact"
+    assert finding.count == 200
+    assert finding.edit == "graph:sgd.py:update"
+    assert found(trace, "launch-bound") == []
+
+
 def test_what_it_shows_is_the_idle_time_between_them() -> None:
     finding = only(unfused(200, 2), "tiny-kernels")
     assert sum(end - start for start, end in finding.spans) == finding.exposed_ns - 2_000
