@@ -54,6 +54,17 @@ def test_whatever_is_missing_from_the_file_the_rest_is_explained(program: Progra
 
 
 @A_FEW
+@given(programs(), st.sampled_from(["cupti", "torch"]))
+def test_lines_that_ran_are_said_to_be_exact_whatever_the_program(program: Program, recorder: str) -> None:
+    program.unstall = {"recorder": recorder, "lines": "exact"}
+    without = "cpu_op" if recorder == "cupti" else ""
+    result = result_of(program.timeline([event for event in program.events if event["cat"] != without]))
+    assert sum_of(result.accounts) == result.accounts.wall_ns
+    places = [each.where for each in (*result.findings, *result.lines) if each.where.file]
+    assert {where.line_is for where in places} <= {"exact"}
+
+
+@A_FEW
 @given(programs())
 def test_idle_intervals_are_what_no_op_covers_and_each_has_one_cause(program: Program) -> None:
     timeline = program.timeline()
