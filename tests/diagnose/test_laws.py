@@ -60,8 +60,8 @@ def test_lines_that_ran_are_said_to_be_exact_whatever_the_program(program: Progr
     without = "cpu_op" if recorder == "cupti" else ""
     result = result_of(program.timeline([event for event in program.events if event["cat"] != without]))
     assert sum_of(result.accounts) == result.accounts.wall_ns
-    places = [each.where for each in (*result.findings, *result.lines) if each.where.file]
-    assert {where.line_is for where in places} <= {"exact"}
+    places = [finding.where for finding in result.findings] + [line.where for line in result.lines]
+    assert {where.line_is for where in places if where.file} <= {"exact"}
 
 
 @A_FEW
