@@ -11,7 +11,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := $(BIN)/python -m pip install --quiet
-PACKAGE := pyproject.toml constraints.txt src/unstall/replay/_engine.c
+PACKAGE := pyproject.toml constraints.txt $(wildcard src/unstall/*/*.c)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all check format bundle bundle-check clean
@@ -48,7 +48,7 @@ bundle-check: web/node_modules/.installed ## check web/, and that the committed 
 	git diff --exit-code --stat -- src/unstall/report/page.html
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) web/node_modules build dist report.html src/*.egg-info src/unstall/replay/_engine.*.so .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) web/node_modules build dist report.html src/*.egg-info src/unstall/*/_*.so .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

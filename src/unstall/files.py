@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from unstall.errors import UsageError
 
@@ -15,16 +17,24 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
     What is no regular file (`/dev/stdout`, a pipe) is written straight to.
     """
+    with writing_atomically(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
+    """The same for what is written piece by piece: `path` is there once the block has ended, and not if it raises."""
     target = Path(path)
     try:
         if target.exists() and not target.is_file():
-            target.write_bytes(data)
+            with target.open("wb") as straight:
+                yield straight
             return
         target = target.resolve()
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as beside:
             temporary = Path(beside.name)
             try:
-                beside.write(data)
+                yield beside
                 beside.close()
                 temporary.chmod(_mode(target))
                 temporary.replace(target)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from unstall.record.settings import Settings
 
 _RECORDERS = ("auto", "cupti", "torch")
-_LINE_CLOCKS = ("auto", "monitoring", "settrace", "none")
+_LINE_CLOCKS = ("auto", "calls", "monitoring", "settrace", "none")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ def arm(
 ) -> None:
     """Make ready to record this process as `settings` say. What records is chosen when the window begins."""
     journal = Journal(settings.folder)
-    journal.write("armed", pid=os.getpid())
+    journal.write("armed", pid=os.getpid(), folder=os.getcwd())  # noqa: PTH109 - as text
     if settings.keep_arguments:
         journal.write("arguments", argv=sys.orig_argv, environment=dict(os.environ))
     chosen = Chosen(settings)
@@ -25,19 +25,19 @@ def arm(
 
 
 class Chosen:
-    """The recorder and the line clock that settings ask for, imported when they are made."""
+    """The recorder and the line clock that settings ask for, imported and made when they are needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._lines: Recorder | None = None
 
     def recorder(self) -> Recorder:
         """A recorder. Raises UnstallError where none works here."""
-        from unstall.record.choose import choose_recorder
+        from unstall.record.choose import choose
 
-        return choose_recorder(self._settings)
+        recorder, self._lines = choose(self._settings)
+        return recorder
 
     def line_clock(self) -> Recorder | None:
-        """A line clock, or None where none was asked for."""
-        from unstall.record.choose import choose_line_clock
-
-        return choose_line_clock(self._settings)
+        """The line clock that goes with it, or None."""
+        return self._lines

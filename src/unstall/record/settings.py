@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 RecorderName: TypeAlias = Literal["auto", "cupti", "torch"]
-LineClockName: TypeAlias = Literal["auto", "monitoring", "settrace", "none"]
+LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "none"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,13 @@ class Window:
             undo.callback(self._recorder.stop)
             undo.callback(lambda: self._wait())
             undo.callback(before_os_exit(self._cut_short))
-            self._journal.write("window", recorder=self._recorder.name, lines=getattr(self._lines, "name", None))
+            self._journal.write(
+                "window",
+                recorder=self._recorder.name,
+                lines=getattr(self._lines, "name", None),
+                stacks=getattr(self._recorder, "stacks", False),
+                instead=getattr(self._recorder, "instead", None),
+            )
             self._undo = undo.pop_all()
 
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:

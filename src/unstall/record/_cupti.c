@@ -1,0 +1,976 @@
+/* Records what a CUDA program does, through CUPTI and without Python: what the device did, and the host's calls, each with
+   the stack that it was made from.
+
+   libcupti is loaded at run time and declared here as far as it is used, so that building needs no CUDA.
+
+   What the device did are activity records, which CUPTI writes. Its buffers are chunks of a file mapped into memory: a
+   record is on its way to disk the moment it is written, and a process that is killed leaves what it had. A chunk is
+   zeroed, and 0 is no kind of record, so each ends at its first 0: the file needs no index. Layouts of records are
+   layouts.py's business; here only their sizes are held against those that libcupti itself steps by.
+
+   Kernel names are pointers into libcupti. Each is written to a second file, demangled, when it is first seen:
+   the pointer (8 bytes), the length (4 bytes), the text.
+
+   Calls are records of our own (Call), in chunks of a third file, written by a callback that CUPTI calls around each call
+   of the driver that was asked for. Calls of the runtime end in one of the driver, so that these are all. They also tell
+   what is waited for. Measured on an H200: activity records of calls cost three times as much as these callbacks, those
+   of waits and events made all launches slower by a fifth, and once CUPTI has been used it leaves every call slower by
+   5 % to 30 % until it is finalized. */
+
+#include "_frames.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+/* cupti_activity.h and cupti_callbacks.h, the same from CUDA 11.7 to 13.5. */
+enum { SUCCESS = 0, MOST_KINDS = 64, CONCURRENT_KERNEL = 10, KERNEL_NAME = 104, ZEROED_BUFFERS = 5 };
+enum { ENTER = 0, DRIVER_API = 1 };
+
+typedef struct {
+    int site; /* ENTER, or 1 at the call's exit */
+    const char *function;
+    const void *parameters;
+    void *result;
+    const char *symbol;
+    void *context;
+    uint32_t context_id;
+    uint64_t *data;
+    uint32_t correlation;
+} CallbackData;
+
+static struct {
+    void *library;
+    int (*GetVersion)(uint32_t *);
+    int (*GetResultString)(int, const char **);
+    int (*Subscribe)(void **, void (*)(void *, int, uint32_t, const CallbackData *), void *);
+    int (*Unsubscribe)(void *);
+    int (*EnableCallback)(uint32_t, void *, int, uint32_t);
+    int (*ActivitySetAttribute)(int, size_t *, void *);
+    int (*ActivityRegisterTimestampCallback)(uint64_t (*)(void));
+    int (*ActivityRegisterCallbacks)(void (*)(uint8_t **, size_t *, size_t *),
+                                     void (*)(void *, uint32_t, uint8_t *, size_t, size_t));
+    int (*ActivityEnable)(int);
+    int (*ActivityDisable)(int);
+    int (*ActivityGetNextRecord)(uint8_t *, size_t, void **);
+    int (*ActivityGetNumDroppedRecords)(void *, uint32_t, size_t *);
+    int (*ActivityFlushAll)(uint32_t);
+    int (*GetStreamIdEx)(void *, void *, uint8_t, uint32_t *);
+    int (*Finalize)(void);
+} cupti;
+
+static const struct {
+    const char *name;
+    void *slot;
+} symbols[] = {
+    {"cuptiGetVersion", &cupti.GetVersion},
+    {"cuptiGetResultString", &cupti.GetResultString},
+    {"cuptiSubscribe", &cupti.Subscribe},
+    {"cuptiUnsubscribe", &cupti.Unsubscribe},
+    {"cuptiEnableCallback", &cupti.EnableCallback},
+    {"cuptiActivitySetAttribute", &cupti.ActivitySetAttribute},
+    {"cuptiActivityRegisterTimestampCallback", &cupti.ActivityRegisterTimestampCallback},
+    {"cuptiActivityRegisterCallbacks", &cupti.ActivityRegisterCallbacks},
+    {"cuptiActivityEnable", &cupti.ActivityEnable},
+    {"cuptiActivityDisable", &cupti.ActivityDisable},
+    {"cuptiActivityGetNextRecord", &cupti.ActivityGetNextRecord},
+    {"cuptiActivityGetNumDroppedRecords", &cupti.ActivityGetNumDroppedRecords},
+    {"cuptiActivityFlushAll", &cupti.ActivityFlushAll},
+    {"cuptiGetStreamIdEx", &cupti.GetStreamIdEx},
+    {"cuptiFinalize", &cupti.Finalize},
+};
+
+typedef struct {
+    int file;
+    uint8_t *map;
+    size_t chunk_bytes, most_bytes, reserved_bytes, handed_out;
+} Spill; /* a file of chunks, mapped into memory */
+
+typedef struct {
+    uint64_t start, end; /* CLOCK_MONOTONIC, ns */
+    uint32_t what;       /* the driver's callback id, or SPAN + the number of a watched function */
+    uint32_t correlation;
+    uint32_t thread; /* the system's id */
+    int32_t stack;
+    uint64_t event;   /* the handle of the one that is recorded or waited for, or 0 */
+    uint32_t stream;  /* CUPTI's id of the one that a record, a wait or a query is of, or NO_STREAM */
+    uint32_t context; /* CUPTI's id */
+    uint64_t spare[2];
+} Call; /* as long as a cache line */
+
+enum { NO_STREAM = UINT32_MAX };
+
+/* What of a call's parameters is kept: cuda.h has them in this order since CUDA 4.0. */
+enum { OF_STREAM = 1, OF_EVENT, OF_EVENT_STREAM, OF_STREAM_EVENT };
+
+static const struct {
+    uint32_t id;
+    int parameters;
+} told_by_parameters[] = {
+    {119, OF_EVENT_STREAM}, {441, OF_EVENT_STREAM}, {587, OF_EVENT_STREAM}, {588, OF_EVENT_STREAM}, /* cuEventRecord */
+    {295, OF_STREAM_EVENT}, {436, OF_STREAM_EVENT},                                                 /* cuStreamWaitEvent */
+    {120, OF_EVENT},        {121, OF_EVENT},                      /* cuEventQuery, cuEventSynchronize */
+    {125, OF_STREAM},       {439, OF_STREAM},                     /* cuStreamQuery */
+    {126, OF_STREAM},       {440, OF_STREAM},                     /* cuStreamSynchronize */
+};
+
+enum { SPAN = 1 << 30, MOST_WATCHED = 32, MOST_OPEN = 16, CALLS_CHUNK = 64 << 10 };
+
+/* What libcupti's threads and the program's share; changed under the lock, but for what is set while nothing records. */
+static struct {
+    pthread_mutex_t lock;
+    volatile int open;
+    uint64_t epoch; /* which start() this is: what threads have of their own is of one */
+    Spill records, calls;
+    int names_file;
+    uint32_t size_of[MOST_KINDS];
+    uint64_t record_count, dropped, refused;
+    uint32_t strange_kind, strange_size; /* the first record whose size is not the expected one */
+    const char **names;
+    size_t name_count, name_room;
+    char *(*demangle)(const char *, char *, size_t *, int *);
+    PyObject *watched[MOST_WATCHED]; /* functions whose calls are spans */
+    int watched_count;
+    PyObject *disable; /* sys.monitoring.DISABLE */
+} spill = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static __thread struct {
+    uint64_t epoch;
+    Call *next, *end; /* of its chunk */
+    uint32_t thread;
+    int depth; /* of calls within calls: only the outermost counts */
+    Call now;  /* the outermost call under way */
+    Call open[MOST_OPEN]; /* spans that have begun */
+    int open_count;
+} mine;
+
+static void *subscriber;
+static volatile int detaching; /* 1: the next callback finalizes CUPTI; 2: one did */
+
+static uint64_t
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t); /* what time.perf_counter_ns reads on Linux */
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Take blocks of the disk for the next bytes, so that writing through the map cannot fail later: a full disk would
+   otherwise end the program by SIGBUS. */
+static int
+reserve(Spill *to, size_t bytes)
+{
+    if (to->reserved_bytes + bytes > to->most_bytes ||
+        posix_fallocate(to->file, (off_t)to->reserved_bytes, (off_t)bytes)) {
+        return -1;
+    }
+    madvise(to->map + to->reserved_bytes, bytes, MADV_POPULATE_WRITE);
+    to->reserved_bytes += bytes;
+    return 0;
+}
+
+/* NULL where there is no room. */
+static uint8_t *
+next_chunk(Spill *from)
+{
+    uint8_t *chunk = NULL;
+    pthread_mutex_lock(&spill.lock);
+    if (spill.open && (from->handed_out + from->chunk_bytes <= from->reserved_bytes || !reserve(from, from->chunk_bytes))) {
+        chunk = from->map + from->handed_out;
+        from->handed_out += from->chunk_bytes;
+    }
+    else {
+        spill.refused++;
+    }
+    pthread_mutex_unlock(&spill.lock);
+    return chunk;
+}
+
+static void
+buffer_requested(uint8_t **buffer, size_t *size, size_t *most_records)
+{
+    *buffer = next_chunk(&spill.records);
+    *size = *buffer ? spill.records.chunk_bytes : 0;
+    *most_records = 0;
+}
+
+static void
+begin_thread(void)
+{
+    memset(&mine, 0, sizeof mine);
+    mine.epoch = spill.epoch;
+    mine.thread = (uint32_t)syscall(SYS_gettid);
+}
+
+static void
+write_call(Call call)
+{
+    if (mine.next == mine.end) {
+        mine.next = (Call *)next_chunk(&spill.calls);
+        mine.end = mine.next ? mine.next + CALLS_CHUNK / sizeof call : NULL;
+        if (!mine.next) {
+            return;
+        }
+    }
+    *mine.next++ = call;
+}
+
+static void
+add_parameters(Call *call, const CallbackData *data)
+{
+    for (size_t i = 0; i < sizeof told_by_parameters / sizeof *told_by_parameters; i++) {
+        if (told_by_parameters[i].id != call->what) {
+            continue;
+        }
+        void *const *parameters = data->parameters;
+        int which = told_by_parameters[i].parameters;
+        if (which != OF_STREAM) {
+            call->event = (uint64_t)(uintptr_t)parameters[which == OF_STREAM_EVENT];
+        }
+        if (which != OF_EVENT) {
+            void *stream = parameters[which == OF_EVENT_STREAM];
+            int own_default = call->what >= 436 && call->what <= 441; /* _ptsz: a default stream a thread */
+            if (cupti.GetStreamIdEx(data->context, stream, (uint8_t)own_default, &call->stream) != SUCCESS) {
+                call->stream = NO_STREAM;
+            }
+        }
+    }
+}
+
+static void
+around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
+{
+    (void)nothing, (void)domain;
+    /* To be safe for threads that are within calls, CUPTI is finalized at the end of one. */
+    if (data->site != ENTER && detaching) {
+        pthread_mutex_lock(&spill.lock);
+        int first = detaching == 1;
+        detaching = 2;
+        pthread_mutex_unlock(&spill.lock);
+        if (first) {
+            cupti.Finalize();
+        }
+        return;
+    }
+    if (!spill.open) {
+        return;
+    }
+    if (mine.epoch != spill.epoch) {
+        begin_thread();
+    }
+    if (data->site == ENTER) {
+        if (mine.depth++ == 0) {
+            mine.now = (Call){now(), 0, id, data->correlation, mine.thread, frames_here(), 0, NO_STREAM, data->context_id, {0}};
+            add_parameters(&mine.now, data);
+        }
+    }
+    else if (mine.depth && --mine.depth == 0) {
+        mine.now.end = now();
+        write_call(mine.now);
+    }
+}
+
+static size_t
+place_of_name(const char *name)
+{
+    size_t at = (size_t)(((uintptr_t)name >> 3) * 0x9E3779B97F4A7C15u) & (spill.name_room - 1);
+    while (spill.names[at] && spill.names[at] != name) {
+        at = (at + 1) & (spill.name_room - 1);
+    }
+    return at;
+}
+
+static int
+grow_names(void)
+{
+    size_t room = spill.name_room, wider = room ? 2 * room : 1024;
+    const char **old = spill.names, **names = calloc(wider, sizeof *names);
+    if (!names) {
+        return -1;
+    }
+    spill.names = names;
+    spill.name_room = wider;
+    for (size_t i = 0; i < room; i++) {
+        if (old[i]) {
+            spill.names[place_of_name(old[i])] = old[i];
+        }
+    }
+    free(old);
+    return 0;
+}
+
+static void
+keep_name(const char *name)
+{
+    if (!name || (4 * spill.name_count >= 3 * spill.name_room && grow_names())) {
+        return;
+    }
+    size_t at = place_of_name(name);
+    if (spill.names[at]) {
+        return;
+    }
+    spill.names[at] = name;
+    spill.name_count++;
+    int status = -1;
+    char *readable = spill.demangle ? spill.demangle(name, NULL, NULL, &status) : NULL;
+    const char *text = status == 0 && readable ? readable : name;
+    uint32_t length = (uint32_t)strnlen(text, 1 << 16);
+    char head[12];
+    uint64_t pointer = (uint64_t)(uintptr_t)name;
+    memcpy(head, &pointer, 8);
+    memcpy(head + 8, &length, 4);
+    /* A name that is cut short by a full disk is one that the reader leaves out. */
+    if (write(spill.names_file, head, sizeof head) == (ssize_t)sizeof head && write(spill.names_file, text, length) < 0) {
+        errno = 0;
+    }
+    free(readable);
+}
+
+static void
+buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+{
+    (void)size;
+    pthread_mutex_lock(&spill.lock);
+    if (!spill.open || !buffer) {
+        pthread_mutex_unlock(&spill.lock);
+        return;
+    }
+    uint8_t *record = NULL, *before = NULL;
+    uint32_t kind = 0;
+    while (valid && cupti.ActivityGetNextRecord(buffer, valid, (void **)&record) == SUCCESS && record) {
+        if (before && !spill.strange_kind && kind < MOST_KINDS && (uint32_t)(record - before) != spill.size_of[kind]) {
+            spill.strange_kind = kind;
+            spill.strange_size = (uint32_t)(record - before);
+        }
+        memcpy(&kind, record, sizeof kind);
+        if (kind == CONCURRENT_KERNEL) {
+            const char *name;
+            memcpy(&name, record + KERNEL_NAME, sizeof name);
+            keep_name(name);
+        }
+        spill.record_count++;
+        before = record;
+    }
+    size_t dropped = 0;
+    if (cupti.ActivityGetNumDroppedRecords(context, stream, &dropped) == SUCCESS) {
+        spill.dropped += dropped;
+    }
+    pthread_mutex_unlock(&spill.lock);
+}
+
+/* -1, with an exception, unless CUPTI said that it did as asked. */
+static int
+check(int result, const char *what)
+{
+    if (result == SUCCESS) {
+        return 0;
+    }
+    const char *text = NULL;
+    cupti.GetResultString(result, &text);
+    PyErr_Format(PyExc_RuntimeError, "%s: %s", what, text ? text : "an unknown error");
+    return -1;
+}
+
+static int
+need_library(void)
+{
+    if (cupti.library) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_RuntimeError, "libcupti is not loaded: call load() first");
+    return -1;
+}
+
+PyDoc_STRVAR(load_doc, "load(path) -> int\n\nLoad libcupti, and return the version of its API. Raises OSError.");
+
+static PyObject *
+load(PyObject *self, PyObject *argument)
+{
+    (void)self;
+    PyObject *path = NULL;
+    if (!cupti.library) {
+        if (!PyUnicode_FSConverter(argument, &path)) {
+            return NULL;
+        }
+        const char *name = PyBytes_AsString(path);
+        void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        if (!library) {
+            PyErr_Format(PyExc_OSError, "%s", dlerror());
+            Py_DECREF(path);
+            return NULL;
+        }
+        for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+            void *found = dlsym(library, symbols[i].name);
+            if (!found) {
+                PyErr_Format(PyExc_OSError, "%s has no %s", name, symbols[i].name);
+                dlclose(library);
+                Py_DECREF(path);
+                return NULL;
+            }
+            memcpy(symbols[i].slot, &found, sizeof found);
+        }
+        Py_DECREF(path);
+        cupti.library = library;
+    }
+    uint32_t version = 0;
+    if (check(cupti.GetVersion(&version), "cuptiGetVersion")) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(version);
+}
+
+PyDoc_STRVAR(subscribe_doc,
+"subscribe() -> None\n\nBecome the one client of CUPTI. Raises RuntimeError where there is another.");
+
+static PyObject *
+subscribe(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    if (need_library() || (!subscriber && check(cupti.Subscribe(&subscriber, around_call, NULL), "cuptiSubscribe"))) {
+        subscriber = NULL;
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(unsubscribe_doc, "unsubscribe() -> None\n\nMake room for another client.");
+
+static PyObject *
+unsubscribe(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    if (subscriber) {
+        cupti.Unsubscribe(subscriber);
+        subscriber = NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* The maps stay until the next recording: a record that is late must find its chunk. */
+static void
+close_spill(void)
+{
+    pthread_mutex_lock(&spill.lock);
+    if (spill.open) {
+        close(spill.records.file);
+        close(spill.calls.file);
+        close(spill.names_file);
+        free(spill.names);
+        spill.names = NULL;
+        spill.name_count = spill.name_room = 0;
+        spill.open = 0;
+    }
+    pthread_mutex_unlock(&spill.lock);
+}
+
+static int
+open_file(Spill *to, const char *path, size_t chunk, size_t first, size_t most)
+{
+    if (to->map) {
+        munmap(to->map, to->most_bytes);
+    }
+    *to = (Spill){.file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), .chunk_bytes = chunk};
+    to->most_bytes = most / chunk * chunk;
+    void *map = to->file < 0 ? MAP_FAILED
+                             : mmap(NULL, to->most_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, to->file, 0);
+    if (map == MAP_FAILED) {
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+        return -1;
+    }
+    to->map = map;
+    if (reserve(to, first / chunk * chunk)) {
+        PyErr_Format(PyExc_OSError, "%s: no room for %zu bytes", path, first);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+open_spill(const char *records, const char *names, const char *calls, size_t chunk, size_t first, size_t most)
+{
+    spill.record_count = spill.dropped = spill.refused = 0;
+    spill.strange_kind = spill.strange_size = 0;
+    void *standard = dlopen("libstdc++.so.6", RTLD_LAZY), *demangle = standard ? dlsym(standard, "__cxa_demangle") : NULL;
+    memcpy(&spill.demangle, &demangle, sizeof demangle);
+    spill.names_file = open(names, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (spill.names_file < 0) {
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, names);
+        return -1;
+    }
+    if (open_file(&spill.records, records, chunk, first, most) ||
+        open_file(&spill.calls, calls, CALLS_CHUNK, first / 4, most / 4)) {
+        close(spill.names_file);
+        return -1;
+    }
+    if (grow_names()) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    spill.epoch++;
+    spill.open = 1;
+    return 0;
+}
+
+/* Each number of a sequence handed to `use`; -1 with an exception where one is none. */
+static int
+each(PyObject *numbers, int (*use)(uint32_t, void *), void *data)
+{
+    Py_ssize_t count = PySequence_Size(numbers);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = PySequence_GetItem(numbers, i);
+        unsigned long number = item ? PyLong_AsUnsignedLong(item) : 0;
+        Py_XDECREF(item);
+        if (PyErr_Occurred() || use((uint32_t)number, data)) {
+            return -1;
+        }
+    }
+    return count < 0 ? -1 : 0;
+}
+
+static int
+enable_kind(uint32_t kind, void *data)
+{
+    (void)data;
+    return check(cupti.ActivityEnable((int)kind), "cuptiActivityEnable");
+}
+
+static int
+disable_kind(uint32_t kind, void *data)
+{
+    (void)data;
+    cupti.ActivityDisable((int)kind);
+    return 0;
+}
+
+static int
+enable_call(uint32_t id, void *data)
+{
+    (void)data;
+    cupti.EnableCallback(1, subscriber, DRIVER_API, id); /* fails for calls that this driver does not have */
+    return 0;
+}
+
+static PyObject *kept_kinds; /* what start() enabled */
+
+static void
+disable_kinds(void)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (kept_kinds) {
+        each(kept_kinds, disable_kind, NULL);
+    }
+    Py_CLEAR(kept_kinds);
+    PyErr_Restore(type, value, trace);
+}
+
+/* Leave the process as it was before CUPTI came. The device is done: a call that waits for it comes back at once. */
+static void
+detach(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    int (*wait)(void) = NULL;
+    void *found = driver ? dlsym(driver, "cuCtxSynchronize") : NULL;
+    memcpy(&wait, &found, sizeof wait);
+    detaching = 1;
+    if (wait) {
+        wait();
+    }
+    if (detaching == 1) { /* no callback came: this thread has no context */
+        detaching = 2;
+        cupti.Finalize();
+    }
+    if (driver) {
+        dlclose(driver);
+    }
+    subscriber = NULL;
+}
+
+/* CUPTI hands records over when it likes, or when asked: a thread asks now and then, for the sake of what a process that
+   is killed leaves behind. */
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    int running;
+    unsigned period_ms;
+} flusher = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *
+keep_flushing(void *nothing)
+{
+    pthread_mutex_lock(&flusher.lock);
+    while (flusher.running) {
+        uint64_t wake = now() + 1000000ull * flusher.period_ms;
+        struct timespec until = {(time_t)(wake / 1000000000u), (long)(wake % 1000000000u)};
+        if (pthread_cond_timedwait(&flusher.end, &flusher.lock, &until) == ETIMEDOUT && flusher.running) {
+            pthread_mutex_unlock(&flusher.lock);
+            cupti.ActivityFlushAll(0);
+            pthread_mutex_lock(&flusher.lock);
+        }
+    }
+    pthread_mutex_unlock(&flusher.lock);
+    return nothing;
+}
+
+static void
+start_flusher(unsigned period_ms)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&flusher.end, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    flusher.period_ms = period_ms;
+    flusher.running = 1;
+    if (pthread_create(&flusher.thread, NULL, keep_flushing, NULL)) {
+        flusher.running = 0; /* records then come when recording stops */
+        pthread_cond_destroy(&flusher.end);
+    }
+}
+
+static void
+stop_flusher(void)
+{
+    pthread_mutex_lock(&flusher.lock);
+    int was_running = flusher.running;
+    flusher.running = 0;
+    if (was_running) {
+        pthread_cond_signal(&flusher.end);
+    }
+    pthread_mutex_unlock(&flusher.lock);
+    if (was_running) {
+        pthread_join(flusher.thread, NULL);
+        pthread_cond_destroy(&flusher.end);
+    }
+}
+
+PyDoc_STRVAR(start_doc,
+"start(records, names, calls, kinds, driver_calls, sizes, chunk_bytes, first_bytes, most_bytes, flush_ms)\n\n"
+"Record activities of these kinds, and calls of the driver with these callback ids, into three new files. `sizes` has the\n"
+"size of a record in bytes by kind, MOST_KINDS of them. Of the file of records `first_bytes` are reserved now, in chunks;\n"
+"when `most_bytes` are full the rest is dropped and counted. What is done is flushed every `flush_ms` milliseconds, if not\n"
+"0. Raises OSError, or RuntimeError with CUPTI's reason. subscribe() comes first.");
+
+static PyObject *
+start(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    const char *records, *names, *calls, *sizes;
+    Py_ssize_t sizes_bytes;
+    PyObject *kinds, *wanted;
+    unsigned long long chunk, first, most;
+    unsigned flush_ms;
+    if (!PyArg_ParseTuple(arguments, "sssOOy#KKKI", &records, &names, &calls, &kinds, &wanted, &sizes, &sizes_bytes, &chunk,
+                          &first, &most, &flush_ms) ||
+        need_library()) {
+        return NULL;
+    }
+    if (spill.open || !subscriber) {
+        PyErr_SetString(PyExc_RuntimeError, spill.open ? "CUPTI is recording already" : "subscribe() comes first");
+        return NULL;
+    }
+    if (sizes_bytes != (Py_ssize_t)sizeof spill.size_of || chunk < 4096 || chunk % 4096 || first < chunk || most < first) {
+        PyErr_SetString(PyExc_ValueError, "sizes, chunk_bytes, first_bytes or most_bytes are not what they should be");
+        return NULL;
+    }
+    memcpy(spill.size_of, sizes, sizeof spill.size_of);
+    if (open_spill(records, names, calls, chunk, first, most)) {
+        return NULL;
+    }
+    uint8_t yes = 1;
+    size_t yes_bytes = sizeof yes;
+    cupti.ActivitySetAttribute(ZEROED_BUFFERS, &yes_bytes, &yes);
+    kept_kinds = Py_NewRef(kinds);
+    detaching = 0;
+    if (check(cupti.ActivityRegisterTimestampCallback(now), "cuptiActivityRegisterTimestampCallback") ||
+        check(cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed), "cuptiActivityRegisterCallbacks") ||
+        each(kinds, enable_kind, NULL) || each(wanted, enable_call, NULL)) {
+        disable_kinds();
+        close_spill();
+        return NULL;
+    }
+    if (flush_ms) {
+        start_flusher(flush_ms);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(flush_doc,
+"flush() -> None\n\nHave CUPTI complete its buffers, as far as the device is done with what they tell of.");
+
+static PyObject *
+flush(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    if (need_library()) {
+        return NULL;
+    }
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = cupti.ActivityFlushAll(0);
+    Py_END_ALLOW_THREADS
+    if (check(result, "cuptiActivityFlushAll")) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(stop_doc,
+"stop() -> dict\n\nRecord no more, close the files, and detach CUPTI from the process. The counts of records, of those dropped, and of buffers refused\n"
+"for want of room; \"strange\" is the (kind, size) of the first record that is not as long as it should be, or None.");
+
+static PyObject *
+stop(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    if (need_library()) {
+        return NULL;
+    }
+    if (!spill.open) {
+        PyErr_SetString(PyExc_RuntimeError, "CUPTI is not recording");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    stop_flusher();
+    Py_END_ALLOW_THREADS
+    disable_kinds();
+    Py_BEGIN_ALLOW_THREADS
+    cupti.ActivityFlushAll(1); /* forced: no chunk may be written to once it is unmapped */
+    detach();
+    Py_END_ALLOW_THREADS
+    PyObject *strange = spill.strange_kind ? Py_BuildValue("(II)", spill.strange_kind, spill.strange_size)
+                                           : Py_NewRef(Py_None);
+    PyObject *counts = strange ? Py_BuildValue("{s:K,s:K,s:K,s:N}", "records", (unsigned long long)spill.record_count, "dropped",
+                                               (unsigned long long)spill.dropped, "refused",
+                                               (unsigned long long)spill.refused, "strange", strange)
+                               : NULL;
+    close_spill();
+    return counts;
+}
+
+PyDoc_STRVAR(know_doc,
+"know(codes, watched, disable) -> None\n\nForget all code known before; know the stacks of calls by these code objects, a\n"
+"list, and by those that `py_start` is told of. Calls of the watched functions, by their code, are spans. `disable`\n"
+"is sys.monitoring.DISABLE, or None.");
+
+static PyObject *
+know(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    PyObject *known, *watched, *disable;
+    if (!PyArg_ParseTuple(arguments, "O!O!O", &PyList_Type, &known, &PyList_Type, &watched, &disable)) {
+        return NULL;
+    }
+    if (spill.open) {
+        PyErr_SetString(PyExc_RuntimeError, "CUPTI is recording");
+        return NULL;
+    }
+    frames_forget();
+    while (spill.watched_count) {
+        Py_CLEAR(spill.watched[--spill.watched_count]);
+    }
+    Py_XDECREF(spill.disable);
+    spill.disable = Py_NewRef(disable);
+    Py_ssize_t count = PyList_Size(watched);
+    for (Py_ssize_t i = 0; i < count && i < MOST_WATCHED; i++) {
+        spill.watched[spill.watched_count++] = Py_NewRef(PyList_GetItem(watched, i));
+        if (frames_know(PyList_GetItem(watched, i)) < 0) {
+            return NULL;
+        }
+    }
+    count = PyList_Size(known);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (frames_know(PyList_GetItem(known, i)) < 0) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(here_doc, "here() -> int\n\nThe number of the calling thread's stack; negative where it has none of known code.");
+
+static PyObject *
+here(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    return PyLong_FromLong(frames_here());
+}
+
+PyDoc_STRVAR(stacks_doc,
+"stacks(first) -> list\n\nThe stacks from number `first` on: lists of (code, offset in bytes), innermost frame first.");
+
+static PyObject *
+stacks(PyObject *self, PyObject *first)
+{
+    (void)self;
+    unsigned long number = PyLong_AsUnsignedLong(first);
+    return PyErr_Occurred() ? NULL : frames_stacks((uint32_t)number);
+}
+
+PyDoc_STRVAR(supported_doc, "frames_supported() -> bool\n\nWhether stacks can be read in this version of Python.");
+
+static PyObject *
+supported(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    return PyBool_FromLong(frames_supported());
+}
+
+static int
+number_of_watched(const PyObject *code)
+{
+    int number = spill.watched_count;
+    while (number-- && spill.watched[number] != code) {
+    }
+    return number;
+}
+
+static int
+told(Py_ssize_t count)
+{
+    if (count >= 1) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_TypeError, "a code object is missing");
+    return -1;
+}
+
+/* PY_START and PY_RESUME of all code: once each, but for what is watched. */
+static PyObject *
+py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    (void)self;
+    if (told(count)) {
+        return NULL;
+    }
+    int number = number_of_watched(args[0]);
+    if (number < 0) {
+        if (frames_know(args[0]) < 0) {
+            PyErr_WriteUnraisable(args[0]);
+        }
+        return Py_NewRef(spill.disable ? spill.disable : Py_None);
+    }
+    if (spill.open) {
+        if (mine.epoch != spill.epoch) {
+            begin_thread();
+        }
+        if (mine.open_count < MOST_OPEN) {
+            mine.open[mine.open_count] =
+                (Call){now(), 0, SPAN + (uint32_t)number, 0, mine.thread, frames_here(), 0, NO_STREAM, 0, {0}};
+        }
+        mine.open_count++;
+    }
+    Py_RETURN_NONE;
+}
+
+/* PY_RETURN of what is watched, and PY_UNWIND of all code. */
+static PyObject *
+py_end(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    (void)self;
+    if (told(count)) {
+        return NULL;
+    }
+    if (spill.open && mine.epoch == spill.epoch && mine.open_count && number_of_watched(args[0]) >= 0 &&
+        --mine.open_count < MOST_OPEN) {
+        mine.open[mine.open_count].end = now();
+        write_call(mine.open[mine.open_count]);
+    }
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(walk_doc,
+"walk(records, sizes) -> bytes\n\nThe offsets of the records in one chunk, as int64: up to the first kind 0, or one whose\n"
+"size in `sizes` (uint32 by kind) is 0 or reaches beyond the end.");
+
+static PyObject *
+walk(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    Py_buffer records, sizes;
+    if (!PyArg_ParseTuple(arguments, "y*y*", &records, &sizes)) {
+        return NULL;
+    }
+    const uint8_t *base = records.buf;
+    const uint32_t kinds = (uint32_t)(sizes.len / 4);
+    uint32_t kind, size;
+    int64_t count = 0, at = 0, *offsets = NULL;
+    /* Twice: to count, and to write. */
+    for (int pass = 0; pass < 2; pass++) {
+        count = 0;
+        for (at = 0; at + 4 <= records.len; at += size, count++) {
+            memcpy(&kind, base + at, 4);
+            size = 0;
+            if (kind && kind < kinds) {
+                memcpy(&size, (const uint8_t *)sizes.buf + 4 * (size_t)kind, 4);
+            }
+            if (!size || size > (uint64_t)(records.len - at)) {
+                break;
+            }
+            if (offsets) {
+                offsets[count] = at;
+            }
+        }
+        if (!offsets && !(offsets = malloc((size_t)(count ? count : 1) * sizeof *offsets))) {
+            PyBuffer_Release(&records);
+            PyBuffer_Release(&sizes);
+            return PyErr_NoMemory();
+        }
+    }
+    PyObject *result = PyBytes_FromStringAndSize((const char *)offsets, (Py_ssize_t)(count * (int64_t)sizeof *offsets));
+    free(offsets);
+    PyBuffer_Release(&records);
+    PyBuffer_Release(&sizes);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"load", load, METH_O, load_doc},
+    {"subscribe", subscribe, METH_NOARGS, subscribe_doc},
+    {"unsubscribe", unsubscribe, METH_NOARGS, unsubscribe_doc},
+    {"start", start, METH_VARARGS, start_doc},
+    {"flush", flush, METH_NOARGS, flush_doc},
+    {"stop", stop, METH_NOARGS, stop_doc},
+    {"know", know, METH_VARARGS, know_doc},
+    {"here", here, METH_NOARGS, here_doc},
+    {"stacks", stacks, METH_O, stacks_doc},
+    {"frames_supported", supported, METH_NOARGS, supported_doc},
+    {"py_start", (PyCFunction)(void (*)(void))py_start, METH_FASTCALL, "py_start(code, offset)\n\nFor sys.monitoring."},
+    {"py_end", (PyCFunction)(void (*)(void))py_end, METH_FASTCALL, "py_end(code, …)\n\nFor sys.monitoring."},
+    {"walk", walk, METH_VARARGS, walk_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+prepare(PyObject *self)
+{
+    return PyModule_AddIntConstant(self, "MOST_KINDS", MOST_KINDS) || PyModule_AddIntConstant(self, "SPAN", SPAN) ||
+                   PyModule_AddIntConstant(self, "CALLS_CHUNK", CALLS_CHUNK)
+               ? -1
+               : 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)prepare}, {0, NULL}};
+
+static PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, .m_name = "_cupti", .m_methods = methods, .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__cupti(void)
+{
+    return PyModuleDef_Init(&module);
+}

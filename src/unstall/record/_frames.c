@@ -1,0 +1,334 @@
+/* Where a thread is in Python, read without the GIL by the thread itself.
+
+   A thread that runs C code, called from Python, has a chain of frames that nothing else changes, so it can follow them
+   even while it has let go of the GIL. What it finds are addresses of code objects, and how far each frame has got. An
+   address counts only if it is known: each code object is made known beforehand, under the GIL, and kept alive.
+   Nothing but the chain itself is read through.
+
+   Where things are in a frame is a matter of Python's version (pycore_frame.h, pystate.h), and checked against
+   sys._getframe() before it is relied on: frames.py. */
+
+#include "_frames.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_FRAMES = 96, BATCH = 1024 };
+
+typedef struct {
+    size_t frame_of_thread; /* in PyThreadState; of what `indirect` says */
+    size_t indirect;        /* 1: that is a pointer to a struct in which the frame's stands at `frame_in_it` */
+    size_t frame_in_it;
+    size_t code, previous, instruction; /* in _PyInterpreterFrame */
+    size_t code_start;                  /* of the instructions in PyCodeObject */
+} Layout;
+
+static const struct {
+    int minor;
+    Layout layout;
+} layouts[] = {
+    {11, {56, 1, 8, 32, 48, 56, 184}},
+    {12, {56, 1, 0, 0, 8, 56, 192}},
+    {13, {72, 0, 0, 0, 8, 56, 200}},
+};
+
+typedef struct {
+    const char *code; /* a PyObject */
+    uint32_t number;
+} Known;
+
+typedef struct {
+    size_t room; /* a power of 2 */
+    Known slots[];
+} Table;
+
+typedef struct {
+    uint32_t code, offset;
+} Place;
+
+typedef struct {
+    uint64_t hash;
+    uint32_t first, count; /* of `places` */
+} Stack;
+
+/* Threads look code up while one that has the GIL adds some: a table that has grown is replaced, and what it replaced
+   is kept until all is forgotten. */
+static Table *_Atomic known;
+static Table **outgrown;
+static size_t outgrown_count;
+static PyObject **codes; /* by number */
+static uint32_t code_count, code_room;
+
+static struct {
+    pthread_mutex_t lock;
+    int32_t *slots; /* by hash: 1 + the number of a stack */
+    size_t room;
+    Stack *stacks;
+    Place *places;
+    size_t stack_count, stack_room, place_count, place_room;
+} seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const Layout *
+layout(void)
+{
+    static const Layout *found;
+    static int asked;
+    if (!asked) {
+        int minor = (int)(Py_Version >> 16 & 0xFF);
+        for (size_t i = 0; Py_Version >> 24 == 3 && i < sizeof layouts / sizeof *layouts; i++) {
+            if (layouts[i].minor == minor) {
+                found = &layouts[i].layout;
+            }
+        }
+        asked = 1;
+    }
+    return found;
+}
+
+int
+frames_supported(void)
+{
+    return layout() != NULL;
+}
+
+static size_t
+slot_of(const Table *table, const void *code)
+{
+    size_t at = (size_t)(((uintptr_t)code >> 4) * 0x9E3779B97F4A7C15u >> 20) & (table->room - 1);
+    while (table->slots[at].code && table->slots[at].code != code) {
+        at = (at + 1) & (table->room - 1);
+    }
+    return at;
+}
+
+static Table *
+widened(const Table *old)
+{
+    size_t room = old ? 2 * old->room : 16384;
+    Table *table = calloc(1, sizeof *table + room * sizeof *table->slots);
+    if (!table) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    table->room = room;
+    for (size_t i = 0; old && i < old->room; i++) {
+        if (old->slots[i].code) {
+            table->slots[slot_of(table, old->slots[i].code)] = old->slots[i];
+        }
+    }
+    return table;
+}
+
+static int
+make_room(void)
+{
+    Table *old = known;
+    if (code_count == code_room) {
+        PyObject **more = realloc(codes, (code_room + BATCH) * sizeof *more);
+        if (!more) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        codes = more;
+        code_room += BATCH;
+    }
+    if (old && 2 * ((size_t)code_count + 1) < old->room) {
+        return 0;
+    }
+    Table **kept = realloc(outgrown, (outgrown_count + 1) * sizeof *kept);
+    if (!kept) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    outgrown = kept;
+    Table *table = widened(old);
+    if (!table) {
+        return -1;
+    }
+    if (old) {
+        outgrown[outgrown_count++] = old;
+    }
+    known = table;
+    return 0;
+}
+
+int
+frames_know(PyObject *code)
+{
+    if (make_room()) {
+        return -1;
+    }
+    Table *table = known;
+    size_t at = slot_of(table, code);
+    if (table->slots[at].code) {
+        return 0;
+    }
+    codes[code_count] = Py_NewRef(code);
+    table->slots[at].number = code_count++;
+    /* The number must be there before anyone finds the code. */
+    __atomic_store_n(&table->slots[at].code, (const char *)code, __ATOMIC_RELEASE);
+    return 1;
+}
+
+/* The number of this stack, a new one if it was not seen before; NO_FRAME without memory. */
+static int32_t
+number_of(const Place *places, uint32_t count, uint64_t hash)
+{
+    pthread_mutex_lock(&seen.lock);
+    int32_t number = NO_FRAME;
+    if (4 * (seen.stack_count + 1) >= 3 * seen.room) {
+        size_t room = seen.room ? 2 * seen.room : 4096;
+        int32_t *slots = calloc(room, sizeof *slots);
+        if (!slots) {
+            goto done;
+        }
+        for (size_t i = 0; i < seen.stack_count; i++) {
+            size_t at = (size_t)seen.stacks[i].hash & (room - 1);
+            while (slots[at]) {
+                at = (at + 1) & (room - 1);
+            }
+            slots[at] = (int32_t)i + 1;
+        }
+        free(seen.slots);
+        seen.slots = slots;
+        seen.room = room;
+    }
+    size_t at = (size_t)hash & (seen.room - 1);
+    for (; seen.slots[at]; at = (at + 1) & (seen.room - 1)) {
+        const Stack *stack = &seen.stacks[seen.slots[at] - 1];
+        if (stack->hash == hash && stack->count == count &&
+            !memcmp(seen.places + stack->first, places, count * sizeof *places)) {
+            number = seen.slots[at] - 1;
+            goto done;
+        }
+    }
+    if (seen.stack_count == seen.stack_room) {
+        Stack *more = realloc(seen.stacks, (seen.stack_room + BATCH) * sizeof *more);
+        if (!more) {
+            goto done;
+        }
+        seen.stacks = more;
+        seen.stack_room += BATCH;
+    }
+    if (seen.place_count + count > seen.place_room) {
+        size_t room = 2 * seen.place_room + BATCH;
+        Place *more = realloc(seen.places, room * sizeof *more);
+        if (!more) {
+            goto done;
+        }
+        seen.places = more;
+        seen.place_room = room;
+    }
+    memcpy(seen.places + seen.place_count, places, count * sizeof *places);
+    seen.stacks[seen.stack_count] = (Stack){hash, (uint32_t)seen.place_count, count};
+    seen.place_count += count;
+    number = (int32_t)seen.stack_count++;
+    seen.slots[at] = number + 1;
+done:
+    pthread_mutex_unlock(&seen.lock);
+    return number;
+}
+
+static const char *
+pointer_at(const char *base, size_t offset)
+{
+    const char *pointer;
+    memcpy(&pointer, base + offset, sizeof pointer);
+    return pointer;
+}
+
+int32_t
+frames_here(void)
+{
+    const Layout *where = layout();
+    const Table *table = known;
+    const char *thread = (const char *)PyGILState_GetThisThreadState();
+    if (!thread) {
+        return NO_PYTHON;
+    }
+    if (!where || !table) {
+        return NO_FRAME;
+    }
+    const char *frame = pointer_at(thread, where->frame_of_thread);
+    if (where->indirect && frame) {
+        frame = pointer_at(frame, where->frame_in_it);
+    }
+    Place places[MOST_FRAMES];
+    uint32_t count = 0;
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (; frame && count < MOST_FRAMES; frame = pointer_at(frame, where->previous)) {
+        const char *code = pointer_at(frame, where->code);
+        const Known *found = &table->slots[slot_of(table, code)];
+        if (!code || __atomic_load_n(&found->code, __ATOMIC_ACQUIRE) != code) {
+            continue;
+        }
+        const char *instruction = pointer_at(frame, where->instruction);
+        uint32_t offset = (uint32_t)(instruction - (code + where->code_start));
+        places[count++] = (Place){found->number, offset};
+        hash = (hash ^ ((uint64_t)found->number << 32 | offset)) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    return count ? number_of(places, count, hash) : NO_FRAME;
+}
+
+PyObject *
+frames_stacks(uint32_t first)
+{
+    /* Copied under the lock, turned into objects without it: making objects may run the collector, and that anything. */
+    pthread_mutex_lock(&seen.lock);
+    size_t count = seen.stack_count > first ? seen.stack_count - first : 0;
+    size_t start = count ? seen.stacks[first].first : 0, places_count = seen.place_count - start;
+    Stack *stacks = malloc((count + 1) * sizeof *stacks);
+    Place *places = malloc((places_count + 1) * sizeof *places);
+    if (stacks && places && count) {
+        memcpy(stacks, seen.stacks + first, count * sizeof *stacks);
+        memcpy(places, seen.places + start, places_count * sizeof *places);
+    }
+    pthread_mutex_unlock(&seen.lock);
+    PyObject *result = stacks && places ? PyList_New((Py_ssize_t)count) : PyErr_NoMemory();
+    for (size_t i = 0; result && i < count; i++) {
+        PyObject *frames = PyList_New(stacks[i].count);
+        for (uint32_t j = 0; frames && j < stacks[i].count; j++) {
+            const Place *place = &places[stacks[i].first - start + j];
+            PyObject *pair = Py_BuildValue("(OI)", codes[place->code], place->offset);
+            if (!pair || PyList_SetItem(frames, j, pair)) {
+                Py_CLEAR(frames);
+            }
+        }
+        if (!frames || PyList_SetItem(result, (Py_ssize_t)i, frames)) {
+            Py_CLEAR(result);
+        }
+    }
+    free(stacks);
+    free(places);
+    return result;
+}
+
+void
+frames_forget(void)
+{
+    for (uint32_t i = 0; i < code_count; i++) {
+        Py_DECREF(codes[i]);
+    }
+    free(codes);
+    codes = NULL;
+    code_count = code_room = 0;
+    for (size_t i = 0; i < outgrown_count; i++) {
+        free(outgrown[i]);
+    }
+    free(outgrown);
+    outgrown = NULL;
+    outgrown_count = 0;
+    free(known);
+    known = NULL;
+    pthread_mutex_lock(&seen.lock);
+    free(seen.slots);
+    free(seen.stacks);
+    free(seen.places);
+    seen.slots = NULL;
+    seen.stacks = NULL;
+    seen.places = NULL;
+    seen.room = seen.stack_count = seen.stack_room = seen.place_count = seen.place_room = 0;
+    pthread_mutex_unlock(&seen.lock);
+}

@@ -1,0 +1,195 @@
+"""The stack that each call to CUDA is made from, read off the calling thread at that moment.
+
+It costs nothing per line of the program: where a thread is matters only when it calls CUDA, and then a callback in C
+follows its chain of frames (`_frames.c`). What that needs is that code objects are known beforehand: from Python 3.12
+on `sys.monitoring` tells of each once, as it first runs; before that all functions there are, are looked up when
+recording starts.
+
+`places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+
+from unstall.errors import UnstallError
+from unstall.record.lines import free_tool, let_go, line_at, running_frames
+
+try:
+    from unstall.record import _cupti
+except ImportError:
+    _cupti = None  # type: ignore[assignment]  # built only on Linux, where there is a C compiler
+
+PLACES = "places.jsonl"
+BACKWARD, LOADING = "backward", "enumerate(DataLoader)#__next__"
+_DESCRIBE_S = 0.5
+# Calls of these are spans: (module, names to it, what the span is called).
+_WATCHED = (
+    ("torch.autograd.graph", ("_engine_run_backward",), BACKWARD),
+    ("torch.utils.data.dataloader", ("_BaseDataLoaderIter", "__next__"), LOADING),
+)
+
+
+class CallStacks:
+    """Makes the stacks of calls known to the recorder `cupti`, and describes them in `folder`."""
+
+    name = "calls"
+    any_thread = True
+
+    def __init__(self, folder: Path) -> None:
+        """Raises UnstallError where stacks cannot be read."""
+        why = unavailable()
+        if why is not None:
+            raise UnstallError(why)
+        self._path = str(folder / PLACES)
+        self._described = 0
+        self._lines: dict[tuple[CodeType, int], int] = {}
+        self._tool: int | None = None
+        self._watched: list[CodeType] = []
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+
+    def start(self) -> None:
+        """Know the code there is, and that which comes. Raises RuntimeError where no tool of sys.monitoring is free."""
+        watched = list(_watched())
+        self._watched = [code for code, _ in watched]
+        if sys.version_info >= (3, 12):
+            self._monitor()
+        else:
+            _cupti.know(list(_all_code()), self._watched, None)
+        for number, (_, name) in enumerate(watched):
+            self._write([{"span": number, "name": name}])
+        threading.Thread(target=self._keep_describing, name="unstall", daemon=True).start()
+
+    def stop(self) -> None:
+        """Be told no more, and describe what was seen."""
+        self._leave()
+        self.flush()
+        self._write([{"python_thread": each.native_id, "name": each.name} for each in threading.enumerate()])
+
+    def flush(self) -> None:
+        """Describe the stacks that are new."""
+        with self._lock:
+            stacks = _cupti.stacks(self._described)
+            self._write(
+                [
+                    {"stack": self._described + number, "frames": [self._frame(*frame) for frame in frames]}
+                    for number, frames in enumerate(stacks)
+                ]
+            )
+            self._described += len(stacks)
+
+    def forked(self) -> None:
+        """In a forked child: be told no more."""
+        self._leave()
+
+    def facts(self) -> dict[str, object]:
+        """How many stacks were told apart."""
+        return {"stacks": self._described}
+
+    def _monitor(self) -> None:
+        if sys.version_info < (3, 12):
+            return
+        monitoring = sys.monitoring
+        tool = free_tool()
+        running = [frame.f_code for frame in running_frames()]
+        _cupti.know(running, self._watched, monitoring.DISABLE)
+        events = monitoring.events
+        for event, callback in (
+            (events.PY_START, _cupti.py_start),
+            (events.PY_RESUME, _cupti.py_start),
+            (events.PY_RETURN, _cupti.py_end),
+            (events.PY_UNWIND, _cupti.py_end),
+        ):
+            monitoring.register_callback(tool, event, callback)
+        monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
+        for code in self._watched:
+            monitoring.set_local_events(tool, code, events.PY_START | events.PY_RETURN)
+        # What an earlier recording was told of, and need not have been told again, is told again.
+        monitoring.restart_events()
+        self._tool = tool
+
+    def _leave(self) -> None:
+        self._over.set()
+        if self._tool is not None:
+            let_go(self._tool, self._watched)
+            self._tool = None
+
+    def _keep_describing(self) -> None:
+        """So that a process that is killed leaves its lines too."""
+        while not self._over.wait(_DESCRIBE_S):
+            self.flush()
+
+    def _frame(self, code: CodeType, offset: int) -> tuple[str, int, str]:
+        line = self._lines.get((code, offset))
+        if line is None:
+            line = self._lines[code, offset] = line_at(code, offset)
+        return code.co_filename, line, code.co_name
+
+    def _write(self, entries: list[dict[str, object]]) -> None:
+        if not entries:
+            return
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
+        finally:
+            os.close(file)
+
+
+def unavailable() -> str | None:
+    """Why stacks cannot be read at calls here; None where they can."""
+    if _cupti is None:
+        return "the C extension is not built: install a C compiler, then unstall again"
+    if not _cupti.frames_supported():
+        return f"where frames are in Python {sys.version_info.major}.{sys.version_info.minor} is not known"
+    return None if _reads_rightly() else "frames of this build of Python are not where they should be"
+
+
+def _reads_rightly() -> bool:
+    """Whether the frames that C finds are those that Python tells of."""
+
+    frame = sys._getframe()
+    told, outer = [], frame.f_back
+    while outer is not None:
+        told.append((outer.f_code, outer.f_lineno or 0))
+        outer = outer.f_back
+    _cupti.know([frame.f_code, *(code for code, _ in told)], [], None)
+    # On one line, so that both are told the same one.
+    number, line = _cupti.here(), frame.f_lineno
+    if number < 0:
+        return False
+    seen = [(code, line_at(code, offset)) for code, offset in _cupti.stacks(number)[0]]
+    return seen == [(frame.f_code, line), *told][:_MOST_FRAMES]
+
+
+_MOST_FRAMES = 96
+
+
+def _watched() -> Iterator[tuple[CodeType, str]]:
+    """The functions whose calls are spans, as far as the program has imported them."""
+    for module, path, name in _WATCHED:
+        found: object = sys.modules.get(module)
+        for part in path:
+            found = getattr(found, part, None)
+        if isinstance(found, FunctionType):
+            yield found.__code__, name
+
+
+def _all_code() -> Iterator[CodeType]:
+    """The code of all functions there are, and of those that they would make, and of frames that run."""
+    seen: set[CodeType] = set()
+    waiting = [each.__code__ for each in gc.get_objects() if isinstance(each, FunctionType)]
+    waiting += [frame.f_code for frame in running_frames()]
+    while waiting:
+        code = waiting.pop()
+        if code not in seen:
+            seen.add(code)
+            yield code
+            waiting += [each for each in code.co_consts if isinstance(each, CodeType)]

@@ -1,0 +1,55 @@
+"""Which recorder and which line clock: what the settings ask for, else the cheapest that works here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unstall.errors import UnstallError
+from unstall.locate.places import is_framework
+from unstall.record.call_stacks import CallStacks, unavailable
+from unstall.record.cupti import Cupti
+from unstall.record.lines import LineClock, available
+from unstall.record.recorder import Recorder
+from unstall.record.settings import Settings
+from unstall.record.torch_profiler import TorchProfiler
+
+
+def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
+    """The recorder, and what follows lines with it. Raises UnstallError where what is asked for does not work here."""
+    folder = Path(settings.folder)
+    if settings.recorder == "torch" or (settings.recorder == "auto" and settings.shapes):
+        return _torch(settings, folder, None)
+    if settings.shapes:
+        raise UnstallError("shapes are recorded by the recorder torch alone: leave out --recorder cupti, or --shapes")
+    try:
+        recorder = Cupti(folder)
+    except UnstallError as error:
+        if settings.recorder == "cupti":
+            raise
+        return _torch(settings, folder, str(error))
+    return recorder, _lines_with_cupti(settings, folder)
+
+
+def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
+    """Stacks at calls, which cost next to nothing, else what clocks every line."""
+    if settings.lines == "none":
+        return None
+    if settings.lines == "calls" or (settings.lines == "auto" and unavailable() is None):
+        return CallStacks(folder)
+    return _clock(settings, folder)
+
+
+def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
+    """Without sys.monitoring the profiler's own stacks cost less than sys.settrace does."""
+    if settings.lines == "calls":
+        raise UnstallError("--lines calls goes with the recorder cupti: for torch take --lines monitoring or settrace")
+    stacks = settings.lines == "auto" and available() != "monitoring"
+    recorder = TorchProfiler(folder, shapes=settings.shapes, stacks=stacks, instead=instead)
+    return recorder, None if stacks or settings.lines == "none" else _clock(settings, folder)
+
+
+def _clock(settings: Settings, folder: Path) -> LineClock:
+    if settings.lines == "monitoring" and available() != "monitoring":
+        raise UnstallError("--lines monitoring needs Python 3.12 or newer: try --lines settrace")
+    mode = settings.lines if settings.lines in ("monitoring", "settrace") else available()
+    return LineClock(folder, mode, lambda file: not is_framework(file))

@@ -1,0 +1,92 @@
+"""What the recorder `cupti` wrote → tables, as numpy sees them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unstall.errors import TraceError
+from unstall.record import layouts
+from unstall.record.cupti import CALLS, CHUNK_BYTES, NAMES, RECORDS, VERSION
+from unstall.record.layouts import Kind
+from unstall.timeline import I64
+
+_NAME_HEAD = struct.Struct("<QI")
+_LONGEST_NAME = 1 << 16
+_CALL = np.dtype(
+    [
+        ("start", "<u8"),
+        ("end", "<u8"),
+        ("what", "<u4"),
+        ("correlation", "<u4"),
+        ("thread", "<u4"),
+        ("stack", "<i4"),
+        ("event", "<u8"),
+        ("stream", "<u4"),
+        ("context", "<u4"),
+        ("spare", "<u8", 2),
+    ]
+)
+SPAN = 1 << 30  # as in _cupti.c
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Activity:
+    """Records by kind, each table of the type of `layouts.record_types`, in no order; calls, and spans of watched
+    functions (`what` is a span's number), by thread and start; kernels' names by pointer."""
+
+    tables: dict[Kind, np.ndarray]
+    calls: np.ndarray
+    spans: np.ndarray
+    names: dict[int, str]
+    cupti_version: int
+
+
+def read_activity(folder: Path) -> Activity:
+    """All that was recorded; of a killed process, whatever it left. Raises TraceError where that is nothing."""
+    from unstall.record import _cupti
+
+    try:
+        about = json.loads((folder / VERSION).read_text())
+    except (OSError, ValueError) as error:
+        raise TraceError("nothing was recorded: CUPTI had not begun") from error
+    of_kind = layouts.sizes(about["version"], about["library"])
+    sizes = layouts.size_table(of_kind)
+    found: dict[Kind, list[np.ndarray]] = {kind: [] for kind in of_kind}
+    with (folder / RECORDS).open("rb") as file:
+        while block := file.read(CHUNK_BYTES):
+            chunk = np.frombuffer(block, np.uint8)
+            offsets: I64 = np.frombuffer(_cupti.walk(chunk, sizes), np.int64)
+            for kind in of_kind if len(offsets) else ():
+                found[kind].append(layouts.rows(chunk, offsets, kind, of_kind))
+    empty = {kind: np.zeros(0, type_) for kind, type_ in layouts.record_types(of_kind).items()}
+    tables = {kind: np.concatenate(each) if each else empty[kind] for kind, each in found.items()}
+    calls = _calls(folder / CALLS)
+    is_span = calls["what"] >= SPAN
+    spans = calls[is_span]
+    spans["what"] -= SPAN
+    return Activity(tables, calls[~is_span], spans, _names((folder / NAMES).read_bytes()), about["version"])
+
+
+def _calls(path: Path) -> np.ndarray:
+    """What was written of each chunk: the rest of it is zero."""
+    rows = np.fromfile(path, _CALL, count=path.stat().st_size // _CALL.itemsize)
+    rows = rows[rows["start"] > 0]
+    return rows[np.lexsort((rows["start"], rows["thread"]))]
+
+
+def _names(text: bytes) -> dict[int, str]:
+    """Names by pointer, up to the first that is cut off."""
+    names, at = {}, 0
+    while at + _NAME_HEAD.size <= len(text):
+        pointer, length = _NAME_HEAD.unpack_from(text, at)
+        at += _NAME_HEAD.size
+        if length > _LONGEST_NAME or at + length > len(text):
+            break
+        names[pointer] = text[at : at + length].decode(errors="replace")
+        at += length
+    return names

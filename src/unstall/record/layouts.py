@@ -1,0 +1,118 @@
+"""Where the fields of CUPTI's activity records stand, by version of its API.
+
+Read off `cupti_activity.h` of CUDA 11.7 to 13.5. Records have only ever grown at their end, so that offsets hold for
+all of these versions and sizes tell them apart. What a later version does is not known, and not guessed.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from unstall.errors import UnstallError
+from unstall.timeline import I64
+
+
+class Kind(IntEnum):
+    """CUpti_ActivityKind, as far as it is recorded."""
+
+    MEMCPY = 1
+    MEMSET = 2
+    KERNEL = 10  # concurrent kernels
+    OVERHEAD = 17
+    MEMCPY_PEER = 22
+
+
+MOST_KINDS = 64
+_DEVICE_OP = {"start": (16, "u8"), "end": (24, "u8")}
+_WHERE = {"device": (32, "u4"), "context": (36, "u4"), "stream": (40, "u4")}
+_COPY = {"bytes": (8, "u8"), **_DEVICE_OP, **_WHERE, "direction": (4, "u1"), "source": (5, "u1"), "target": (6, "u1")}
+_FIELDS: dict[Kind, dict[str, tuple[int, str]]] = {
+    Kind.MEMCPY: {**_COPY, "correlation": (44, "u4"), "graph": (72, "u4")},
+    Kind.MEMCPY_PEER: {**_COPY, "correlation": (60, "u4"), "graph": (80, "u4")},
+    Kind.MEMSET: {"bytes": (8, "u8"), **_DEVICE_OP, **_WHERE, "correlation": (44, "u4"), "graph": (72, "u4")},
+    Kind.KERNEL: {
+        **_DEVICE_OP,
+        "device": (40, "u4"),
+        "context": (44, "u4"),
+        "stream": (48, "u4"),
+        "grid": (52, "3i4"),
+        "block": (64, "3i4"),
+        "registers": (6, "u2"),
+        "static_shared": (76, "i4"),
+        "dynamic_shared": (80, "i4"),
+        "correlation": (92, "u4"),
+        "name": (104, "u8"),
+        "graph": (156, "u4"),
+    },
+    Kind.OVERHEAD: {"what": (4, "u4"), "start": (24, "u8"), "end": (32, "u8")},
+}
+
+# Sizes in bytes of: kernel, memcpy, peer memcpy, memset, overhead.
+_SIZES: dict[tuple[int, int], tuple[int, int, int, int, int]] = {
+    (17, 17): (176, 88, 96, 88, 40),  # CUDA 11.7
+    (18, 20): (208, 88, 96, 88, 40),  # 12.0 to 12.2; 11.8 calls itself 18 too, see below
+    (21, 21): (208, 88, 96, 88, 48),  # 12.3
+    (22, 24): (208, 88, 96, 88, 56),  # 12.4 to 12.6
+    (26, 28): (208, 96, 96, 88, 56),  # 12.8, 12.9
+    (130000, 130099): (216, 96, 96, 88, 56),
+    (130100, 130299): (224, 96, 96, 88, 56),
+    (130300, 130399): (232, 96, 96, 88, 56),
+    (130400, 130599): (248, 112, 96, 104, 56),
+}
+_CUDA_11_8 = (200, 88, 96, 88, 40)
+_ORDER = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD)
+
+
+class UnknownLayoutError(UnstallError):
+    """This CUPTI's records are laid out in a way that is not known."""
+
+
+def sizes(version: int, library: str = "") -> dict[Kind, int]:
+    """Bytes of one record by kind, for `cuptiGetVersion`'s number and the library's file name.
+
+    Raises UnknownLayoutError for a version that is not in the table.
+    """
+    for (first, last), found in _SIZES.items():
+        if first <= version <= last:
+            of_kind = _CUDA_11_8 if version == 18 and ".so.11" in library else found
+            return dict(zip(_ORDER, of_kind, strict=True))
+    raise UnknownLayoutError(
+        f"CUPTI {version} writes records in a layout that this version of unstall does not know: "
+        "use --recorder torch, or a newer unstall"
+    )
+
+
+def size_table(of_kind: dict[Kind, int]) -> bytes:
+    """The same as uint32 by number of the kind, 0 for those not recorded: what the C extension takes."""
+    table = np.zeros(MOST_KINDS, np.uint32)
+    table[list(of_kind)] = list(of_kind.values())
+    return table.tobytes()
+
+
+def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
+    """The numpy type of one record by kind."""
+    return {kind: _type(kind, size) for kind, size in of_kind.items()}
+
+
+def _type(kind: Kind, size: int) -> np.dtype[np.void]:
+    fields = _FIELDS[kind]
+    return np.dtype(
+        {
+            "names": list(fields),
+            "offsets": [offset for offset, _ in fields.values()],
+            "formats": [form for _, form in fields.values()],
+            "itemsize": size,
+        }
+    )
+
+
+def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
+    """The records of one kind in a chunk of bytes, of the type of `record_types`; `offsets` are of all its records."""
+    if not len(offsets):
+        return np.zeros(0, _type(kind, of_kind[kind]))
+    kinds = chunk[offsets[:, None] + np.arange(4)].view(np.uint32)[:, 0]
+    mine = offsets[kinds == kind]
+    picked = np.ascontiguousarray(chunk[mine[:, None] + np.arange(of_kind[kind])])
+    return picked.view(_type(kind, of_kind[kind]))[:, 0]

@@ -1,0 +1,187 @@
+"""The line clock in Python: the definition of what `_lines.c` does, and what runs where that was not built."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+MAGIC = b"unstall1"
+HEADER_BYTES = 4096
+HEADER = struct.Struct("<8sQQ")  # magic, capacity and entries written in all
+ENTRY = struct.Struct("<qiHH")  # time in ns, place, thread, depth
+NOWHERE = -1
+_WRITTEN = struct.Struct("<Q")
+_WRITTEN_AT = 16
+_MOST_DEPTH = 2**16 - 1
+
+Stack = tuple[int, list[tuple[CodeType, int]]]
+"""A thread's native id and its frames: code and line, outermost first."""
+
+
+class LineTwin:
+    """Callbacks that keep each thread's stack of the user's frames, and write where it is whenever that changes.
+
+    A place is a pair of code and number: a line, or 0 for where the function begins, or -1 - offset for the instruction
+    at which a generator goes on.
+    """
+
+    def __init__(self) -> None:
+        self._on = False
+        self._map: mmap.mmap | None = None
+        self._users: dict[CodeType, bool] = {}
+        self._places: dict[tuple[CodeType, int], int] = {}
+        self._threads: dict[int, int] = {}
+        self._stacks: dict[int, list[tuple[CodeType, int]]] = {}
+
+    def start(
+        self,
+        path: str,
+        capacity: int,
+        stacks: list[Stack],
+        wants: Callable[[CodeType], bool],
+        describe: Callable[[int, CodeType, int], object],
+        new_thread: Callable[[int, int], object],
+        disable: object,
+    ) -> None:
+        """Write entries to a new file, the last `capacity` of them.
+
+        `wants` tells whether code is the user's, asked once for each; `describe` is told each new place's number,
+        `new_thread` each new thread's, with its native id. `stacks` are those of running threads. `disable` is what
+        callbacks of sys.monitoring return where they need not be called again.
+        """
+        if self._map is not None:
+            raise RuntimeError("the line clock is running already")
+        if not 1 <= capacity <= 2**32:
+            raise ValueError("capacity must be from 1 to 2**32 entries")
+        self.__init__()  # type: ignore[misc]
+        self._wants, self._describe, self._new_thread, self._disable = wants, describe, new_thread, disable
+        self._capacity, self._written = capacity, 0
+        with Path(path).open("xb+") as file:
+            file.truncate(HEADER_BYTES + capacity * ENTRY.size)
+            self._map = mmap.mmap(file.fileno(), 0)
+        HEADER.pack_into(self._map, 0, MAGIC, capacity, 0)
+        self._lock = threading.Lock()
+        self._on = True
+        for native_id, frames in stacks:
+            stack = self._stack(native_id)
+            for code, number in frames:
+                if self._is_users(code):
+                    stack.append((code, self._place(code, number)))
+                    self._note(native_id)  # each frame has its entry
+
+    def stop(self) -> int:
+        """Close the file. How many entries were written in all."""
+        if self._map is None:
+            raise RuntimeError("the line clock is not running")
+        self._on = False
+        with self._lock:
+            self._map.close()
+            self._map = None
+        return self._written
+
+    def pause(self) -> None:
+        """Write no more, but keep the file: a forked child shares it with its parent."""
+        self._on = False
+
+    def py_start(self, code: CodeType, offset: int) -> object:
+        return self._enter(code, 0)
+
+    def py_resume(self, code: CodeType, offset: int) -> object:
+        return self._enter(code, -1 - offset)
+
+    def py_throw(self, code: CodeType, offset: int, exception: BaseException) -> None:
+        self._enter(code, -1 - offset)
+
+    def line(self, code: CodeType, line: int) -> None:
+        if self._on:
+            self._go_to(code, line)
+
+    def py_return(self, code: CodeType, *_: object) -> None:
+        if self._on:
+            self._leave(code)
+
+    def py_unwind(self, code: CodeType, *_: object) -> None:
+        if self._on and self._is_users(code):
+            self._leave(code)
+
+    def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """For sys.settrace."""
+        code = frame.f_code
+        if not self._on or not self._is_users(code):
+            return None
+        if event == "call":
+            self._enter(code, frame.f_lineno)
+        elif event == "line":
+            self._go_to(code, frame.f_lineno)
+        elif event == "return":
+            self._leave(code)
+        return self.trace
+
+    def _enter(self, code: CodeType, number: int) -> object:
+        if not self._on:
+            return None
+        if not self._is_users(code):
+            return self._disable
+        native_id = threading.get_native_id()
+        self._stack(native_id).append((code, self._place(code, number)))
+        self._note(native_id)
+        return None
+
+    def _go_to(self, code: CodeType, line: int) -> None:
+        """The frame of this code is on this line; frames above it must be gone."""
+        native_id = threading.get_native_id()
+        stack = self._stack(native_id)
+        depth = self._depth(stack, code)
+        place = (code, self._place(code, line))
+        stack[max(depth - 1, 0) if depth else len(stack) :] = [place]
+        self._note(native_id)
+
+    def _leave(self, code: CodeType) -> None:
+        native_id = threading.get_native_id()
+        stack = self._stack(native_id)
+        if depth := self._depth(stack, code):
+            del stack[depth - 1 :]
+            self._note(native_id)
+
+    @staticmethod
+    def _depth(stack: list[tuple[CodeType, int]], code: CodeType) -> int:
+        """How deep the innermost frame of this code is; 0 where there is none."""
+        return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1][0] is code), 0)
+
+    def _is_users(self, code: CodeType) -> bool:
+        users = self._users.get(code)
+        if users is None:
+            users = self._users[code] = self._wants(code)
+        return users
+
+    def _place(self, code: CodeType, number: int) -> int:
+        place = self._places.get((code, number))
+        if place is None:
+            place = self._places[code, number] = len(self._places)
+            self._describe(place, code, number)
+        return place
+
+    def _stack(self, native_id: int) -> list[tuple[CodeType, int]]:
+        if native_id not in self._threads:
+            self._threads[native_id] = len(self._threads)
+            self._stacks[native_id] = []
+            self._new_thread(self._threads[native_id], native_id)
+        return self._stacks[native_id]
+
+    def _note(self, native_id: int) -> None:
+        stack = self._stacks[native_id]
+        depth = min(len(stack), _MOST_DEPTH)
+        place = stack[-1][1] if stack else NOWHERE
+        with self._lock:
+            if self._map is None:
+                return
+            at = HEADER_BYTES + self._written % self._capacity * ENTRY.size
+            ENTRY.pack_into(self._map, at, time.perf_counter_ns(), place, self._threads[native_id], depth)
+            self._written += 1
+            _WRITTEN.pack_into(self._map, _WRITTEN_AT, self._written)

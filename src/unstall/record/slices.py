@@ -1,0 +1,129 @@
+"""Where threads were, as slices of time: one for each stretch that a frame spends on one line."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unstall.locate.places import is_framework
+from unstall.record.line_twin import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE
+from unstall.record.lines import FILE
+from unstall.record.places import Frame, Places
+from unstall.timeline import I32, I64
+
+_ENTRY = np.dtype([("time", "<i8"), ("place", "<i4"), ("thread", "<u2"), ("depth", "<u2")])
+_LEAST_NS = 20_000  # of the line clock's, shorter slices without a call are left out
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Slices:
+    """Rows by thread; those of a caller enclose those of what it calls, and stand before them."""
+
+    thread: I64
+    start: I64
+    end: I64
+    frame: I32  # index into frames
+    frames: list[Frame]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+_NO_TIMES = np.zeros(0, np.int64)
+NONE = Slices(_NO_TIMES, _NO_TIMES, _NO_TIMES, np.zeros(0, np.int32), [])
+
+
+def of_calls(calls: np.ndarray, stack: I32, places: Places) -> Slices:
+    """From the stacks that calls were made from. `calls` are by thread and start; `stack` may be -1 for none.
+
+    Of a stack the user's frames count, and those of frameworks within the innermost of them.
+    """
+    frames: dict[Frame, int] = {}
+    known = sorted(places.stacks)
+    chains = [_chain(places.stacks[number], frames) for number in known]
+    depth = max(map(len, chains), default=0)
+    table = np.full((len(chains) + 1, depth), -1, np.int32)
+    for row, chain in enumerate(chains):
+        table[row, : len(chain)] = chain
+    row_of = np.full(max(known, default=-1) + 2, len(chains), np.int64)
+    row_of[known] = np.arange(len(known))
+    inside = (stack >= 0) & (stack < len(row_of) - 1)
+    rows = table[row_of[np.where(inside, stack, -1)]]
+
+    thread = calls["thread"].astype(np.int64)
+    start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    parts = []
+    same = np.append(False, thread[1:] == thread[:-1])
+    for level in range(depth):
+        frame = rows[:, level]
+        same &= np.append(False, frame[1:] == frame[:-1])
+        first = np.flatnonzero(~same & (frame >= 0))
+        stops = np.append(np.flatnonzero(~same), len(frame))
+        last = stops[np.searchsorted(stops, first, side="right")] - 1
+        parts.append((thread[first], start[first], end[last], frame[first], np.full(len(first), level)))
+    return _nested(parts, list(frames))
+
+
+def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
+    """Numbers of a stack's frames that count, outermost first."""
+    users = [not is_framework(file) for file, _, _ in stack]
+    innermost = users.index(True) if True in users else len(stack)
+    kept = [frame for row, frame in enumerate(stack) if row <= innermost or users[row]]
+    return [frames.setdefault(frame, len(frames)) for frame in reversed(kept)]
+
+
+def of_clock(folder: Path, places: Places, calls: np.ndarray) -> Slices:
+    """From the line clock's entries: all slices of 20 us or more, and those around one of the `calls`."""
+    log = _entries(folder)
+    frames = dict.fromkeys(places.lines.values())
+    number = {frame: row for row, frame in enumerate(frames)}
+    frame_of = np.full(max(places.lines, default=-1) + 2, -1, np.int32)
+    for at, frame in places.lines.items():
+        frame_of[at] = number[frame]
+    native = np.zeros(max(places.clocked, default=-1) + 2, np.int64)
+    for number_of_thread, native_id in places.clocked.items():
+        native[number_of_thread] = native_id
+    parts = []
+    for index in np.unique(log["thread"]).tolist():
+        mine = log[log["thread"] == index]
+        called = np.sort(calls["start"][calls["thread"] == native[index]].astype(np.int64))
+        for level in range(1, int(mine["depth"].max(initial=0)) + 1):
+            # A deeper entry leaves this level as it was.
+            near = mine[mine["depth"] <= level]
+            place = np.where(near["depth"] == level, near["place"], NOWHERE)
+            change = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
+            time, place = near["time"][change], place[change]
+            end = np.append(time[1:], mine["time"][-1])
+            used = np.searchsorted(called, end) > np.searchsorted(called, time)
+            kept = (place != NOWHERE) & ((end - time >= _LEAST_NS) | used)
+            count = int(kept.sum())
+            parts.append(
+                (np.full(count, native[index]), time[kept], end[kept], frame_of[place[kept]], np.full(count, level))
+            )
+    return _nested(parts, list(frames))
+
+
+def _entries(folder: Path) -> np.ndarray:
+    """The ring, oldest entry first."""
+    with (folder / FILE).open("rb") as file:
+        try:
+            magic, capacity, written = HEADER.unpack(file.read(HEADER.size))
+        except struct.error:
+            return np.zeros(0, _ENTRY)
+        if magic != MAGIC:
+            return np.zeros(0, _ENTRY)
+        file.seek(HEADER_BYTES)
+        ring = np.frombuffer(file.read(min(written, capacity) * ENTRY.size), _ENTRY)
+    first = written % capacity if written > capacity else 0
+    return np.concatenate((ring[first:], ring[:first]))
+
+
+def _nested(parts: list[tuple[I64, I64, I64, I32, I64]], frames: list[Frame]) -> Slices:
+    if not parts:
+        return NONE
+    thread, start, end, frame, level = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((level, -end, start, thread))
+    return Slices(thread[order], start[order], end[order], frame[order].astype(np.int32), frames)

@@ -1,0 +1,236 @@
+"""A recording's folder → a trace file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unstall.errors import TraceError
+from unstall.record import journal, slices, torch_profiler, trace_file
+from unstall.record.call_stacks import BACKWARD, LOADING
+from unstall.record.clocks import throttled
+from unstall.record.decode import Activity, read_activity
+from unstall.record.journal import Event
+from unstall.record.places import Places, read_places
+from unstall.record.trace_file import Text
+from unstall.timeline import I32
+
+_SCHEMA = "unstall.recording/1"
+_SETTLING = 1  # of a recording that was cut short, the first step
+_STEP = "unstall.step#{}"
+
+
+def write_trace(folder: Path, path: Path) -> None:
+    """Write what a recording's folder holds as a trace (.json or .json.gz), whether or not it came to its end.
+
+    Raises TraceError where nothing was recorded, UsageError where `path` cannot be written.
+    """
+    events = journal.read(folder)
+    story = _Story(events)
+    if story.recorder is None:
+        raise TraceError("nothing was recorded: the recording had not begun")
+    places = read_places(folder, story.started_in)
+    if story.recorder == "torch":
+        profile = torch_profiler.read_profile(folder)
+        text = Text(profile.zero_ns)
+        clocked = slices.of_clock(folder, places, profile.calls) if story.lines else slices.NONE
+        more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
+        trace_file.write(path, {**profile.head, "unstall": story.told()}, itertools.chain(profile.events, more))
+        return
+    activity = read_activity(folder)
+    text = Text(story.zero_ns)
+    head = _head(story, activity)
+    trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
+
+
+def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Places, text: Text) -> Iterator[str]:
+    calls = activity.calls
+    if story.lines == "calls":
+        shown = slices.of_calls(calls, _with_backward(activity, places), places)
+    elif story.lines is not None:
+        shown = slices.of_clock(folder, places, calls)
+    else:
+        shown = slices.NONE
+    yield from trace_file.thread_names(_thread_names(calls, places, story.process), story.process, text)
+    yield from _steps(story, text)
+    yield from _loading(activity, places, story.process, text)
+    yield from trace_file.slice_events(shown, story.process, text)
+    yield from trace_file.call_events(activity, story.process, text)
+    yield from trace_file.device_events(activity, text)
+    yield from trace_file.wait_events(activity, text)
+    yield from trace_file.overhead_events(activity, text)
+
+
+def _with_backward(activity: Activity, places: Places) -> I32:
+    """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way."""
+    calls, spans = activity.calls, activity.spans
+    stack = calls["stack"].astype(np.int32)
+    backward = [number for number, name in places.spans.items() if name == BACKWARD]
+    spans = spans[np.isin(spans["what"], backward)]
+    spans = spans[np.argsort(spans["start"], kind="stable")]
+    python = np.array(list(places.threads), dtype=np.int64)
+    lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"].astype(np.int64), python))
+    if len(spans) and len(lost):
+        at = np.searchsorted(spans["start"], calls["start"][lost], side="right") - 1
+        span = spans[np.maximum(at, 0)]
+        within = (at >= 0) & (calls["end"][lost] <= span["end"])
+        stack[lost[within]] = span["stack"][within]
+    return stack
+
+
+def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, str]:
+    """Names of the threads that made calls."""
+    threads = np.unique(calls["thread"]).tolist()
+    return {each: places.threads.get(each, "native") for each in threads} | (
+        {process: places.threads.get(process, "MainThread")} if process in threads else {}
+    )
+
+
+def _steps(story: _Story, text: Text) -> Iterator[str]:
+    for number, (start, end) in enumerate(itertools.pairwise(story.borders)):
+        yield text.span("user_annotation", _STEP.format(number), story.process, story.process, start, end, "")
+
+
+def _loading(activity: Activity, places: Places, process: int, text: Text) -> Iterator[str]:
+    """Waits for a DataLoader's next batch."""
+    loading = [number for number, name in places.spans.items() if name == LOADING]
+    for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
+        start, end, _, _, thread = span[:5]
+        yield text.span("user_annotation", LOADING, process, thread, start, end, "")
+
+
+def _head(story: _Story, activity: Activity) -> dict[str, object]:
+    """What stands before the events, as Kineto writes it, and what is our own."""
+    cuda = str(story.machine.get("cuda") or "").split(".")
+    devices: list[dict[str, object]] = story.machine.get("devices") or []
+    head: dict[str, object] = {
+        "schemaVersion": 1,
+        "deviceProperties": [
+            {"id": device.get("index", row), "name": device.get("name", "")} for row, device in enumerate(devices)
+        ],
+        "cupti_version": activity.cupti_version,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": story.zero_ns,
+        "torch_version": story.machine.get("torch"),
+    }
+    if len(cuda) >= 2 and cuda[0].isdecimal() and cuda[1].isdecimal():
+        head["cuda_runtime_version"] = int(cuda[0]) * 1000 + int(cuda[1]) * 10
+    if story.machine.get("rank") is not None:
+        rank, size = story.machine["rank"], story.machine.get("world_size")
+        head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size else None}
+    return {**head, "unstall": story.told()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    """What a journal tells."""
+
+    events: list[Event]
+
+    @property
+    def recorder(self) -> str | None:
+        return self._last("window").get("recorder")
+
+    @property
+    def lines(self) -> str | None:
+        """How lines were followed, if they were."""
+        return self._last("window").get("lines")
+
+    @property
+    def process(self) -> int:
+        return int(self._last("armed").get("pid", 0))
+
+    @property
+    def started_in(self) -> str:
+        return str(self._last("armed").get("folder") or os.getcwd())  # noqa: PTH109 - as text
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        facts: dict[str, Any] = self._last("machine").get("facts") or {}
+        return facts
+
+    @property
+    def zero_ns(self) -> int:
+        return int(self._last("window").get("at", 0))
+
+    @property
+    def borders(self) -> list[int]:
+        """Between steps, ns; without those that the recording took to settle."""
+        marks = [event["at"] for event in self.events if event["event"] == "mark"]
+        recorded = self._last("recorded")
+        return marks[recorded.get("settling", 0 if len(marks) < 3 else _SETTLING) :]
+
+    def told(self) -> dict[str, object]:
+        """What the trace says under "unstall"."""
+        by = self._last("recorded").get("by") or next(
+            (event.get("kind") for event in self.events if event["event"] == "mark"), None
+        )
+        plain = {event["which"]: _without(event, "event", "at", "which", "marks_ns") for event in self._all("plain")}
+        step = self._last("plain_step")
+        clocks = {event["which"]: event["devices"] for event in self._all("clocks")}
+        return {
+            "schema": _SCHEMA,
+            "recorder": self.recorder,
+            "lines": "exact" if self.lines else "def" if self._last("window").get("stacks") else "none",
+            "lines_by": self.lines,
+            "step_marks": by if by in ("optimizer", "loader", "forward", "explicit", "time") else None,
+            **({"plain_step_ns": round(step["ns"]), "plain": plain} if "ns" in step else {}),
+            "machine": self.machine,
+            "memory": {event["which"]: event["counters"] for event in self._all("memory")},
+            "clocks": clocks,
+            "facts": {event["of"]: event["facts"] for event in self._all("facts")},
+            "notes": self._notes(step, clocks),
+            **({"arguments": _without(self._last("arguments"), "event", "at")} if self._all("arguments") else {}),
+        }
+
+    def _notes(self, step: Event, clocks: dict[str, list[dict[str, object]]]) -> list[str]:
+        notes = []
+        if instead := self._last("window").get("instead"):
+            notes.append(f"recorded with torch.profiler, since {instead}")
+        if step.get("differ"):
+            notes.append("steps before the recording and after it, timed without it, differ by more than 10 %")
+        ours = {device.get("uuid") for device in self.machine.get("devices") or []}
+        before, after = (
+            [clock for clock in clocks.get(which, []) if not ours or str(clock.get("uuid", "")) in _uuids(ours)]
+            for which in ("before", "after")
+        )
+        notes += throttled(before, after)  # type: ignore[arg-type]
+        for event in self._all("facts"):
+            notes += _losses(event["facts"])
+        if not self._last("recorded"):
+            notes.append("the recording was cut short: the program ended within it")
+        notes += [f"the recording is not whole: {event['why']}" for event in self._all("failed")]
+        return notes
+
+    def _all(self, name: str) -> list[Event]:
+        return [event for event in self.events if event["event"] == name]
+
+    def _last(self, name: str) -> Event:
+        return next((event for event in reversed(self.events) if event["event"] == name), {})
+
+
+def _uuids(ours: Iterable[object]) -> set[str]:
+    """As the driver writes them: torch leaves out the "GPU-" before one."""
+    return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
+
+
+def _losses(facts: dict[str, object]) -> list[str]:
+    notes = []
+    if facts.get("refused"):
+        notes.append("not all was recorded: there was no room for it")
+    if facts.get("strange"):
+        notes.append(f"records of CUPTI are not as they should be: kind and size {facts['strange']}")
+    entries, capacity = facts.get("entries"), facts.get("capacity")
+    if isinstance(entries, int) and isinstance(capacity, int) and entries > capacity:
+        notes.append(f"of {entries:,} changes of line the first {entries - capacity:,} were dropped")
+    return notes
+
+
+def _without(event: Event, *names: str) -> Event:
+    return {name: value for name, value in event.items() if name not in names}
