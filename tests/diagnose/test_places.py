@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from findings import only, place, result_of
 from traces import TraceBuilder
 
-from unstall.locate.places import is_framework
 from unstall.result import LineCost
 
 
@@ -14,48 +12,6 @@ def line_of(trace: TraceBuilder) -> LineCost:
     """The one line that anything is at."""
     (line,) = result_of(trace).lines
     return line
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "torch/nn/modules/module.py",
-        "torchvision/models/resnet.py",
-        "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py",
-        "/opt/conda/lib/python3.10/site-packages/numpy/core/fromnumeric.py",
-        "/usr/lib/python3/dist-packages/numpy/linalg.py",
-        "C:/Python311/Lib/site-packages/torch/_tensor.py",
-        "triton/runtime/jit.py",
-        "threading.py",
-        "concurrent/futures/thread.py",
-        "/usr/lib/python3.11/threading.py",
-        "unstall/guard.py",
-        "<string>",
-        "<frozen importlib._bootstrap>",
-        "/home/me/.cache/torchinductor_me/ab/cab.py",
-        "",
-    ],
-)
-def test_code_of_frameworks_is_not_the_users(path: str) -> None:
-    assert is_framework(path)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "train.py",
-        "transformers/models/gpt2/modeling_gpt2.py",
-        "/usr/lib/python3.11/site-packages/transformers/trainer.py",
-        "/home/me/torch/train.py",
-        "C:/work/train.py",
-        "tests/test_model.py",
-        "code/train.py",
-        "torch_geometric/nn/conv.py",
-        "mynumpy/ops.py",
-    ],
-)
-def test_all_other_code_is(path: str) -> None:
-    assert not is_framework(path)
 
 
 def test_work_is_at_the_innermost_of_the_users_frames_with_the_next_as_its_caller() -> None:

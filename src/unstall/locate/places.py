@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,43 +10,11 @@ import numpy as np
 
 from unstall.ancestry import nearest, outermost
 from unstall.grouping import by_text
+from unstall.locate.frameworks import is_framework
 from unstall.locate.operations import operations
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
 from unstall.timeline import I32, I64, Bool, HostKind, Timeline
-
-FRAMEWORKS = frozenset(
-    {
-        *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "torchgen", "torchao", "functorch"),
-        *("triton", "numpy", "unstall"),
-    }
-)
-# In the standard library by name, but in a trace far more often somebody's own folder.
-_OWN = frozenset({"test", "tests", "this", "code", "idlelib", "turtledemo"})
-_FORMER_STDLIB = frozenset({"asynchat", "asyncore", "distutils", "imp", "lib2to3", "smtpd"})
-_GENERATED = re.compile(r"(^|/)torchinductor_|(^|/)\.?triton/cache/|^<")
-_INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
-
-
-def top_module(path: str) -> str:
-    """The top-level module that a recorded path belongs to: "torch" for "torch/nn/modules/module.py"."""
-    path = _INSTALLED.sub("", path.replace("\\", "/"), count=1)
-    return path.lstrip("/").split("/", 1)[0].removesuffix(".py")
-
-
-def is_framework(path: str) -> bool:
-    """Whether code of this file is torch's, its family's, numpy's, the standard library's or generated.
-
-    Traces strip the prefixes under which modules are found, so the top-level module's name decides; a path
-    that is still absolute, and not below a library folder, is the user's.
-    """
-    if not path or _GENERATED.search(path):
-        return True
-    path = path.replace("\\", "/")
-    if (path.startswith("/") or path[1:3] == ":/") and not _INSTALLED.match(path):
-        return False
-    top = top_module(path)
-    return top in FRAMEWORKS or (top in sys.stdlib_module_names | _FORMER_STDLIB and top not in _OWN)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from unstall.errors import UnstallError
-from unstall.locate.places import is_framework
+from unstall.locate.frameworks import is_framework
 from unstall.record.call_stacks import CallStacks, unavailable
 from unstall.record.cupti import Cupti
 from unstall.record.lines import LineClock, available

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unstall.locate.places import is_framework
+from unstall.locate.frameworks import is_framework
 from unstall.record.line_twin import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE
 from unstall.record.lines import FILE
 from unstall.record.places import Frame, Places
