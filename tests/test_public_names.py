@@ -39,6 +39,16 @@ def test_importing_unstall_imports_nothing_heavy() -> None:
     assert _modules_after("import unstall").isdisjoint(HEAVY)
 
 
+def test_a_step_that_nothing_records_imports_next_to_nothing() -> None:
+    modules = _modules_after("import unstall", "unstall.step()")
+    assert modules.isdisjoint(HEAVY)
+    assert {name for name in modules if name.startswith("unstall.record.")} == {
+        "unstall.record.active",
+        "unstall.record.in_process",
+        "unstall.record.tally",
+    }
+
+
 def test_help_imports_nothing_heavy() -> None:
     assert _modules_after("from unstall.cli import build_parser", "build_parser().format_help()").isdisjoint(HEAVY)
 

@@ -1,9 +1,10 @@
-"""Recording from within a program: `with unstall.record() as recording`, and `unstall.step()`."""
+"""Recording from within a program: `with unstall.record() as recording`, and `unstall.step()`.
+
+Most calls of `step` are in a program that nothing records: what recording takes is imported when something does.
+"""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -11,16 +12,14 @@ from typing import TYPE_CHECKING, Self
 
 from unstall.errors import UsageError
 from unstall.record import active
-from unstall.record.child import Chosen
-from unstall.record.journal import Journal, read
-from unstall.record.session import Session
-from unstall.record.settings import LineClockName, RecorderName, Settings
 from unstall.record.tally import EXPLICIT
-from unstall.record.whole import Whole
-from unstall.record.window import MakeLineClock, MakeRecorder
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
+    from unstall.record.session import Session
+    from unstall.record.settings import LineClockName, RecorderName, Settings
+    from unstall.record.whole import Whole
+    from unstall.record.window import MakeLineClock, MakeRecorder
     from unstall.timeline import Timeline
 
 
@@ -43,6 +42,11 @@ def record(
         raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")
     if warmup < 0 or (warmup and steps is None):
         raise UsageError(f"warmup={warmup}: give a number of steps, together with steps")
+    import tempfile
+
+    from unstall.record.child import Chosen
+    from unstall.record.settings import Settings
+
     folder = tempfile.mkdtemp(prefix="unstall-")
     number = Settings(folder).steps if steps is None else steps
     settings = Settings(folder, recorder, warmup, number, lines=lines, shapes=shapes)
@@ -63,6 +67,8 @@ class Recording:
     def __init__(
         self, settings: Settings, make_recorder: MakeRecorder, make_line_clock: MakeLineClock, *, whole: bool
     ) -> None:
+        import shutil
+
         self._settings = settings
         self._make = (make_recorder, make_line_clock)
         self._whole = whole
@@ -76,6 +82,10 @@ class Recording:
         """Raises UsageError while another recording of this process is under way, or if it was used before."""
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
+        from unstall.record.journal import Journal
+        from unstall.record.session import Session
+        from unstall.record.whole import Whole
+
         journal = Journal(self._settings.folder)
         running = Whole(journal, *self._make) if self._whole else Session(self._settings, journal, *self._make)
         try:
@@ -125,6 +135,8 @@ class Recording:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
         if not self.close.alive:
             raise UsageError("the recording was closed, and its files are gone")
+        from unstall.record.journal import read
+
         events = read(self._settings.folder)
         for event in events:
             if event["event"] == "failed":
