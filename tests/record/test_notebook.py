@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from report.sample import TYPICAL
 
 from unstall.diagnose.explain import Report
 from unstall.record.notebook import Shown
+from unstall.record.settings import LineClockName
 from unstall.report.formats import render
 
 interactive = pytest.importorskip("IPython.core.interactiveshell")
@@ -74,6 +75,16 @@ def test_an_exception_is_shown_as_usual_and_the_recording_is_spoken_of_anyway(no
     assert captured.stderr.startswith("unstall: nothing was recorded")
 
 
+@pytest.mark.slow
+def test_what_torch_did_in_a_cell_is_explained_below_it(notebook: Notebook) -> None:
+    pytest.importorskip("torch")
+    cell = "%%unstall --recorder torch\nimport torch\nfloat(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum())"
+    result, captured = notebook.run(cell)
+    assert result.result == 64.0**3
+    (shown,) = captured.outputs
+    assert shown.data["text/html"].startswith("<iframe ")
+
+
 def test_lines_are_numbered_as_the_notebook_shows_them(notebook: Notebook) -> None:
     _, captured = notebook.run("%%unstall --steps 3\nnumber = 6\n\nnumber / 0")
     assert "----> 4 number / 0" in captured.stdout
@@ -112,6 +123,13 @@ def test_options_that_make_no_sense_are_refused_before_the_cell_runs(
     assert captured.stderr.startswith("UsageError: ")
     assert why in captured.stderr
     assert "ran" not in notebook.shell.user_ns
+
+
+def test_every_way_to_follow_lines_can_be_asked_for(notebook: Notebook) -> None:
+    for lines in get_args(LineClockName):
+        result, captured = notebook.run(f"%%unstall --lines {lines} --steps 3\n'ran'")
+        assert result.result == "ran"
+        assert captured.stderr.startswith("unstall: nothing was recorded")
 
 
 def test_a_cell_that_cannot_be_compiled_is_not_recorded(notebook: Notebook) -> None:

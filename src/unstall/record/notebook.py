@@ -52,7 +52,7 @@ class CellMagic:
     def unstall(self, line: str, cell: str) -> object:
         """Run the cell, and explain below it where its time on the GPU went.
 
-        %%unstall [--recorder auto|cupti|torch] [--lines auto|monitoring|settrace|none] [--steps N]
+        %%unstall [--recorder auto|cupti|torch] [--lines auto|calls|monitoring|settrace|none] [--steps N]
 
         Without --steps the whole cell is recorded; with it, N steps of its loop in steady state.
         """
@@ -95,7 +95,7 @@ def _parse(line: str) -> dict[str, Any]:
     """The arguments for `record`. Raises IPython's UsageError, which is shown as one line."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--recorder", choices=("auto", "cupti", "torch"), default="auto")
-    parser.add_argument("--lines", choices=("auto", "monitoring", "settrace", "none"), default="auto")
+    parser.add_argument("--lines", choices=("auto", "calls", "monitoring", "settrace", "none"), default="auto")
     parser.add_argument("--steps", type=int, metavar="N")
     try:
         return vars(parser.parse_args(shlex.split(line)))
