@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -57,15 +58,14 @@ class CallStacks:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Know the code there is, and that which comes. Raises RuntimeError where no tool of sys.monitoring is free."""
+        """Know the code there is, and that which comes. Raises UnstallError where no tool of sys.monitoring is free."""
         watched = list(_watched())
         self._watched = [code for code, _ in watched]
+        self._write([{"span": number, "name": name} for number, (_, name) in enumerate(watched)])
         if sys.version_info >= (3, 12):
             self._monitor()
         else:
             _cupti.know(list(_all_code()), self._watched, None)
-        for number, (_, name) in enumerate(watched):
-            self._write([{"span": number, "name": name}])
         threading.Thread(target=self._keep_describing, name="unstall", daemon=True).start()
 
     def stop(self) -> None:
@@ -125,7 +125,8 @@ class CallStacks:
     def _keep_describing(self) -> None:
         """So that a process that is killed leaves its lines too."""
         while not self._over.wait(_DESCRIBE_S):
-            self.flush()
+            with suppress(OSError):  # a disk that is full now may not be so at the end
+                self.flush()
 
     def _frame(self, code: CodeType, offset: int) -> tuple[str, int, str]:
         line = self._lines.get((code, offset))

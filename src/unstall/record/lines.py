@@ -19,6 +19,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Literal
 
+from unstall.errors import UnstallError
 from unstall.record.line_twin import LineTwin
 
 try:
@@ -57,7 +58,7 @@ class LineClock:
         self._undo: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Raises RuntimeError where no tool of sys.monitoring is free, or something else traces; OSError on a full
+        """Raises UnstallError where no tool of sys.monitoring is free, or something else traces; OSError on a full
         disk."""
         monitoring = self._mode == "monitoring"
         tool = free_tool() if monitoring else None
@@ -117,12 +118,14 @@ class LineClock:
             monitoring.register_callback(tool, event, callback)
         # All code is asked about once, when it first runs; what is the user's then gets events of its own.
         monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
+        # What an earlier tool of this number need not have been told again, is told again.
+        monitoring.restart_events()
         self._undo = lambda: let_go(tool, self._watched)
 
     def _trace(self) -> None:
         if sys.gettrace() is not None:
             self._engine.stop()
-            raise RuntimeError("something else traces this program (sys.settrace): a debugger, or coverage")
+            raise UnstallError("something else traces this program (sys.settrace): a debugger, or coverage")
         trace = self._engine.trace
         before = threading.gettrace()
         threading.settrace(trace)
@@ -167,15 +170,15 @@ class LineClock:
 
 
 def free_tool() -> int:
-    """A tool of sys.monitoring, which is ours from now on. Raises RuntimeError where none is free."""
+    """A tool of sys.monitoring, which is ours from now on. Raises UnstallError where none is free."""
     if sys.version_info < (3, 12):
-        raise RuntimeError("sys.monitoring is there from Python 3.12 on")
+        raise UnstallError("sys.monitoring is there from Python 3.12 on")
     monitoring = sys.monitoring
     for tool in (monitoring.PROFILER_ID, 3, 4, monitoring.OPTIMIZER_ID):
         if monitoring.get_tool(tool) is None:
             monitoring.use_tool_id(tool, _TOOL_NAME)
             return tool
-    raise RuntimeError("all tools of sys.monitoring are in use")
+    raise UnstallError("all tools of sys.monitoring are in use")
 
 
 def let_go(tool: int, watched: list[CodeType]) -> None:
