@@ -69,6 +69,21 @@ def _tried(body: Lines, handler: Lines, last: Lines) -> Lines:
     return ["try:", *_indented(body), "except ValueError:", *_indented(handler), "finally:", *_indented(last)]
 
 
+def _uses(function: str, generator: str) -> list[Lines]:
+    return [
+        [f"{function}(2)"],
+        [f"[{function}(0) for _ in range(2)]"],
+        [f"threaded({function})"],
+        [f"wraps({function})(0)"],
+        [f"list({generator}())"],
+        [f"both({function}(0),", f"     {function}(0))"],
+        [f"for _ in {generator}():", "    probe()"],
+        [f"some = {generator}()", "next(some, None)", "probe()", "next(some, None)", "some.close()", "probe()"],
+        [f"some = {generator}()", "next(some, None)", "some.throw(ValueError)"],
+        [f"try: {function}(0)", "except ValueError:", "    probe()", "    raise"],
+    ]
+
+
 def _simple(level: int) -> st.SearchStrategy[Lines]:
     """Statements that have no others within."""
     fixed = [
@@ -86,15 +101,8 @@ def _simple(level: int) -> st.SearchStrategy[Lines]:
         ["return"],
         ["with contextlib.suppress(ValueError):", "    probe()", "    raise ValueError"],
     ]
-    below = [
-        [[f"f{later}(2)"], [f"[f{later}(0) for _ in range(2)]"], [f"threaded(f{later})"], [f"wraps(f{later})(0)"]]
-        + [[f"list(g{later}())"], [f"both(f{later}(0),", f"     f{later}(0))"], [f"for _ in g{later}():", "    probe()"]]
-        + [[f"some = g{later}()", "next(some, None)", "probe()", "next(some, None)", "some.close()", "probe()"]]
-        + [[f"some = g{later}()", "next(some, None)", "some.throw(ValueError)"]]
-        + [[f"try: f{later}(0)", "except ValueError:", "    probe()", "    raise"]]
-        for later in range(level + 1, LEVELS)
-    ]
-    return st.sampled_from(fixed + [each for one in below for each in one])
+    below = [each for later in range(level + 1, LEVELS) for each in _uses(f"f{later}", f"g{later}")]
+    return st.sampled_from(fixed + below)
 
 
 def _bodies(statement: st.SearchStrategy[Lines]) -> st.SearchStrategy[Lines]:
@@ -171,7 +179,9 @@ def _threaded(function: Callable[[], Any]) -> None:
     thread.join()
 
 
-def stack_here(wanted: Callable[[CodeType], bool] = lambda code: code.co_filename == FILE) -> list[tuple[CodeType, int]]:
+def stack_here(
+    wanted: Callable[[CodeType], bool] = lambda code: code.co_filename == FILE,
+) -> list[tuple[CodeType, int]]:
     """The calling thread's frames of wanted code, with the line that each is on, innermost first."""
     frame: FrameType | None = sys._getframe()
     found = []
