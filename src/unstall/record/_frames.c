@@ -11,6 +11,7 @@
 #include "_frames.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ static const struct {
 };
 
 typedef struct {
-    const char *code; /* a PyObject */
+    const char *_Atomic code; /* a PyObject; set after `number`, so that who finds it finds that too */
     uint32_t number;
 } Known;
 
@@ -55,6 +56,7 @@ typedef struct {
 /* Threads look code up while one that has the GIL adds some: a table that has grown is replaced, and what it replaced
    is kept until all is forgotten. */
 static Table *_Atomic known;
+static const Layout *layout; /* set before anything is known */
 static Table **outgrown;
 static size_t outgrown_count;
 static PyObject **codes; /* by number */
@@ -69,41 +71,47 @@ static struct {
     size_t stack_count, stack_room, place_count, place_room;
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* NULL where it is not known, as before a first release candidate. */
 static const Layout *
-layout(void)
+layout_of(unsigned long version)
 {
-    static const Layout *found;
-    static int asked;
-    if (!asked) {
-        int minor = (int)(Py_Version >> 16 & 0xFF);
-        for (size_t i = 0; Py_Version >> 24 == 3 && i < sizeof layouts / sizeof *layouts; i++) {
-            if (layouts[i].minor == minor) {
-                found = &layouts[i].layout;
-            }
+    for (size_t i = 0; version >> 24 == 3 && (version & 0xF0) >= 0xC0 && i < sizeof layouts / sizeof *layouts; i++) {
+        if (layouts[i].minor == (int)(version >> 16 & 0xFF)) {
+            return &layouts[i].layout;
         }
-        asked = 1;
     }
-    return found;
+    return NULL;
 }
 
 int
 frames_supported(void)
 {
-    return layout() != NULL;
+    return layout_of(Py_Version) != NULL;
 }
 
-static size_t
-slot_of(const Table *table, const void *code)
+/* Where this code is, or else is to be: at a slot whose code is NULL. */
+static Known *
+slot_of(Table *table, const void *code)
 {
-    size_t at = (size_t)(((uintptr_t)code >> 4) * 0x9E3779B97F4A7C15u >> 20) & (table->room - 1);
-    while (table->slots[at].code && table->slots[at].code != code) {
-        at = (at + 1) & (table->room - 1);
+    size_t at = frames_hash(code) & (table->room - 1);
+    for (;; at = (at + 1) & (table->room - 1)) {
+        const char *there = atomic_load_explicit(&table->slots[at].code, memory_order_acquire);
+        if (!there || there == code) {
+            return &table->slots[at];
+        }
     }
-    return at;
+}
+
+static void
+put(Table *table, const char *code, uint32_t number)
+{
+    Known *slot = slot_of(table, code);
+    slot->number = number;
+    atomic_store_explicit(&slot->code, code, memory_order_release);
 }
 
 static Table *
-widened(const Table *old)
+widened(Table *old)
 {
     size_t room = old ? 2 * old->room : 16384;
     Table *table = calloc(1, sizeof *table + room * sizeof *table->slots);
@@ -114,7 +122,7 @@ widened(const Table *old)
     table->room = room;
     for (size_t i = 0; old && i < old->room; i++) {
         if (old->slots[i].code) {
-            table->slots[slot_of(table, old->slots[i].code)] = old->slots[i];
+            put(table, old->slots[i].code, old->slots[i].number);
         }
     }
     return table;
@@ -149,6 +157,7 @@ make_room(void)
     if (old) {
         outgrown[outgrown_count++] = old;
     }
+    layout = layout_of(Py_Version);
     known = table;
     return 0;
 }
@@ -160,14 +169,11 @@ frames_know(PyObject *code)
         return -1;
     }
     Table *table = known;
-    size_t at = slot_of(table, code);
-    if (table->slots[at].code) {
+    if (slot_of(table, code)->code) {
         return 0;
     }
     codes[code_count] = Py_NewRef(code);
-    table->slots[at].number = code_count++;
-    /* The number must be there before anyone finds the code. */
-    __atomic_store_n(&table->slots[at].code, (const char *)code, __ATOMIC_RELEASE);
+    put(table, (const char *)code, code_count++);
     return 1;
 }
 
@@ -241,15 +247,15 @@ pointer_at(const char *base, size_t offset)
 int32_t
 frames_here(void)
 {
-    const Layout *where = layout();
-    const Table *table = known;
+    Table *table = known;
     const char *thread = (const char *)PyGILState_GetThisThreadState();
     if (!thread) {
         return NO_PYTHON;
     }
-    if (!where || !table) {
+    if (!table || !layout) {
         return NO_FRAME;
     }
+    const Layout *where = layout;
     const char *frame = pointer_at(thread, where->frame_of_thread);
     if (where->indirect && frame) {
         frame = pointer_at(frame, where->frame_in_it);
@@ -259,8 +265,8 @@ frames_here(void)
     uint64_t hash = 0xCBF29CE484222325u;
     for (; frame && count < MOST_FRAMES; frame = pointer_at(frame, where->previous)) {
         const char *code = pointer_at(frame, where->code);
-        const Known *found = &table->slots[slot_of(table, code)];
-        if (!code || __atomic_load_n(&found->code, __ATOMIC_ACQUIRE) != code) {
+        const Known *found = slot_of(table, code);
+        if (!code || found->code != code) {
             continue;
         }
         const char *instruction = pointer_at(frame, where->instruction);

@@ -11,6 +11,14 @@
 #include <Python.h>
 #include <stdint.h>
 
+/* A hash of a pointer whose low bits are good: of pointers themselves those are always 0. */
+static inline size_t
+frames_hash(const void *pointer)
+{
+    uint64_t mixed = (uint64_t)(uintptr_t)pointer * 0x9E3779B97F4A7C15u;
+    return (size_t)(mixed ^ mixed >> 32);
+}
+
 enum { NO_PYTHON = -1, NO_FRAME = -2 };
 
 /* The number of the calling thread's stack of known code; NO_PYTHON for a thread that Python does not know, NO_FRAME
