@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FRAMES = 96, BATCH = 1024 };
+/* MOST_STEPS: of frames, known or not, that are followed. MOST_PLACES: 128 MiB of stacks that are told apart. */
+enum { MOST_FRAMES = 96, MOST_STEPS = 2048, BATCH = 1024, MOST_PLACES = 1 << 24 };
 
 typedef struct {
     size_t frame_of_thread; /* in PyThreadState; of what `indirect` says */
@@ -177,7 +178,7 @@ frames_know(PyObject *code)
     return 1;
 }
 
-/* The number of this stack, a new one if it was not seen before; NO_FRAME without memory. */
+/* The number of this stack, a new one if it was not seen before; NO_FRAME without room. */
 static int32_t
 number_of(const Place *places, uint32_t count, uint64_t hash)
 {
@@ -208,6 +209,9 @@ number_of(const Place *places, uint32_t count, uint64_t hash)
             number = seen.slots[at] - 1;
             goto done;
         }
+    }
+    if (seen.place_count + count > MOST_PLACES) {
+        goto done;
     }
     if (seen.stack_count == seen.stack_room) {
         Stack *more = realloc(seen.stacks, (seen.stack_room + BATCH) * sizeof *more);
@@ -248,7 +252,8 @@ int32_t
 frames_here(void)
 {
     Table *table = known;
-    const char *thread = (const char *)PyGILState_GetThisThreadState();
+    /* From when the interpreter ends, states of threads that still run are freed. */
+    const char *thread = Py_IsInitialized() ? (const char *)PyGILState_GetThisThreadState() : NULL;
     if (!thread) {
         return NO_PYTHON;
     }
@@ -263,7 +268,7 @@ frames_here(void)
     Place places[MOST_FRAMES];
     uint32_t count = 0;
     uint64_t hash = 0xCBF29CE484222325u;
-    for (; frame && count < MOST_FRAMES; frame = pointer_at(frame, where->previous)) {
+    for (int steps = 0; frame && count < MOST_FRAMES && steps < MOST_STEPS; steps++, frame = pointer_at(frame, where->previous)) {
         const char *code = pointer_at(frame, where->code);
         const Known *found = slot_of(table, code);
         if (!code || found->code != code) {
