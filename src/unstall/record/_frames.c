@@ -286,23 +286,29 @@ frames_here(void)
 PyObject *
 frames_stacks(uint32_t first)
 {
-    /* Copied under the lock, turned into objects without it: making objects may run the collector, and that anything. */
+    /* Copied under the lock, turned into objects without it: making objects may run the collector, and that anything,
+       even frames_forget. Hence the references. */
     pthread_mutex_lock(&seen.lock);
     size_t count = seen.stack_count > first ? seen.stack_count - first : 0;
-    size_t start = count ? seen.stacks[first].first : 0, places_count = seen.place_count - start;
-    Stack *stacks = malloc((count + 1) * sizeof *stacks);
-    Place *places = malloc((places_count + 1) * sizeof *places);
-    if (stacks && places && count) {
+    size_t start = count ? seen.stacks[first].first : 0, place_count = count ? seen.place_count - start : 0;
+    Stack *stacks = calloc(count + 1, sizeof *stacks);
+    Place *places = calloc(place_count + 1, sizeof *places);
+    PyObject **kept = calloc(place_count + 1, sizeof *kept);
+    int copied = stacks && places && kept;
+    if (copied && count) {
         memcpy(stacks, seen.stacks + first, count * sizeof *stacks);
-        memcpy(places, seen.places + start, places_count * sizeof *places);
+        memcpy(places, seen.places + start, place_count * sizeof *places);
     }
     pthread_mutex_unlock(&seen.lock);
-    PyObject *result = stacks && places ? PyList_New((Py_ssize_t)count) : PyErr_NoMemory();
+    for (size_t i = 0; copied && i < place_count; i++) {
+        kept[i] = Py_NewRef(codes[places[i].code]);
+    }
+    PyObject *result = copied ? PyList_New((Py_ssize_t)count) : PyErr_NoMemory();
     for (size_t i = 0; result && i < count; i++) {
         PyObject *frames = PyList_New(stacks[i].count);
         for (uint32_t j = 0; frames && j < stacks[i].count; j++) {
-            const Place *place = &places[stacks[i].first - start + j];
-            PyObject *pair = Py_BuildValue("(OI)", codes[place->code], place->offset);
+            size_t at = stacks[i].first - start + j;
+            PyObject *pair = Py_BuildValue("(OI)", kept[at], places[at].offset);
             if (!pair || PyList_SetItem(frames, j, pair)) {
                 Py_CLEAR(frames);
             }
@@ -311,28 +317,26 @@ frames_stacks(uint32_t first)
             Py_CLEAR(result);
         }
     }
+    for (size_t i = 0; copied && i < place_count; i++) {
+        Py_DECREF(kept[i]);
+    }
     free(stacks);
     free(places);
+    free(kept);
     return result;
 }
 
 void
 frames_forget(void)
 {
-    for (uint32_t i = 0; i < code_count; i++) {
-        Py_DECREF(codes[i]);
-    }
-    free(codes);
-    codes = NULL;
-    code_count = code_room = 0;
+    Table *last = atomic_exchange(&known, NULL);
+    free(last);
     for (size_t i = 0; i < outgrown_count; i++) {
         free(outgrown[i]);
     }
     free(outgrown);
     outgrown = NULL;
     outgrown_count = 0;
-    free(known);
-    known = NULL;
     pthread_mutex_lock(&seen.lock);
     free(seen.slots);
     free(seen.stacks);
@@ -342,4 +346,13 @@ frames_forget(void)
     seen.places = NULL;
     seen.room = seen.stack_count = seen.stack_room = seen.place_count = seen.place_room = 0;
     pthread_mutex_unlock(&seen.lock);
+    /* Last: code that goes may run Python's, which finds nothing known. */
+    PyObject **gone = codes;
+    uint32_t count = code_count;
+    codes = NULL;
+    code_count = code_room = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Py_DECREF(gone[i]);
+    }
+    free(gone);
 }
