@@ -238,6 +238,7 @@ print("all", epoch)
     assert "optimizer steps" in done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
 def test_two_recorders_at_once_are_refused() -> None:
     x = torch.zeros(10, device="cuda")
     with unstall.record(recorder="cupti"):
@@ -250,6 +251,7 @@ def test_two_recorders_at_once_are_refused() -> None:
         recording.explain()
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
 def test_torch_profiler_works_after_a_recording() -> None:
     x = torch.zeros(10, device="cuda")
     with unstall.record(recorder="cupti") as recording:

@@ -1,0 +1,204 @@
+"""Five programs made of `transformers`' models, with random weights, and each again as its first finding says.
+
+unstall run examples/transformers/programs.py bert_train      # one of PROGRAMS, as one would write it
+python examples/transformers/measure.py                       # before, predicted and after, for all five
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+DEVICE = "cuda"
+Step = Callable[[], object]
+
+
+def bert_train() -> tuple[Step, Step]:
+    """A training step of a small BERT that classifies 8 texts of 128 tokens, its loss read at each."""
+    config = transformers.BertConfig(
+        hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    model = transformers.BertForSequenceClassification(config).to(DEVICE)
+    batch = {
+        "input_ids": torch.randint(0, config.vocab_size, (8, 128), device=DEVICE),
+        "labels": torch.randint(0, 2, (8,), device=DEVICE),
+    }
+    return _training(model, batch)
+
+
+def gpt2_train() -> tuple[Step, Step]:
+    """A training step of GPT-2 on 2 x 128 tokens, its loss read at each."""
+    config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, loss_type="ForCausalLMLoss")
+    model = transformers.GPT2LMHeadModel(config).to(DEVICE)
+    tokens = torch.randint(0, config.vocab_size, (2, 128), device=DEVICE)
+    return _training(model, {"input_ids": tokens, "labels": tokens})
+
+
+def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Step]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step() -> float:
+        loss = model(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    def mended() -> Step:
+        capturable = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=True)
+        losses: list[Tensor] = []
+
+        def captured() -> None:
+            loss = model(**batch).loss
+            capturable.zero_grad(set_to_none=False)
+            loss.backward()
+            capturable.step()
+            losses[:] = [loss]
+
+        graph = _graph(captured)
+
+        def replay() -> float:
+            graph.replay()
+            return float(losses[0].item())
+
+        return replay
+
+    return step, _made_when_called(mended)
+
+
+def gpt2_generate() -> tuple[Step, Step]:
+    """GPT-2 writes 32 tokens, the likeliest each time. A step is one token."""
+    config = transformers.GPT2Config(bos_token_id=0, eos_token_id=None, pad_token_id=0)
+    return _generation(transformers.GPT2LMHeadModel(config), config.vocab_size)
+
+
+def llama_generate() -> tuple[Step, Step]:
+    """A Llama of 12 layers writes 32 tokens, the likeliest each time. A step is one token."""
+    config = transformers.LlamaConfig(
+        hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12, bos_token_id=0,
+        eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
+    return _generation(transformers.LlamaForCausalLM(config), config.vocab_size)
+
+
+TOKENS = 32
+
+
+def _generation(model: transformers.PreTrainedModel, words: int) -> tuple[Step, Step]:
+    model = model.to(DEVICE).eval()
+    prompt = torch.randint(0, words, (1, 8), device=DEVICE)
+
+    def step() -> object:
+        return model.generate(prompt, max_new_tokens=TOKENS, do_sample=False)
+
+    def mended() -> Step:
+        length = prompt.shape[1] + TOKENS
+        cache = transformers.StaticCache(config=model.config, max_cache_len=length)
+        token = torch.zeros(1, 1, dtype=torch.long, device=DEVICE)
+        position = torch.full((1,), prompt.shape[1], device=DEVICE)
+
+        @torch.no_grad()
+        def one() -> None:
+            out = model(
+                token, past_key_values=cache, use_cache=True, position_ids=position[None], cache_position=position
+            )
+            token.copy_(out.logits[:, -1:].argmax(-1))
+            position.add_(1)
+
+        @torch.no_grad()
+        def begin() -> None:
+            cache.reset()
+            start = torch.arange(prompt.shape[1], device=DEVICE)
+            out = model(prompt, past_key_values=cache, use_cache=True, position_ids=start[None], cache_position=start)
+            token.copy_(out.logits[:, -1:].argmax(-1))
+            position.fill_(prompt.shape[1])
+
+        begin()
+        graph = _graph(one)
+
+        def replay() -> object:
+            begin()
+            written = [token.item()]
+            for _ in range(TOKENS - 1):
+                graph.replay()
+                written.append(token.item())  # as generate() does, to see whether the text has ended
+            return written
+
+        return replay
+
+    return step, _made_when_called(mended)
+
+
+def vit_infer() -> tuple[Step, Step]:
+    """A ViT names what is in one image."""
+    model = transformers.ViTForImageClassification(transformers.ViTConfig()).to(DEVICE).eval()
+    image = torch.randn(1, 3, 224, 224, device=DEVICE)
+
+    @torch.no_grad()
+    def step() -> object:
+        return model(image).logits.argmax(-1).item()
+
+    def mended() -> Step:
+        named: list[Tensor] = []
+
+        @torch.no_grad()
+        def captured() -> None:
+            named[:] = [model(image).logits.argmax(-1)]
+
+        graph = _graph(captured)
+
+        def replay() -> object:
+            graph.replay()
+            return named[0].item()
+
+        return replay
+
+    return step, _made_when_called(mended)
+
+
+def _graph(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """The function as a CUDA graph, after it ran on a side stream."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph
+
+
+def _made_when_called(make: Callable[[], Step]) -> Step:
+    """A step that is made the first time it is taken."""
+    made: list[Step] = []
+
+    def step() -> object:
+        if not made:
+            made.append(make())
+        return made[0]()
+
+    return step
+
+
+PROGRAMS: dict[str, tuple[Callable[[], tuple[Step, Step]], int]] = {
+    "bert_train": (bert_train, 1),
+    "gpt2_train": (gpt2_train, 1),
+    "gpt2_generate": (gpt2_generate, TOKENS),
+    "llama_generate": (llama_generate, TOKENS),
+    "vit_infer": (vit_infer, 1),
+}
+"""What makes a program's two steps, and how many steps of the report one of them is."""
+
+
+if __name__ == "__main__":
+    make, parts = PROGRAMS[sys.argv[1]]
+    as_written, _ = make()
+    for _ in range(400 // parts):
+        as_written()
