@@ -20,6 +20,18 @@ def steps(body: Callable[[TraceBuilder, int], object], *, count: int = 4, stacks
     return trace
 
 
+def recorded(
+    body: Callable[[TraceBuilder, int], object], *, recorder: str = "cupti", marks: str = "optimizer", count: int = 4
+) -> TraceBuilder:
+    """The same as a recorder of unstall's own has it; cupti knows no operators."""
+    about = {"schema": "unstall.recording/1", "recorder": recorder, "lines": "exact", "step_marks": marks}
+    trace = TraceBuilder(operators=recorder != "cupti", unstall=about)
+    for number in range(count):
+        with trace.annotation(f"unstall.step#{number}"), trace.frame("train.py", 10, "train"):
+            body(trace, number)
+    return trace
+
+
 def compared(a: TraceBuilder, b: TraceBuilder) -> DiffResult:
     return diff(explain(a.timeline()), explain(b.timeline()))
 

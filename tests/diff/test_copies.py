@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diff.runs import compared, steps
+from diff.runs import compared, recorded, steps
 from traces import Memory, TraceBuilder
 
 
@@ -62,3 +62,18 @@ def test_reading_one_value_is_a_wait_and_no_copy() -> None:
     result = compared(steps(reading), steps(lambda trace, step: trace.launch("gemm", 100)))
     assert result.copies == ()
     assert [change.status for change in result.waits] == ["gone"]
+
+
+def test_without_operators_the_wait_that_follows_at_once_is_the_copys() -> None:
+    def uploading(wait: bool) -> TraceBuilder:
+        def body(trace: TraceBuilder, step: int) -> None:
+            trace.copy("HtoD", 100, size=4_000_000)
+            if wait:
+                trace.sync()
+            trace.launch("gemm", 100)
+
+        return recorded(body)
+
+    (change,) = compared(uploading(True), uploading(False)).copies
+    assert change.became == ("non-blocking",)
+    assert (change.blocking.a, change.blocking.b) == (1, 0)

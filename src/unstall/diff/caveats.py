@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from unstall.diagnose.explain import Report
+from unstall.diagnose.run import Run
 from unstall.diff.result import Caveat, Code, Time
 from unstall.diff.sides import MatchedBy
+from unstall.locate.operations import has_operators
 from unstall.report.wording import short
 from unstall.result import Result
 
+_MARKS = {
+    "period": "the period of the launches",
+    "optimizer": "the optimizer step",
+    "loader": "the DataLoader's batches",
+    "forward": "the model's calls",
+    "explicit": "unstall.step()",
+}
+_RECORDERS = {
+    "cupti": "unstall's recorder cupti",
+    "torch": "unstall's recorder torch",
+    None: "torch.profiler or another tool",
+}
 _HARMLESS = "no Python stacks were recorded"  # the start of a note that is said here in other words
 
 
@@ -57,7 +71,7 @@ def _steps(a: Result, b: Result) -> Said:
         return [("steps", text)]
     if a.steps.found_by == "whole":
         return [("steps", "No steps were found in either run: what is called a step is the whole run.")]
-    if (a.steps.found_by, a.steps.name) != (b.steps.found_by, b.steps.name) and not _same_mark(a, b):
+    if not _same_mark(a, b):
         return [
             (
                 "steps",
@@ -69,14 +83,20 @@ def _steps(a: Result, b: Result) -> Said:
 
 
 def _same_mark(a: Result, b: Result) -> bool:
-    """A period is named by whatever kernel is at its start, which says nothing about the length of the step."""
-    return a.steps.found_by == b.steps.found_by == "period"
+    """Whether the same thing told the steps apart in both.
+
+    A period is named by whatever kernel is at its start, which says nothing about the length of the step. Of an
+    optimizer's steps unstall's recorder does not say the name.
+    """
+    kinds = {a.steps.marks or a.steps.found_by, b.steps.marks or b.steps.found_by}
+    names = {of.steps.name for of in (a, b) if of.steps.marks is None}
+    return len(kinds) == 1 and (kinds == {"period"} or len(names) <= 1)
 
 
 def _mark(result: Result) -> str:
     steps = result.steps
-    kind = {"period": "the period of the launches", "optimizer": "the optimizer step"}.get(steps.found_by, "annotation")
-    name = f" {short(steps.name, 60)}" if steps.name and steps.found_by != "period" else ""
+    kind = _MARKS.get(steps.marks or steps.found_by, "annotation")
+    name = f" {short(steps.name, 60)}" if steps.name and not steps.marks and steps.found_by != "period" else ""
     return kind + name
 
 
@@ -135,15 +155,31 @@ def _recorded(a: Report, b: Report, matched_by: MatchedBy) -> Said:
     elif matched_by == "function":
         text = "Only one run knows the line that runs, the other the line of its function: costs are by function."
         said.append(("stacks", text))
-    if a.run and b.run and a.run.activity.operators != b.run.activity.operators:
-        without = "B" if a.run.activity.operators else "A"
-        text = f"{without} was recorded without operators (ProfilerActivity.CPU), which makes its host faster."
-        said.append(("recorded", text))
+    if a.run and b.run:
+        said += _recorders(a.run, b.run)
     if a.result.source.reader != b.result.source.reader:
         text = (
             f"A is a {short(a.result.source.reader, 30)} trace, B a {short(b.result.source.reader, 30)} one: "
             "recorders differ in what they cost."
         )
+        said.append(("recorded", text))
+    return said
+
+
+def _recorders(a: Run, b: Run) -> Said:
+    said: Said = []
+    if a.timeline.meta.recorder != b.timeline.meta.recorder:
+        names = [_RECORDERS[run.timeline.meta.recorder] for run in (a, b)]
+        text = (
+            f"A was recorded by {names[0]}, B by {names[1]}: recorders differ in what they cost, so part of what the "
+            "host took longer may be the recorder's."
+        )
+        if has_operators(a.timeline) != has_operators(b.timeline):
+            text += " Operators are known in one run only: waits are matched by place alone."
+        said.append(("recorded", text))
+    elif a.activity.operators != b.activity.operators:
+        without = "B" if a.activity.operators else "A"
+        text = f"{without} was recorded without operators (ProfilerActivity.CPU), which makes its host faster."
         said.append(("recorded", text))
     return said
 

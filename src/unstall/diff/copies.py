@@ -14,6 +14,7 @@ from unstall.diff.result import Became, CopyChange, Count, Size, Status
 from unstall.diff.sides import Side, Sides
 from unstall.diff.spread import Sums, count, time
 from unstall.grouping import distinct
+from unstall.locate.operations import operations
 from unstall.result import Where
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory
 
@@ -103,10 +104,11 @@ def _copies(side: Side, texts: int) -> _Copies:
 
 
 def _blocking(side: Side, call: I64) -> Bool:
-    """Whether the host waited for the copy: in its call, or in a wait that is for it or of the same operator."""
-    waits, host = side.run.activity.waits, side.run.timeline.host
-    waiting = host.op[waits.row]
-    own = np.where(call >= 0, host.op[np.maximum(call, 0)], -1) if len(host) else call
+    """Whether the host waited for the copy: in its call, or in a wait that is for it or of the same operation."""
+    waits, timeline = side.run.activity.waits, side.run.timeline
+    operation = operations(timeline, timeline.host.op)
+    waiting = operation[waits.row]
+    own = np.where(call >= 0, operation[np.maximum(call, 0)], -1) if len(operation) else call
     known: Bool = np.isin(call, waits.row) | np.isin(call, waits.upload)
     return (call >= 0) & (known | ((own >= 0) & np.isin(own, waiting)))
 

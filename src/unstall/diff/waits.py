@@ -8,6 +8,7 @@ from unstall.diff.groups import Grouped, common
 from unstall.diff.result import Status, WaitChange
 from unstall.diff.sides import Side, Sides
 from unstall.diff.spread import count, time
+from unstall.locate.operations import has_operators
 from unstall.result import Where
 from unstall.timeline import I64
 
@@ -48,21 +49,32 @@ def _rows(side: Side) -> I64:
 
 
 def _keys(sides: Sides, side: Side, rows: I64) -> I64:
-    """A number for each place and operator."""
-    return side.place[rows] * (len(sides.texts) + 1) + side.label[rows] + 1
+    """A number for each place and operator; for each place alone where only one of the runs knows of operators."""
+    label = side.label[_operation(side, rows)]
+    if has_operators(sides.a.run.timeline) != has_operators(sides.b.run.timeline):
+        label = np.zeros_like(label)
+    return side.place[rows] * (len(sides.texts) + 1) + label + 1
+
+
+def _operation(side: Side, rows: I64) -> I64:
+    """The host row that stands for the operation that each row is of: itself where it is of none."""
+    operation = side.run.places.operation[rows]
+    return np.where(operation >= 0, operation, rows).astype(np.int64)
 
 
 def _first_of_each(side: Side, rows: I64) -> I64:
-    """1 for the first row of each operator, 0 for more of the same: one `.to()` may wait in two calls."""
-    top = side.run.places.top_op[rows]
-    _, first = np.unique(np.where(top >= 0, top, rows), return_index=True)
+    """1 for the first row of each operation, 0 for more of the same: one `.to()` may wait in two calls."""
+    _, first = np.unique(_operation(side, rows), return_index=True)
     one = np.zeros(len(rows), dtype=np.int64)
     one[first] = 1
     return one
 
 
 def _where(sides: Sides, side: Side, row: int) -> Where | None:
-    return side.where(row, int(side.label[row]), sides.texts) if row >= 0 else None
+    if row < 0:
+        return None
+    operation = int(_operation(side, np.array([row], dtype=np.int64))[0])
+    return side.where(row, int(side.label[operation]), sides.texts)
 
 
 def _present(row_a: int, row_b: int) -> Status:

@@ -1,0 +1,67 @@
+"""What the recordings do not let one compare."""
+
+from __future__ import annotations
+
+import pytest
+from diff.runs import compared, launching, recorded, steps
+from traces import TraceBuilder
+
+from unstall.diff.result import DiffResult
+
+
+def _texts(result: DiffResult, code: str) -> list[str]:
+    return [caveat.text for caveat in result.caveats if caveat.code == code]
+
+
+def _optimizing(name: str) -> TraceBuilder:
+    """Steps that only the optimizer tells apart."""
+    trace = TraceBuilder()
+    for number in range(4):
+        with trace.frame("train.py", 10, "train"):
+            launching(100)(trace, number)
+            with trace.optimizer(name):
+                trace.launch("adam", 10)
+    return trace
+
+
+def test_recorders_that_differ_are_named() -> None:
+    (text,) = _texts(compared(recorded(launching(100)), recorded(launching(100), recorder="torch")), "recorded")
+    assert text.startswith("A was recorded by unstall's recorder cupti, B by unstall's recorder torch: ")
+    assert text.endswith("Operators are known in one run only: waits are matched by place alone.")
+
+
+def test_a_profile_of_torchs_own_is_another_recorder_with_operators_too() -> None:
+    (text,) = _texts(compared(steps(launching(100)), recorded(launching(100), recorder="torch")), "recorded")
+    assert text.startswith("A was recorded by torch.profiler or another tool, B by unstall's recorder torch: ")
+    assert "Operators" not in text
+
+
+def test_two_runs_of_one_recorder_have_no_caveat() -> None:
+    assert compared(recorded(launching(100)), recorded(launching(300))).caveats == ()
+
+
+@pytest.mark.parametrize(
+    ("marks", "words"),
+    [
+        ("loader", "the DataLoader's batches"),
+        ("forward", "the model's calls"),
+        ("explicit", "unstall.step()"),
+    ],
+)
+def test_steps_that_the_recorder_told_apart_by_other_marks_may_be_other_work(marks: str, words: str) -> None:
+    (text,) = _texts(compared(recorded(launching(100)), recorded(launching(100), marks=marks)), "steps")
+    assert text.startswith(f"Steps were told apart by different marks: in A by the optimizer step, in B by {words}. ")
+
+
+def test_an_optimizer_step_is_one_whoever_saw_it() -> None:
+    assert _texts(compared(recorded(launching(100)), _optimizing("SGD")), "steps") == []
+
+
+def test_another_optimizer_is_another_mark() -> None:
+    (text,) = _texts(compared(_optimizing("SGD"), _optimizing("AdamW")), "steps")
+    assert "in A by the optimizer step Optimizer.step#SGD.step, in B by the optimizer step Optimizer.step#A" in text
+
+
+def test_an_annotation_of_the_users_is_another_mark_than_the_recorders() -> None:
+    (text,) = _texts(compared(steps(launching(100)), recorded(launching(100))), "steps")
+    assert "in A by annotation ProfilerStep, in B by the optimizer step" in text
