@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,8 +132,7 @@ enum { SPAN = 1 << 30, MOST_WATCHED = 32, MOST_OPEN = 16, CALLS_CHUNK = 64 << 10
 /* What libcupti's threads and the program's share; changed under the lock, but for what is set while nothing records. */
 static struct {
     pthread_mutex_t lock;
-    volatile int open;
-    uint64_t epoch; /* which start() this is: what threads have of their own is of one */
+    _Atomic uint64_t recording; /* which start() this is, from 1: what threads have of their own is of one; 0: none */
     Spill records, calls;
     int names_file;
     uint32_t size_of[MOST_KINDS];
@@ -157,7 +157,9 @@ static __thread struct {
 } mine;
 
 static void *subscriber;
-static volatile int detaching; /* 1: the next callback finalizes CUPTI; 2: one did */
+static uint64_t epoch;            /* the last start()'s */
+static _Atomic int within;        /* threads in a callback: maps and known code stay while there are any */
+static _Atomic int detach_wanted; /* whoever makes it 0 finalizes CUPTI: once, that is */
 
 static uint64_t
 now(void)
@@ -187,7 +189,7 @@ next_chunk(Spill *from)
 {
     uint8_t *chunk = NULL;
     pthread_mutex_lock(&spill.lock);
-    if (spill.open && (from->handed_out + from->chunk_bytes <= from->reserved_bytes || !reserve(from, from->chunk_bytes))) {
+    if (spill.recording && (from->handed_out + from->chunk_bytes <= from->reserved_bytes || !reserve(from, from->chunk_bytes))) {
         chunk = from->map + from->handed_out;
         from->handed_out += from->chunk_bytes;
     }
@@ -206,12 +208,17 @@ buffer_requested(uint8_t **buffer, size_t *size, size_t *most_records)
     *most_records = 0;
 }
 
-static void
-begin_thread(void)
+/* Whether something records; what this thread has of its own is then of that recording. */
+static int
+recording_here(void)
 {
-    memset(&mine, 0, sizeof mine);
-    mine.epoch = spill.epoch;
-    mine.thread = (uint32_t)syscall(SYS_gettid);
+    uint64_t recording = spill.recording;
+    if (recording && mine.epoch != recording) {
+        memset(&mine, 0, sizeof mine);
+        mine.epoch = recording;
+        mine.thread = (uint32_t)syscall(SYS_gettid);
+    }
+    return recording != 0;
 }
 
 static void
@@ -250,29 +257,28 @@ add_parameters(Call *call, const CallbackData *data)
 }
 
 static void
-around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
+finalize_once(void)
 {
-    (void)nothing, (void)domain;
-    /* To be safe for threads that are within calls, CUPTI is finalized at the end of one. */
-    if (data->site != ENTER && detaching) {
-        pthread_mutex_lock(&spill.lock);
-        int first = detaching == 1;
-        detaching = 2;
-        pthread_mutex_unlock(&spill.lock);
-        if (first) {
-            cupti.Finalize();
-        }
-        return;
+    if (atomic_exchange(&detach_wanted, 0)) {
+        cupti.Finalize();
     }
-    if (!spill.open) {
-        return;
-    }
-    if (mine.epoch != spill.epoch) {
-        begin_thread();
-    }
+}
+
+static Call
+begun(uint32_t what)
+{
+    uint64_t start = now(); /* before the stack is read: what that takes is the call's */
+    return (Call){.start = start, .what = what, .thread = mine.thread, .stack = frames_here(), .stream = NO_STREAM};
+}
+
+static void
+follow(uint32_t id, const CallbackData *data)
+{
     if (data->site == ENTER) {
         if (mine.depth++ == 0) {
-            mine.now = (Call){now(), 0, id, data->correlation, mine.thread, frames_here(), 0, NO_STREAM, data->context_id, {0}};
+            mine.now = begun(id);
+            mine.now.correlation = data->correlation;
+            mine.now.context = data->context_id;
             add_parameters(&mine.now, data);
         }
     }
@@ -280,6 +286,20 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
         mine.now.end = now();
         write_call(mine.now);
     }
+}
+
+static void
+around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
+{
+    (void)nothing, (void)domain;
+    within++; /* before it is asked whether something records: stop() says that nothing does, then looks at this */
+    if (data->site != ENTER && detach_wanted) {
+        finalize_once(); /* at the end of a call, where it is safe for threads that are within others */
+    }
+    else if (recording_here()) {
+        follow(id, data);
+    }
+    within--;
 }
 
 static size_t
@@ -343,7 +363,7 @@ buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size, s
 {
     (void)size;
     pthread_mutex_lock(&spill.lock);
-    if (!spill.open || !buffer) {
+    if (!spill.recording || !buffer) {
         pthread_mutex_unlock(&spill.lock);
         return;
     }
@@ -463,16 +483,25 @@ static void
 close_spill(void)
 {
     pthread_mutex_lock(&spill.lock);
-    if (spill.open) {
+    if (spill.recording) {
         close(spill.records.file);
         close(spill.calls.file);
         close(spill.names_file);
         free(spill.names);
         spill.names = NULL;
         spill.name_count = spill.name_room = 0;
-        spill.open = 0;
+        spill.recording = 0;
     }
     pthread_mutex_unlock(&spill.lock);
+}
+
+/* Threads are within our callbacks for microseconds, and for longer only where CUPTI is finalized in one. */
+static void
+wait_for_callbacks(void)
+{
+    for (int tries = 0; within && tries < 1000; tries++) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
 }
 
 static int
@@ -518,8 +547,7 @@ open_spill(const char *records, const char *names, const char *calls, size_t chu
         PyErr_NoMemory();
         return -1;
     }
-    spill.epoch++;
-    spill.open = 1;
+    spill.recording = ++epoch;
     return 0;
 }
 
@@ -584,14 +612,11 @@ detach(void)
     int (*wait)(void) = NULL;
     void *found = driver ? dlsym(driver, "cuCtxSynchronize") : NULL;
     memcpy(&wait, &found, sizeof wait);
-    detaching = 1;
+    detach_wanted = 1;
     if (wait) {
         wait();
     }
-    if (detaching == 1) { /* no callback came: this thread has no context */
-        detaching = 2;
-        cupti.Finalize();
-    }
+    finalize_once(); /* if no callback came, as where this thread has no context */
     if (driver) {
         dlclose(driver);
     }
@@ -678,8 +703,12 @@ start(PyObject *self, PyObject *arguments)
         need_library()) {
         return NULL;
     }
-    if (spill.open || !subscriber) {
-        PyErr_SetString(PyExc_RuntimeError, spill.open ? "CUPTI is recording already" : "subscribe() comes first");
+    if (spill.recording || !subscriber) {
+        PyErr_SetString(PyExc_RuntimeError, spill.recording ? "CUPTI is recording already" : "subscribe() comes first");
+        return NULL;
+    }
+    if (within) {
+        PyErr_SetString(PyExc_RuntimeError, "a thread is still within the last recording");
         return NULL;
     }
     if (sizes_bytes != (Py_ssize_t)sizeof spill.size_of || chunk < 4096 || chunk % 4096 || first < chunk || most < first) {
@@ -694,7 +723,6 @@ start(PyObject *self, PyObject *arguments)
     size_t yes_bytes = sizeof yes;
     cupti.ActivitySetAttribute(ZEROED_BUFFERS, &yes_bytes, &yes);
     kept_kinds = Py_NewRef(kinds);
-    detaching = 0;
     if (check(cupti.ActivityRegisterTimestampCallback(now), "cuptiActivityRegisterTimestampCallback") ||
         check(cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed), "cuptiActivityRegisterCallbacks") ||
         each(kinds, enable_kind, NULL) || each(wanted, enable_call, NULL)) {
@@ -739,7 +767,7 @@ stop(PyObject *self, PyObject *nothing)
     if (need_library()) {
         return NULL;
     }
-    if (!spill.open) {
+    if (!spill.recording) {
         PyErr_SetString(PyExc_RuntimeError, "CUPTI is not recording");
         return NULL;
     }
@@ -750,6 +778,8 @@ stop(PyObject *self, PyObject *nothing)
     Py_BEGIN_ALLOW_THREADS
     cupti.ActivityFlushAll(1); /* forced: no chunk may be written to once it is unmapped */
     detach();
+    close_spill();
+    wait_for_callbacks();
     Py_END_ALLOW_THREADS
     PyObject *strange = spill.strange_kind ? Py_BuildValue("(II)", spill.strange_kind, spill.strange_size)
                                            : Py_NewRef(Py_None);
@@ -757,7 +787,6 @@ stop(PyObject *self, PyObject *nothing)
                                                (unsigned long long)spill.dropped, "refused",
                                                (unsigned long long)spill.refused, "strange", strange)
                                : NULL;
-    close_spill();
     return counts;
 }
 
@@ -774,7 +803,7 @@ know(PyObject *self, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "O!O!O", &PyList_Type, &known, &PyList_Type, &watched, &disable)) {
         return NULL;
     }
-    if (spill.open) {
+    if (spill.recording || within) {
         PyErr_SetString(PyExc_RuntimeError, "CUPTI is recording");
         return NULL;
     }
@@ -863,13 +892,9 @@ py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
         }
         return Py_NewRef(spill.disable ? spill.disable : Py_None);
     }
-    if (spill.open) {
-        if (mine.epoch != spill.epoch) {
-            begin_thread();
-        }
+    if (recording_here()) {
         if (mine.open_count < MOST_OPEN) {
-            mine.open[mine.open_count] =
-                (Call){now(), 0, SPAN + (uint32_t)number, 0, mine.thread, frames_here(), 0, NO_STREAM, 0, {0}};
+            mine.open[mine.open_count] = begun(SPAN + (uint32_t)number);
         }
         mine.open_count++;
     }
@@ -884,7 +909,7 @@ py_end(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (told(count)) {
         return NULL;
     }
-    if (spill.open && mine.epoch == spill.epoch && mine.open_count && number_of_watched(args[0]) >= 0 &&
+    if (recording_here() && mine.open_count && number_of_watched(args[0]) >= 0 &&
         --mine.open_count < MOST_OPEN) {
         mine.open[mine.open_count].end = now();
         write_call(mine.open[mine.open_count]);

@@ -327,6 +327,12 @@ frames_stacks(uint32_t first)
 }
 
 void
+frames_forked(void)
+{
+    pthread_mutex_init(&seen.lock, NULL);
+}
+
+void
 frames_forget(void)
 {
     Table *last = atomic_exchange(&known, NULL);

@@ -34,6 +34,9 @@ PyObject *frames_stacks(uint32_t first);
 /* Whether frames can be read in this version of Python. */
 int frames_supported(void);
 
+/* In a forked child: a thread that is not there any more may have held the lock. */
+void frames_forked(void);
+
 /* Forget all code and stacks: nothing may call frames_here meanwhile. */
 void frames_forget(void);
 
