@@ -65,15 +65,15 @@ def test_reading_one_value_is_a_wait_and_no_copy() -> None:
 
 
 def test_without_operators_the_wait_that_follows_at_once_is_the_copys() -> None:
-    def uploading(wait: bool) -> TraceBuilder:
+    def saving(wait: bool) -> TraceBuilder:
         def body(trace: TraceBuilder, step: int) -> None:
-            trace.copy("HtoD", 100, size=4_000_000)
+            trace.copy("DtoH", 100, size=4_000_000)
             if wait:
                 trace.sync()
             trace.launch("gemm", 100)
 
         return recorded(body)
 
-    (change,) = compared(uploading(True), uploading(False)).copies
+    (change,) = compared(saving(True), saving(False)).copies
     assert change.became == ("non-blocking",)
     assert (change.blocking.a, change.blocking.b) == (1, 0)
