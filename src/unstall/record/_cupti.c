@@ -115,16 +115,19 @@ enum { NO_STREAM = UINT32_MAX };
 
 /* What of a call's parameters is kept: cuda.h has them in this order since CUDA 4.0. */
 enum { OF_STREAM = 1, OF_EVENT, OF_EVENT_STREAM, OF_STREAM_EVENT };
+enum { LEGACY, PER_THREAD }; /* which stream 0 is: the latter for calls in _ptsz */
 
 static const struct {
     uint32_t id;
     int parameters;
+    uint8_t default_stream;
 } told_by_parameters[] = {
-    {119, OF_EVENT_STREAM}, {441, OF_EVENT_STREAM}, {587, OF_EVENT_STREAM}, {588, OF_EVENT_STREAM}, /* cuEventRecord */
-    {295, OF_STREAM_EVENT}, {436, OF_STREAM_EVENT},                                                 /* cuStreamWaitEvent */
-    {120, OF_EVENT},        {121, OF_EVENT},                      /* cuEventQuery, cuEventSynchronize */
-    {125, OF_STREAM},       {439, OF_STREAM},                     /* cuStreamQuery */
-    {126, OF_STREAM},       {440, OF_STREAM},                     /* cuStreamSynchronize */
+    {119, OF_EVENT_STREAM, LEGACY}, {441, OF_EVENT_STREAM, PER_THREAD}, /* cuEventRecord */
+    {587, OF_EVENT_STREAM, LEGACY}, {588, OF_EVENT_STREAM, PER_THREAD}, /* cuEventRecordWithFlags */
+    {295, OF_STREAM_EVENT, LEGACY}, {436, OF_STREAM_EVENT, PER_THREAD}, /* cuStreamWaitEvent */
+    {120, OF_EVENT, LEGACY},        {121, OF_EVENT, LEGACY},            /* cuEventQuery, cuEventSynchronize */
+    {125, OF_STREAM, LEGACY},       {439, OF_STREAM, PER_THREAD},       /* cuStreamQuery */
+    {126, OF_STREAM, LEGACY},       {440, OF_STREAM, PER_THREAD},       /* cuStreamSynchronize */
 };
 
 enum { SPAN = 1 << 30, MOST_WATCHED = 32, MOST_OPEN = 16, CALLS_CHUNK = 64 << 10 };
@@ -248,8 +251,8 @@ add_parameters(Call *call, const CallbackData *data)
         }
         if (which != OF_EVENT) {
             void *stream = parameters[which == OF_EVENT_STREAM];
-            int own_default = call->what >= 436 && call->what <= 441; /* _ptsz: a default stream a thread */
-            if (cupti.GetStreamIdEx(data->context, stream, (uint8_t)own_default, &call->stream) != SUCCESS) {
+            uint8_t default_stream = told_by_parameters[i].default_stream;
+            if (cupti.GetStreamIdEx(data->context, stream, default_stream, &call->stream) != SUCCESS) {
                 call->stream = NO_STREAM;
             }
         }
