@@ -100,7 +100,8 @@ typedef struct {
 } Spill; /* a file of chunks, mapped into memory */
 
 typedef struct {
-    uint64_t start, end; /* CLOCK_MONOTONIC, ns */
+    _Atomic uint64_t start; /* CLOCK_MONOTONIC, ns; written last: 0 says that there is no call here yet */
+    uint64_t end;
     uint32_t what;       /* the driver's callback id, or SPAN + the number of a watched function */
     uint32_t correlation;
     uint32_t thread; /* the system's id */
@@ -110,6 +111,8 @@ typedef struct {
     uint32_t context; /* CUPTI's id */
     uint64_t spare[2];
 } Call; /* as long as a cache line */
+
+_Static_assert(sizeof(Call) == 64, "decode.py reads calls of 64 bytes");
 
 enum { NO_STREAM = UINT32_MAX };
 
@@ -234,7 +237,10 @@ write_call(Call call)
             return;
         }
     }
-    *mine.next++ = call;
+    uint64_t start = call.start;
+    call.start = 0;
+    *mine.next = call;
+    atomic_store_explicit(&mine.next++->start, start, memory_order_release);
 }
 
 static void
