@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -662,6 +663,9 @@ keep_flushing(void *nothing)
 static void
 start_flusher(unsigned period_ms)
 {
+    /* Signals are for the program's threads: one that waits would not be interrupted by what is handled in this one. */
+    sigset_t all, before;
+    sigfillset(&all);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -669,7 +673,10 @@ start_flusher(unsigned period_ms)
     pthread_condattr_destroy(&monotonic);
     flusher.period_ms = period_ms;
     flusher.running = 1;
-    if (pthread_create(&flusher.thread, NULL, keep_flushing, NULL)) {
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&flusher.thread, NULL, keep_flushing, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
         flusher.running = 0; /* records then come when recording stops */
         pthread_cond_destroy(&flusher.end);
     }
