@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cli.command import Cli
 
-from unstall.cli.doctor import Check, cupti_recorder, line_clock, torch_recorder
+from unstall.cli.doctor import Check, cupti_recorder, source_lines, torch_recorder
 
 
 def test_it_names_what_is_here_and_what_the_rest_would_enable(unstall: Cli) -> None:
@@ -30,7 +30,7 @@ def test_json_has_the_same_checks(unstall: Cli) -> None:
     names = [check["name"] for check in document["checks"]]
     assert names == [
         *("unstall", "python", "numpy", "msgspec", "rich", "C engine", "torch", "torch built for", "GPU"),
-        *("cupti recorder", "torch recorder", "line clock"),
+        *("cupti recorder", "torch recorder", "source lines"),
     ]
     assert all(set(check) - {"instead", "notes"} == {"name", "found", "enables"} for check in document["checks"])
 
@@ -127,12 +127,18 @@ def test_the_first_thing_that_torch_lacks_is_why_it_cannot_record(
     assert torch_recorder("2.13.0", whole, {})["found"] == "torch.profiler of 2.13.0"
 
 
-def test_lines_are_clocked_by_the_best_that_python_has() -> None:
-    best = line_clock((3, 12), is_built=True)
-    assert (best["found"], best["notes"]) == ("sys.monitoring, in C", [])
-    worst = line_clock((3, 11), is_built=False)
-    assert worst["found"] == "sys.settrace, in Python"
-    assert len(worst["notes"]) == 2
+def test_lines_are_told_in_the_cheapest_way_there_is() -> None:
+    best = source_lines((3, 12), stacks=None, is_built=True)
+    assert (best["found"], best["notes"]) == (
+        "read at each call to CUDA; with the torch recorder by sys.monitoring, in C",
+        [],
+    )
+    usual = source_lines((3, 11), stacks=None, is_built=True)
+    assert usual["found"] == "read at each call to CUDA; with the torch recorder by its own stacks"
+    worst = source_lines((3, 11), stacks="the C extension is not built", is_built=False)
+    assert worst["found"] == "by sys.settrace, in Python"
+    assert len(worst["notes"]) == 3
+    assert worst["notes"][0].endswith(": the C extension is not built")
 
 
 def test_a_recorder_that_cannot_be_imported_leaves_the_rest_of_the_checks(tmp_path: Path) -> None:
@@ -144,4 +150,4 @@ def test_a_recorder_that_cannot_be_imported_leaves_the_rest_of_the_checks(tmp_pa
     command = [sys.executable, "-m", "unstall", "doctor"]
     shown = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
     assert "looking for libcupti failed (import of unstall.record.cupti halted; None in sys.modules)" in shown
-    assert f"ok  line clock       {'sys.monitoring' if sys.version_info >= (3, 12) else 'sys.settrace'}, in " in shown
+    assert "source lines " in shown

@@ -175,7 +175,7 @@ def _recording(torch: str | None, seen: Mapping[str, str]) -> list[Check]:
             environment=os.environ,
         ),
         torch_recorder(torch, seen, os.environ),
-        line_clock(sys.version_info[:2], is_built=_is_built("unstall.record._lines")),
+        source_lines(sys.version_info[:2], stacks=_no_stacks(), is_built=_is_built("unstall.record._lines")),
     ]
 
 
@@ -238,20 +238,26 @@ def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapp
     )
 
 
-def line_clock(python: tuple[int, int], *, is_built: bool) -> Check:
-    """How the line that runs is told while recording; there is always a way."""
+def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool) -> Check:
+    """How the line that runs is told while recording; there is always a way.
+
+    `stacks` is why the recorder cupti cannot read them at each call, None where it can; `is_built` is of the line
+    clock's C extension, which is used instead.
+    """
+    clock = f"{'sys.monitoring' if python >= (3, 12) else 'sys.settrace'}, in {'C' if is_built else 'Python'}"
     notes = []
+    if stacks is not None:
+        found = f"by {clock}"
+        notes.append(f"they cannot be read at each call to CUDA, which costs least: {stacks}")
+    elif python >= (3, 12):
+        found = f"read at each call to CUDA; with the torch recorder by {clock}"
+    else:
+        found = "read at each call to CUDA; with the torch recorder by its own stacks"
     if python < (3, 12):
-        notes.append("from Python 3.12 on sys.monitoring costs less than sys.settrace")
+        notes.append("from Python 3.12 on sys.monitoring tells lines where torch's stacks tell functions")
     if not is_built:
-        notes.append("its C extension is not built: callbacks in C cost less than those in Python")
-    hook = "sys.monitoring" if python >= (3, 12) else "sys.settrace"
-    return Check(
-        name="line clock",
-        found=f"{hook}, in {'C' if is_built else 'Python'}",
-        enables="the line behind each launch and wait",
-        notes=notes,
-    )
+        notes.append("the line clock's C extension is not built: callbacks in C cost less than those in Python")
+    return Check(name="source lines", found=found, enables="the line behind each launch and wait", notes=notes)
 
 
 def _other_profiler(environment: Mapping[str, str]) -> str | None:
@@ -275,6 +281,16 @@ def _usable_cupti(is_built: bool) -> tuple[Path | None, str | None]:
         return None, str(error)
     except Exception as error:  # whatever is broken, the other checks are of use
         return None, f"looking for libcupti failed ({error})"
+
+
+def _no_stacks() -> str | None:
+    """Why stacks cannot be read at calls, None where they can."""
+    try:
+        from unstall.record.call_stacks import unavailable
+
+        return unavailable()
+    except Exception as error:  # as above
+        return f"looking for them failed ({error})"
 
 
 def _driver() -> str | None:
