@@ -698,6 +698,34 @@ stop_flusher(void)
     }
 }
 
+/* In a forked child there is no CUDA, but calls to it may still be told of, and the files are the parent's. Locks may be
+   held by threads that are not there. */
+static void
+forked(void)
+{
+    spill.recording = 0;
+    within = detach_wanted = 0;
+    flusher.running = 0;
+    subscriber = NULL;
+    pthread_mutex_init(&spill.lock, NULL);
+    pthread_mutex_init(&flusher.lock, NULL);
+    frames_forked();
+}
+
+/* Not when loaded, which reading a recording needs as well. What libcupti and the driver do at exit, they have asked for
+   before: it comes after the flusher's end. */
+static int
+watch_process(void)
+{
+    static int watched;
+    if (!watched && (pthread_atfork(NULL, NULL, forked) || atexit(stop_flusher))) {
+        PyErr_SetString(PyExc_RuntimeError, "the process's fork and exit cannot be watched");
+        return -1;
+    }
+    watched = 1;
+    return 0;
+}
+
 PyDoc_STRVAR(start_doc,
 "start(records, names, calls, kinds, driver_calls, sizes, chunk_bytes, first_bytes, most_bytes, flush_ms)\n\n"
 "Record activities of these kinds, and calls of the driver with these callback ids, into three new files. `sizes` has the\n"
@@ -732,7 +760,7 @@ start(PyObject *self, PyObject *arguments)
         return NULL;
     }
     memcpy(spill.size_of, sizes, sizeof spill.size_of);
-    if (open_spill(records, names, calls, chunk, first, most)) {
+    if (watch_process() || open_spill(records, names, calls, chunk, first, most)) {
         return NULL;
     }
     uint8_t yes = 1;
@@ -1003,6 +1031,7 @@ prepare(PyObject *self)
                ? -1
                : 0;
 }
+
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)prepare}, {0, NULL}};
 
