@@ -76,11 +76,16 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
 
 
 def of_clock(folder: Path, places: Places, calls: np.ndarray) -> Slices:
-    """From the line clock's entries: all slices of 20 us or more, and those around one of the `calls`."""
+    """From the line clock's entries: all slices of 20 us or more, and those around one of the `calls`.
+
+    A thread stays on its last line until the end of its last call.
+    """
     log = _entries(folder)
+    # A full disk may have kept a line or a thread from being described.
+    log = log[np.isin(log["thread"], list(places.clocked))]
     frames = dict.fromkeys(places.lines.values())
     number = {frame: row for row, frame in enumerate(frames)}
-    frame_of = np.full(max(places.lines, default=-1) + 2, -1, np.int32)
+    frame_of = np.full(max([*places.lines, int(log["place"].max(initial=0))]) + 2, -1, np.int32)
     for at, frame in places.lines.items():
         frame_of[at] = number[frame]
     native = np.zeros(max(places.clocked, default=-1) + 2, np.int64)
@@ -89,16 +94,20 @@ def of_clock(folder: Path, places: Places, calls: np.ndarray) -> Slices:
     parts = []
     for index in np.unique(log["thread"]).tolist():
         mine = log[log["thread"] == index]
-        called = np.sort(calls["start"][calls["thread"] == native[index]].astype(np.int64))
+        made = calls[calls["thread"] == native[index]]
+        called = np.sort(made["start"].astype(np.int64))
+        over = max(int(mine["time"][-1]), int(made["end"].max(initial=0)))
         for level in range(1, int(mine["depth"].max(initial=0)) + 1):
             # A deeper entry leaves this level as it was.
             near = mine[mine["depth"] <= level]
+            if not len(near):
+                continue  # what a full ring has dropped said where that was
             place = np.where(near["depth"] == level, near["place"], NOWHERE)
             change = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
             time, place = near["time"][change], place[change]
-            end = np.append(time[1:], mine["time"][-1])
+            end = np.append(time[1:], over)
             used = np.searchsorted(called, end) > np.searchsorted(called, time)
-            kept = (place != NOWHERE) & ((end - time >= _LEAST_NS) | used)
+            kept = (frame_of[place] >= 0) & ((end - time >= _LEAST_NS) | used)
             count = int(kept.sum())
             parts.append(
                 (np.full(count, native[index]), time[kept], end[kept], frame_of[place[kept]], np.full(count, level))
@@ -116,7 +125,8 @@ def _entries(folder: Path) -> np.ndarray:
         if magic != MAGIC:
             return np.zeros(0, _ENTRY)
         file.seek(HEADER_BYTES)
-        ring = np.frombuffer(file.read(min(written, capacity) * ENTRY.size), _ENTRY)
+        data = file.read(min(written, capacity) * ENTRY.size)
+        ring = np.frombuffer(data, _ENTRY, count=len(data) // ENTRY.size)
     first = written % capacity if written > capacity else 0
     return np.concatenate((ring[first:], ring[:first]))
 

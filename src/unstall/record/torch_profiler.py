@@ -16,7 +16,7 @@ from unstall.errors import TraceError, UnstallError
 FILE = "profile.json"
 _CLOCK, _CLOCKS = "unstall.clock#", 3
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
-CALLS = np.dtype([("start", "<u8"), ("thread", "<u4")])
+CALLS = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
 
 
 class TorchProfiler:
@@ -87,6 +87,7 @@ class _Event(msgspec.Struct):
     cat: str = ""
     tid: int | str = 0
     ts: float = 0.0
+    dur: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Profile:
     head: dict[str, Any]  # what stands around the events, as JSON
     events: list[str]  # as JSON
     zero_ns: int  # what our clock showed at the events' time 0
-    calls: np.ndarray  # operators and calls: start in ns of our clock, thread
+    calls: np.ndarray  # operators and calls: start and end in ns of our clock, thread
 
 
 def read_profile(folder: Path) -> Profile:
@@ -114,5 +115,10 @@ def read_profile(folder: Path) -> Profile:
     clocks = [each for each in events if each.name.startswith(_CLOCK) and each.cat == "user_annotation"]
     zero_ns = max((int(each.name.removeprefix(_CLOCK)) - round(each.ts * 1000) for each in clocks), default=0)
     made = [each for each in events if each.cat in _OF_HOST and isinstance(each.tid, int)]
-    calls = np.array([(zero_ns + round(each.ts * 1000), each.tid) for each in made], CALLS)
+    calls = np.array([(*_times(each, zero_ns), each.tid) for each in made], CALLS)
     return Profile(dict(head), [text for text in texts if _CLOCK not in text], zero_ns, calls)
+
+
+def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
+    start = zero_ns + round(event.ts * 1000)
+    return start, start + round(event.dur * 1000)
