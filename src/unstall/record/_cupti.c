@@ -97,7 +97,7 @@ static const struct {
 typedef struct {
     int file;
     uint8_t *map;
-    size_t chunk_bytes, most_bytes, reserved_bytes, handed_out;
+    size_t map_bytes, chunk_bytes, most_bytes, reserved_bytes, handed_out;
 } Spill; /* a file of chunks, mapped into memory */
 
 typedef struct {
@@ -151,7 +151,7 @@ static struct {
     PyObject *watched[MOST_WATCHED]; /* functions whose calls are spans */
     int watched_count;
     PyObject *disable; /* sys.monitoring.DISABLE */
-} spill = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} spill = {.lock = PTHREAD_MUTEX_INITIALIZER, .records.file = -1, .calls.file = -1, .names_file = -1};
 
 static __thread struct {
     uint64_t epoch;
@@ -177,13 +177,19 @@ now(void)
 }
 
 /* Take blocks of the disk for the next bytes, so that writing through the map cannot fail later: a full disk would
-   otherwise end the program by SIGBUS. */
+   otherwise end the program by SIGBUS. 0, or the reason as errno has it; there is no room then from now on, as asking
+   again at every call would cost the program more than recording does. */
 static int
 reserve(Spill *to, size_t bytes)
 {
-    if (to->reserved_bytes + bytes > to->most_bytes ||
-        posix_fallocate(to->file, (off_t)to->reserved_bytes, (off_t)bytes)) {
-        return -1;
+    int error = to->reserved_bytes + bytes > to->most_bytes ? ENOSPC : EINTR;
+    while (error == EINTR) {
+        error = posix_fallocate(to->file, (off_t)to->reserved_bytes, (off_t)bytes);
+    }
+    if (error) {
+        (void)!ftruncate(to->file, (off_t)to->reserved_bytes); /* some may have been taken */
+        to->most_bytes = to->reserved_bytes;
+        return error;
     }
     madvise(to->map + to->reserved_bytes, bytes, MADV_POPULATE_WRITE);
     to->reserved_bytes += bytes;
@@ -488,20 +494,25 @@ unsubscribe(PyObject *self, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
+enum { FILES = 3 };
+
+static int *const files[FILES] = {&spill.records.file, &spill.calls.file, &spill.names_file};
+
 /* The maps stay until the next recording: a record that is late must find its chunk. */
 static void
 close_spill(void)
 {
     pthread_mutex_lock(&spill.lock);
-    if (spill.recording) {
-        close(spill.records.file);
-        close(spill.calls.file);
-        close(spill.names_file);
-        free(spill.names);
-        spill.names = NULL;
-        spill.name_count = spill.name_room = 0;
-        spill.recording = 0;
+    spill.recording = 0;
+    for (int i = 0; i < FILES; i++) {
+        if (*files[i] >= 0) {
+            close(*files[i]);
+            *files[i] = -1;
+        }
     }
+    free(spill.names);
+    spill.names = NULL;
+    spill.name_count = spill.name_room = 0;
     pthread_mutex_unlock(&spill.lock);
 }
 
@@ -514,47 +525,75 @@ wait_for_callbacks(void)
     }
 }
 
+/* A file's descriptor; -1 with an exception. */
+static int
+create(const char *path)
+{
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0) {
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+    }
+    return file;
+}
+
 static int
 open_file(Spill *to, const char *path, size_t chunk, size_t first, size_t most)
 {
     if (to->map) {
-        munmap(to->map, to->most_bytes);
+        munmap(to->map, to->map_bytes);
     }
-    *to = (Spill){.file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), .chunk_bytes = chunk};
-    to->most_bytes = most / chunk * chunk;
-    void *map = to->file < 0 ? MAP_FAILED
-                             : mmap(NULL, to->most_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, to->file, 0);
-    if (map == MAP_FAILED) {
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+    *to = (Spill){.file = create(path), .chunk_bytes = chunk};
+    if (to->file < 0) {
         return -1;
     }
-    to->map = map;
-    if (reserve(to, first / chunk * chunk)) {
-        PyErr_Format(PyExc_OSError, "%s: no room for %zu bytes", path, first);
+    size_t bytes = most / chunk * chunk;
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, to->file, 0);
+    int error = map == MAP_FAILED ? errno : 0;
+    if (!error) {
+        to->map = map;
+        to->map_bytes = to->most_bytes = bytes;
+        error = reserve(to, first / chunk * chunk);
+    }
+    if (error) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
         return -1;
     }
     return 0;
 }
 
+/* After a failure: no file that was made is left. */
+static void
+discard_spill(const char *const paths[FILES])
+{
+    for (int i = 0; i < FILES; i++) {
+        if (*files[i] >= 0) {
+            unlink(paths[i]);
+        }
+    }
+    close_spill();
+}
+
 static int
-open_spill(const char *records, const char *names, const char *calls, size_t chunk, size_t first, size_t most)
+open_spill(const char *const paths[FILES], size_t chunk, size_t first, size_t most)
 {
     spill.record_count = spill.dropped = spill.refused = 0;
     spill.strange_kind = spill.strange_size = 0;
-    void *standard = dlopen("libstdc++.so.6", RTLD_LAZY), *demangle = standard ? dlsym(standard, "__cxa_demangle") : NULL;
-    memcpy(&spill.demangle, &demangle, sizeof demangle);
-    spill.names_file = open(names, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (spill.names_file < 0) {
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, names);
-        return -1;
+    if (!spill.demangle) {
+        void *standard = dlopen("libstdc++.so.6", RTLD_LAZY);
+        void *demangle = standard ? dlsym(standard, "__cxa_demangle") : NULL;
+        memcpy(&spill.demangle, &demangle, sizeof demangle);
     }
-    if (open_file(&spill.records, records, chunk, first, most) ||
-        open_file(&spill.calls, calls, CALLS_CHUNK, first / 4, most / 4)) {
-        close(spill.names_file);
+    size_t first_calls = first / 4 > CALLS_CHUNK ? first / 4 : CALLS_CHUNK;
+    if (open_file(&spill.records, paths[0], chunk, first, most) ||
+        open_file(&spill.calls, paths[1], CALLS_CHUNK, first_calls, most / 4 + first_calls) ||
+        (spill.names_file = create(paths[2])) < 0) {
+        discard_spill(paths);
         return -1;
     }
     if (grow_names()) {
         PyErr_NoMemory();
+        discard_spill(paths);
         return -1;
     }
     spill.recording = ++epoch;
@@ -563,55 +602,50 @@ open_spill(const char *records, const char *names, const char *calls, size_t chu
 
 /* Each number of a sequence handed to `use`; -1 with an exception where one is none. */
 static int
-each(PyObject *numbers, int (*use)(uint32_t, void *), void *data)
+each(PyObject *numbers, int (*use)(uint32_t))
 {
     Py_ssize_t count = PySequence_Size(numbers);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *item = PySequence_GetItem(numbers, i);
         unsigned long number = item ? PyLong_AsUnsignedLong(item) : 0;
         Py_XDECREF(item);
-        if (PyErr_Occurred() || use((uint32_t)number, data)) {
+        if (PyErr_Occurred() || use((uint32_t)number)) {
             return -1;
         }
     }
     return count < 0 ? -1 : 0;
 }
 
-static int
-enable_kind(uint32_t kind, void *data)
-{
-    (void)data;
-    return check(cupti.ActivityEnable((int)kind), "cuptiActivityEnable");
-}
+static struct {
+    uint32_t kinds[MOST_KINDS];
+    int count;
+} enabled;
 
 static int
-disable_kind(uint32_t kind, void *data)
+enable_kind(uint32_t kind)
 {
-    (void)data;
-    cupti.ActivityDisable((int)kind);
+    if (check(cupti.ActivityEnable((int)kind), "cuptiActivityEnable")) {
+        return -1;
+    }
+    if (enabled.count < MOST_KINDS) {
+        enabled.kinds[enabled.count++] = kind;
+    }
     return 0;
 }
-
-static int
-enable_call(uint32_t id, void *data)
-{
-    (void)data;
-    cupti.EnableCallback(1, subscriber, DRIVER_API, id); /* fails for calls that this driver does not have */
-    return 0;
-}
-
-static PyObject *kept_kinds; /* what start() enabled */
 
 static void
 disable_kinds(void)
 {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    if (kept_kinds) {
-        each(kept_kinds, disable_kind, NULL);
+    while (enabled.count) {
+        cupti.ActivityDisable((int)enabled.kinds[--enabled.count]);
     }
-    Py_CLEAR(kept_kinds);
-    PyErr_Restore(type, value, trace);
+}
+
+static int
+enable_call(uint32_t id)
+{
+    cupti.EnableCallback(1, subscriber, DRIVER_API, id); /* fails for calls that this driver does not have */
+    return 0;
 }
 
 /* Leave the process as it was before CUPTI came. The device is done: a call that waits for it comes back at once. */
@@ -733,45 +767,63 @@ PyDoc_STRVAR(start_doc,
 "when `most_bytes` are full the rest is dropped and counted. What is done is flushed every `flush_ms` milliseconds, if not\n"
 "0. Raises OSError, or RuntimeError with CUPTI's reason. subscribe() comes first.");
 
+/* CUPTI's part of start(). On failure nothing is enabled any more, and CUPTI holds no chunk. */
+static int
+enable(PyObject *kinds, PyObject *wanted)
+{
+    uint8_t yes = 1;
+    size_t yes_bytes = sizeof yes;
+    cupti.ActivitySetAttribute(ZEROED_BUFFERS, &yes_bytes, &yes);
+    if (check(cupti.ActivityRegisterTimestampCallback(now), "cuptiActivityRegisterTimestampCallback") ||
+        check(cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed), "cuptiActivityRegisterCallbacks") ||
+        each(kinds, enable_kind) || each(wanted, enable_call)) {
+        disable_kinds();
+        cupti.ActivityFlushAll(1);
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 start(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    const char *records, *names, *calls, *sizes;
+    PyObject *path_of[FILES] = {NULL}, *kinds, *wanted;
+    const char *sizes, *paths[FILES];
     Py_ssize_t sizes_bytes;
-    PyObject *kinds, *wanted;
     unsigned long long chunk, first, most;
     unsigned flush_ms;
-    if (!PyArg_ParseTuple(arguments, "sssOOy#KKKI", &records, &names, &calls, &kinds, &wanted, &sizes, &sizes_bytes, &chunk,
-                          &first, &most, &flush_ms) ||
-        need_library()) {
+    if (!PyArg_ParseTuple(arguments, "O&O&O&OOy#KKKI", PyUnicode_FSConverter, &path_of[0], PyUnicode_FSConverter, &path_of[2],
+                          PyUnicode_FSConverter, &path_of[1], &kinds, &wanted, &sizes, &sizes_bytes, &chunk, &first, &most,
+                          &flush_ms)) {
         return NULL;
     }
-    if (spill.recording || !subscriber) {
-        PyErr_SetString(PyExc_RuntimeError, spill.recording ? "CUPTI is recording already" : "subscribe() comes first");
-        return NULL;
+    for (int i = 0; i < FILES; i++) {
+        paths[i] = PyBytes_AsString(path_of[i]);
     }
-    if (within) {
-        PyErr_SetString(PyExc_RuntimeError, "a thread is still within the last recording");
-        return NULL;
+    const char *why = spill.recording ? "CUPTI is recording already"
+                      : !subscriber   ? "subscribe() comes first"
+                      : within        ? "a thread is still within the last recording"
+                                      : NULL;
+    int failed = -1;
+    if (why) {
+        PyErr_SetString(PyExc_RuntimeError, why);
     }
-    if (sizes_bytes != (Py_ssize_t)sizeof spill.size_of || chunk < 4096 || chunk % 4096 || first < chunk || most < first) {
+    else if (sizes_bytes != (Py_ssize_t)sizeof spill.size_of || chunk < 4096 || chunk % 4096 || first < chunk ||
+             most < first) {
         PyErr_SetString(PyExc_ValueError, "sizes, chunk_bytes, first_bytes or most_bytes are not what they should be");
-        return NULL;
     }
-    memcpy(spill.size_of, sizes, sizeof spill.size_of);
-    if (watch_process() || open_spill(records, names, calls, chunk, first, most)) {
-        return NULL;
+    else {
+        memcpy(spill.size_of, sizes, sizeof spill.size_of);
+        failed = watch_process() || open_spill(paths, chunk, first, most);
+        if (!failed && (failed = enable(kinds, wanted))) {
+            discard_spill(paths);
+        }
     }
-    uint8_t yes = 1;
-    size_t yes_bytes = sizeof yes;
-    cupti.ActivitySetAttribute(ZEROED_BUFFERS, &yes_bytes, &yes);
-    kept_kinds = Py_NewRef(kinds);
-    if (check(cupti.ActivityRegisterTimestampCallback(now), "cuptiActivityRegisterTimestampCallback") ||
-        check(cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed), "cuptiActivityRegisterCallbacks") ||
-        each(kinds, enable_kind, NULL) || each(wanted, enable_call, NULL)) {
-        disable_kinds();
-        close_spill();
+    for (int i = 0; i < FILES; i++) {
+        Py_DECREF(path_of[i]);
+    }
+    if (failed) {
         return NULL;
     }
     if (flush_ms) {
@@ -1031,7 +1083,6 @@ prepare(PyObject *self)
                ? -1
                : 0;
 }
-
 
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)prepare}, {0, NULL}};
 
