@@ -19,6 +19,10 @@
 
 #include "_frames.h"
 
+#if !defined(__linux__) || UINTPTR_MAX != UINT64_MAX
+#error "CUPTI is there for Linux on 64-bit machines alone"
+#endif
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -164,6 +168,7 @@ static __thread struct {
 } mine;
 
 static void *subscriber;
+static int recorded; /* between start() and stop(), of which no two threads do the same; under the GIL */
 static uint64_t epoch;            /* the last start()'s */
 static _Atomic int within;        /* threads in a callback: maps and known code stay while there are any */
 static _Atomic int detach_wanted; /* whoever makes it 0 finalizes CUPTI: once, that is */
@@ -321,7 +326,7 @@ around_call(void *nothing, int domain, uint32_t id, const CallbackData *data)
 static size_t
 place_of_name(const char *name)
 {
-    size_t at = (size_t)(((uintptr_t)name >> 3) * 0x9E3779B97F4A7C15u) & (spill.name_room - 1);
+    size_t at = frames_hash(name) & (spill.name_room - 1);
     while (spill.names[at] && spill.names[at] != name) {
         at = (at + 1) & (spill.name_room - 1);
     }
@@ -347,10 +352,12 @@ grow_names(void)
     return 0;
 }
 
+enum { LONGEST_NAME = 1 << 16 };
+
 static void
 keep_name(const char *name)
 {
-    if (!name || (4 * spill.name_count >= 3 * spill.name_room && grow_names())) {
+    if (!name || spill.names_file < 0 || (4 * spill.name_count >= 3 * spill.name_room && grow_names())) {
         return;
     }
     size_t at = place_of_name(name);
@@ -362,16 +369,17 @@ keep_name(const char *name)
     int status = -1;
     char *readable = spill.demangle ? spill.demangle(name, NULL, NULL, &status) : NULL;
     const char *text = status == 0 && readable ? readable : name;
-    uint32_t length = (uint32_t)strnlen(text, 1 << 16);
-    char head[12];
+    uint32_t length = (uint32_t)strnlen(text, LONGEST_NAME);
+    static uint8_t entry[12 + LONGEST_NAME]; /* as threads may have small stacks; the lock is held */
     uint64_t pointer = (uint64_t)(uintptr_t)name;
-    memcpy(head, &pointer, 8);
-    memcpy(head + 8, &length, 4);
-    /* A name that is cut short by a full disk is one that the reader leaves out. */
-    if (write(spill.names_file, head, sizeof head) == (ssize_t)sizeof head && write(spill.names_file, text, length) < 0) {
-        errno = 0;
-    }
+    memcpy(entry, &pointer, 8);
+    memcpy(entry + 8, &length, 4);
+    memcpy(entry + 12, text, length);
     free(readable);
+    if (write(spill.names_file, entry, 12 + length) != (ssize_t)(12 + length)) {
+        close(spill.names_file); /* the disk is full: after a name that is cut short the reader finds no other */
+        spill.names_file = -1;
+    }
 }
 
 static void
@@ -481,12 +489,16 @@ subscribe(PyObject *self, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(unsubscribe_doc, "unsubscribe() -> None\n\nMake room for another client.");
+PyDoc_STRVAR(unsubscribe_doc, "unsubscribe() -> None\n\nMake room for another client. Raises RuntimeError while CUPTI records: stop() does the same.");
 
 static PyObject *
 unsubscribe(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
+    if (spill.recording) {
+        PyErr_SetString(PyExc_RuntimeError, "CUPTI is recording");
+        return NULL;
+    }
     if (subscriber) {
         cupti.Unsubscribe(subscriber);
         subscriber = NULL;
@@ -738,7 +750,7 @@ static void
 forked(void)
 {
     spill.recording = 0;
-    within = detach_wanted = 0;
+    within = detach_wanted = recorded = 0;
     flusher.running = 0;
     subscriber = NULL;
     pthread_mutex_init(&spill.lock, NULL);
@@ -826,6 +838,7 @@ start(PyObject *self, PyObject *arguments)
     if (failed) {
         return NULL;
     }
+    recorded = 1;
     if (flush_ms) {
         start_flusher(flush_ms);
     }
@@ -833,14 +846,15 @@ start(PyObject *self, PyObject *arguments)
 }
 
 PyDoc_STRVAR(flush_doc,
-"flush() -> None\n\nHave CUPTI complete its buffers, as far as the device is done with what they tell of.");
+"flush() -> None\n\nHave CUPTI complete its buffers, as far as the device is done with what they tell of.\n"
+"Nothing where it does not record.");
 
 static PyObject *
 flush(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
-    if (need_library()) {
-        return NULL;
+    if (!recorded) { /* to ask CUPTI for anything would bring it back */
+        Py_RETURN_NONE;
     }
     int result;
     Py_BEGIN_ALLOW_THREADS
@@ -853,25 +867,22 @@ flush(PyObject *self, PyObject *nothing)
 }
 
 PyDoc_STRVAR(stop_doc,
-"stop() -> dict\n\nRecord no more, close the files, and detach CUPTI from the process. The counts of records, of those dropped, and of buffers refused\n"
-"for want of room; \"strange\" is the (kind, size) of the first record that is not as long as it should be, or None.");
+"stop() -> dict\n\nRecord no more, close the files, and detach CUPTI from the process. The counts of records, of those\n"
+"dropped, and of buffers refused for want of room; \"strange\" is the (kind, size) of the first record that is not as long\n"
+"as it should be, or None.");
 
 static PyObject *
 stop(PyObject *self, PyObject *nothing)
 {
     (void)self, (void)nothing;
-    if (need_library()) {
-        return NULL;
-    }
-    if (!spill.recording) {
+    if (!recorded) {
         PyErr_SetString(PyExc_RuntimeError, "CUPTI is not recording");
         return NULL;
     }
+    recorded = 0;
     Py_BEGIN_ALLOW_THREADS
     stop_flusher();
-    Py_END_ALLOW_THREADS
     disable_kinds();
-    Py_BEGIN_ALLOW_THREADS
     cupti.ActivityFlushAll(1); /* forced: no chunk may be written to once it is unmapped */
     detach();
     close_spill();
@@ -879,11 +890,10 @@ stop(PyObject *self, PyObject *nothing)
     Py_END_ALLOW_THREADS
     PyObject *strange = spill.strange_kind ? Py_BuildValue("(II)", spill.strange_kind, spill.strange_size)
                                            : Py_NewRef(Py_None);
-    PyObject *counts = strange ? Py_BuildValue("{s:K,s:K,s:K,s:N}", "records", (unsigned long long)spill.record_count, "dropped",
-                                               (unsigned long long)spill.dropped, "refused",
-                                               (unsigned long long)spill.refused, "strange", strange)
-                               : NULL;
-    return counts;
+    return strange ? Py_BuildValue("{s:K,s:K,s:K,s:N}", "records", (unsigned long long)spill.record_count, "dropped",
+                                   (unsigned long long)spill.dropped, "refused", (unsigned long long)spill.refused,
+                                   "strange", strange)
+                   : NULL;
 }
 
 PyDoc_STRVAR(know_doc,

@@ -11,6 +11,10 @@
 #include <Python.h>
 #include <stdint.h>
 
+#if defined(Py_GIL_DISABLED) || defined(PYPY_VERSION)
+#error "this needs CPython with its GIL"
+#endif
+
 /* A hash of a pointer whose low bits are good: of pointers themselves those are always 0. */
 static inline size_t
 frames_hash(const void *pointer)
