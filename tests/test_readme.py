@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from unstall.cli import build_parser, verbs
+from unstall.cli._recording import Teller
 from unstall.diagnose.explain import explain
+from unstall.record.journal import Follower, Journal
 from unstall.report import terminal
 
 ROOT = Path(__file__).parents[1]
@@ -22,14 +24,29 @@ def test_the_excerpt_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch)
     assert shown[2] == terminal.render(explain(shown[1]).result)
 
 
-def test_every_verb_and_every_option_of_explain_is_in_it() -> None:
-    assert all(f"unstall {verb} " in README for verb in verbs())
-    options = set(re.findall(r"--[a-z-]+", _help_of_explain()))
+def test_every_verb_is_in_it() -> None:
+    assert [verb for verb in verbs() if f"unstall {verb} " not in README] == []
+
+
+@pytest.mark.parametrize("verb", ["explain", "run"])
+def test_every_option_is_in_it(verb: str) -> None:
+    options = set(re.findall(r"--[a-z-]+", _help_of(verb)))
+    assert len(options) >= 10
     assert sorted(option for option in options - {"--help", "--output", "--quiet"} if option not in README) == []
 
 
-def _help_of_explain() -> str:
+def test_what_a_recording_says_is_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Journal(str(tmp_path))
+    journal.write("window", recorder="cupti")
+    journal.write("recorded", steps=5, by="optimizer")
+    Teller(Follower(tmp_path), quiet=False).tell()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 2
+    assert said in README
+
+
+def _help_of(verb: str) -> str:
     parser = build_parser()
     subparsers = next(action for action in parser._actions if isinstance(action.choices, dict))
     assert isinstance(subparsers.choices, dict)
-    return str(subparsers.choices["explain"].format_help())
+    return str(subparsers.choices[verb].format_help())
