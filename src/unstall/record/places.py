@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unstall.locate.frameworks import is_framework
 from unstall.record.lines import PLACES
 
 Frame = tuple[str, int, str]
@@ -61,11 +62,15 @@ _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.
 
 
 class _Shortened(dict[str, str]):
-    """Paths without the folder that the program was started in, or that packages are installed in."""
+    """Paths without the folder that the program was started in, or that packages are installed in.
+
+    A path stays whole if it is the user's, and would be taken for a framework's without that folder.
+    """
 
     def __init__(self, started_in: str) -> None:
         self._folder = started_in.rstrip(os.sep) + os.sep
 
     def __missing__(self, path: str) -> str:
-        self[path] = short = _INSTALLED.sub("", path).removeprefix(self._folder)
-        return short
+        short = _INSTALLED.sub("", path).removeprefix(self._folder)
+        self[path] = found = short if is_framework(short) == is_framework(path) else path
+        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -63,7 +63,7 @@ class Text:
         """A JSON string."""
         found = self._names.get(text)
         if found is None:
-            found = self._names[text] = msgspec.json.encode(text).decode()
+            found = self._names[text] = msgspec.json.encode(readable(text)).decode()
         return found
 
     def span(self, category: str, name: str, process: int, thread: int, start: int, end: int, arguments: str) -> str:
@@ -73,6 +73,18 @@ class Text:
             f'{{"ph":"X","cat":"{category}","name":{self.name(name)},"pid":{process},"tid":{thread},'
             f'"ts":{micros(since)},"dur":{micros(lasted)},"args":{{{arguments}}}}}'
         )
+
+
+def readable(value: Any) -> Any:
+    """JSON's values, with a ? for what is no text in them: names of files may be any bytes."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case list():
+            return [readable(each) for each in value]
+        case dict():
+            return {readable(key): readable(each) for key, each in value.items()}
+    return value
 
 
 def micros(ns: int) -> str:

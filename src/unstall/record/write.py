@@ -31,8 +31,7 @@ def write_trace(folder: Path, path: Path) -> None:
 
     Raises TraceError where nothing was recorded, UsageError where `path` cannot be written.
     """
-    events = journal.read(folder)
-    story = _Story(events)
+    story = _Story(trace_file.readable(journal.read(folder)))
     if story.recorder is None:
         raise TraceError("nothing was recorded: the recording had not begun")
     places = read_places(folder, story.started_in)
@@ -76,11 +75,12 @@ def _with_backward(activity: Activity, places: Places) -> I32:
     spans = spans[np.argsort(spans["start"], kind="stable")]
     python = np.array(list(places.threads), dtype=np.int64)
     lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"].astype(np.int64), python))
-    if len(spans) and len(lost):
-        at = np.searchsorted(spans["start"], calls["start"][lost], side="right") - 1
-        span = spans[np.maximum(at, 0)]
-        within = (at >= 0) & (calls["end"][lost] <= span["end"])
-        stack[lost[within]] = span["stack"][within]
+    lost = lost[np.argsort(calls["start"][lost], kind="stable")]
+    # Later ones last: a backward() within another one, as of checkpoints, has what is called in it.
+    for span in spans:
+        first, stop = np.searchsorted(calls["start"][lost], (span["start"], span["end"]))
+        within = lost[first:stop]
+        stack[within[calls["end"][within] <= span["end"]]] = span["stack"]
     return stack
 
 
