@@ -11,9 +11,15 @@
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+
+#if defined(Py_GIL_DISABLED) || defined(PYPY_VERSION)
+#error "this needs CPython with its GIL"
+#endif
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +34,9 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
+/* The file's size is one of memory too: on a machine of 32 bits it is 1 GiB at most. */
+#define MOST_CAPACITY (SIZE_MAX > UINT32_MAX ? UINT64_C(1) << 32 : UINT64_C(1) << 26)
+
 enum { HEADER_BYTES = 4096, MOST_DEPTH = UINT16_MAX, MOST_THREADS = UINT16_MAX, NOWHERE = -1 };
 
 typedef struct {
@@ -38,9 +47,11 @@ typedef struct {
 
 typedef struct {
     char magic[8];
-    uint64_t capacity; /* entries */
-    uint64_t written;  /* in all: the ring holds the last `capacity` of them */
+    uint64_t capacity;        /* entries */
+    _Atomic uint64_t written; /* in all: the ring holds the last `capacity` of them */
 } Header;
+
+_Static_assert(sizeof(Entry) == 16 && sizeof(Header) == 24, "lines.py says what the file looks like");
 
 typedef struct {
     PyObject *code; /* borrowed: `codes` keeps it */
@@ -66,7 +77,7 @@ typedef struct {
     int32_t place;
 } Place;
 
-static struct {
+typedef struct {
     int on;
     uint64_t epoch; /* which start() this is: threads' own pointers are of one */
     Header *header;
@@ -79,7 +90,9 @@ static struct {
     Place *places;
     size_t place_count, place_room;
     PyObject *wants, *describe, *new_thread, *disable;
-} clock_;
+} Clock;
+
+static Clock clock_;
 
 static __thread Thread *mine;
 static __thread uint64_t mine_epoch;
@@ -264,13 +277,14 @@ my_thread(void)
 static void
 note(const Thread *thread)
 {
-    uint64_t at = clock_.header->written % clock_.header->capacity;
+    uint64_t written = clock_.header->written, at = written % clock_.header->capacity;
     uint32_t depth = thread->depth;
     clock_.entries[at] = (Entry){
         now(), depth ? thread->stack[depth - 1].place : NOWHERE, thread->index,
         (uint16_t)(depth < MOST_DEPTH ? depth : MOST_DEPTH),
     };
-    clock_.header->written++;
+    /* After the entry: a process may be killed here. */
+    atomic_store_explicit(&clock_.header->written, written + 1, memory_order_release);
 }
 
 static int
@@ -491,60 +505,71 @@ trace(PyObject *self, PyObject *const *args, Py_ssize_t count)
 static void
 forget(void)
 {
-    clock_.on = 0;
-    if (clock_.header) {
-        munmap(clock_.header, clock_.map_bytes);
-        clock_.header = NULL;
+    Clock old = clock_;
+    clock_ = (Clock){.epoch = old.epoch};
+    /* From here on what goes may run Python's code, and that may start the clock anew. */
+    if (old.header) {
+        munmap(old.header, old.map_bytes);
     }
-    for (size_t i = 0; clock_.codes && i < clock_.code_room; i++) {
-        Py_XDECREF(clock_.codes[i].code);
-    }
-    PyMem_Free(clock_.codes);
-    PyMem_Free(clock_.places);
-    clock_.codes = NULL;
-    clock_.places = NULL;
-    while (clock_.threads) {
-        Thread *thread = clock_.threads;
-        clock_.threads = thread->next;
+    PyMem_Free(old.places);
+    while (old.threads) {
+        Thread *thread = old.threads;
+        old.threads = thread->next;
         PyMem_Free(thread->stack);
         PyMem_Free(thread);
     }
-    clock_.thread_count = 0;
-    Py_CLEAR(clock_.wants);
-    Py_CLEAR(clock_.describe);
-    Py_CLEAR(clock_.new_thread);
-    Py_CLEAR(clock_.disable);
+    for (size_t i = 0; old.codes && i < old.code_room; i++) {
+        Py_XDECREF(old.codes[i].code);
+    }
+    PyMem_Free(old.codes);
+    Py_XDECREF(old.wants);
+    Py_XDECREF(old.describe);
+    Py_XDECREF(old.new_thread);
+    Py_XDECREF(old.disable);
+}
+
+/* Blocks are taken now: writing to a hole of a full disk would end the program by SIGBUS. 0, or the reason. */
+static int
+reserve(int file, size_t bytes)
+{
+#ifdef __linux__
+    int error;
+    do {
+        error = posix_fallocate(file, 0, (off_t)bytes);
+    } while (error == EINTR);
+    return error;
+#else
+    return ftruncate(file, (off_t)bytes) ? errno : 0;
+#endif
 }
 
 static int
 open_ring(const char *path, unsigned long long capacity)
 {
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    clock_.map_bytes = HEADER_BYTES + (size_t)capacity * sizeof(Entry);
-    /* Blocks are taken now: writing to a hole of a full disk would end the program by SIGBUS. */
-#ifdef __linux__
-    int error = file < 0 ? errno : posix_fallocate(file, 0, (off_t)clock_.map_bytes);
-#else
-    int error = file < 0 || ftruncate(file, (off_t)clock_.map_bytes) ? errno : 0;
-#endif
+    if (file < 0) {
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+        return -1;
+    }
+    size_t bytes = HEADER_BYTES + (size_t)capacity * sizeof(Entry);
+    int error = reserve(file, bytes);
     if (!error) {
-        void *map = mmap(NULL, clock_.map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         error = map == MAP_FAILED ? errno : 0;
         clock_.header = error ? NULL : map;
     }
-    if (file >= 0) {
-        close(file);
-    }
+    close(file);
     if (error) {
+        unlink(path); /* it may have taken what was left of the disk */
         errno = error;
         PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
         return -1;
     }
-    madvise(clock_.header, clock_.map_bytes, MADV_POPULATE_WRITE);
+    madvise(clock_.header, bytes, MADV_POPULATE_WRITE);
+    clock_.map_bytes = bytes;
     clock_.entries = (Entry *)((char *)clock_.header + HEADER_BYTES);
     memcpy(clock_.header->magic, "unstall1", 8);
     clock_.header->capacity = capacity;
-    clock_.header->written = 0;
     return 0;
 }
 
@@ -586,44 +611,64 @@ PyDoc_STRVAR(start_doc,
 "start(path, capacity, stacks, wants, describe, new_thread, disable) -> None\n\n"
 "Write entries to a new file, the last `capacity` of them. See line_twin.LineTwin.");
 
+/* The file is the parent's. Python's own hook, pause(), comes only after those of others have run. */
+static void
+forked(void)
+{
+    clock_.on = 0;
+}
+
+static int
+watch_forks(void)
+{
+    static int watched;
+    if (!watched && pthread_atfork(NULL, NULL, forked)) {
+        PyErr_SetString(PyExc_RuntimeError, "the process's forks cannot be watched");
+        return -1;
+    }
+    watched = 1;
+    return 0;
+}
+
 static PyObject *
 start(PyObject *self, PyObject *arguments_)
 {
     (void)self;
-    const char *path;
+    PyObject *path = NULL;
     unsigned long long capacity;
     PyObject *stacks, *wants, *describe, *new_thread, *disable;
-    if (!PyArg_ParseTuple(arguments_, "sKO!OOOO", &path, &capacity, &PyList_Type, &stacks, &wants, &describe, &new_thread,
-                          &disable)) {
+    if (!PyArg_ParseTuple(arguments_, "O&KO!OOOO", PyUnicode_FSConverter, &path, &capacity, &PyList_Type, &stacks, &wants,
+                          &describe, &new_thread, &disable)) {
         return NULL;
     }
     if (clock_.header) {
         PyErr_SetString(PyExc_RuntimeError, "the line clock is running already");
-        return NULL;
     }
-    if (!capacity || capacity > (1ull << 32)) {
-        PyErr_SetString(PyExc_ValueError, "capacity must be from 1 to 2**32 entries");
-        return NULL;
+    else if (!capacity || capacity > MOST_CAPACITY) {
+        PyErr_Format(PyExc_ValueError, "capacity must be from 1 to 2**%d entries", SIZE_MAX > UINT32_MAX ? 32 : 26);
     }
-    clock_.code_count = clock_.place_count = 0;
-    clock_.code_room = clock_.place_room = 1024;
-    clock_.codes = PyMem_Calloc(clock_.code_room, sizeof *clock_.codes);
-    clock_.places = PyMem_Calloc(clock_.place_room, sizeof *clock_.places);
-    clock_.wants = Py_NewRef(wants);
-    clock_.describe = Py_NewRef(describe);
-    clock_.new_thread = Py_NewRef(new_thread);
-    clock_.disable = Py_NewRef(disable);
-    clock_.epoch++;
-    if (!clock_.codes || !clock_.places) {
-        PyErr_NoMemory();
+    else if (!watch_forks() && !open_ring(PyBytes_AsString(path), capacity)) {
+        clock_.code_room = clock_.place_room = 1024;
+        clock_.codes = PyMem_Calloc(clock_.code_room, sizeof *clock_.codes);
+        clock_.places = PyMem_Calloc(clock_.place_room, sizeof *clock_.places);
+        clock_.wants = Py_NewRef(wants);
+        clock_.describe = Py_NewRef(describe);
+        clock_.new_thread = Py_NewRef(new_thread);
+        clock_.disable = Py_NewRef(disable);
+        uint64_t epoch = ++clock_.epoch;
+        clock_.on = clock_.codes && clock_.places;
+        if (!clock_.on) {
+            PyErr_NoMemory();
+        }
+        else if (seed(stacks) && !PyErr_Occurred()) {
+            PyErr_SetString(PyExc_RuntimeError, "the line clock was stopped as it began");
+        }
+        if (PyErr_Occurred() && clock_.epoch == epoch) {
+            forget();
+        }
     }
-    if (PyErr_Occurred() || open_ring(path, capacity)) {
-        forget();
-        return NULL;
-    }
-    clock_.on = 1;
-    if (seed(stacks)) {
-        forget();
+    Py_DECREF(path);
+    if (PyErr_Occurred()) {
         return NULL;
     }
     Py_RETURN_NONE;
