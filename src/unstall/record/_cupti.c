@@ -43,7 +43,7 @@
 
 /* cupti_activity.h and cupti_callbacks.h, the same from CUDA 11.7 to 13.5. */
 enum { SUCCESS = 0, MOST_KINDS = 64, CONCURRENT_KERNEL = 10, KERNEL_NAME = 104, ZEROED_BUFFERS = 5 };
-enum { ENTER = 0, DRIVER_API = 1 };
+enum { ENTER = 0, DRIVER_API = 1, CTX_GET_CURRENT = 304 };
 
 typedef struct {
     int site; /* ENTER, or 1 at the call's exit */
@@ -660,19 +660,21 @@ enable_call(uint32_t id)
     return 0;
 }
 
-/* Leave the process as it was before CUPTI came. The device is done: a call that waits for it comes back at once. */
+/* Leave the process as it was before CUPTI came, at the end of a call of our own: one that waits for nothing, as the
+   device may never be done, and that a graph being captured does not mind. */
 static void
 detach(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    int (*wait)(void) = NULL;
-    void *found = driver ? dlsym(driver, "cuCtxSynchronize") : NULL;
-    memcpy(&wait, &found, sizeof wait);
+    int (*get_current)(void **) = NULL;
+    void *found = driver ? dlsym(driver, "cuCtxGetCurrent") : NULL, *context;
+    memcpy(&get_current, &found, sizeof get_current);
+    cupti.EnableCallback(1, subscriber, DRIVER_API, CTX_GET_CURRENT);
     detach_wanted = 1;
-    if (wait) {
-        wait();
+    if (get_current) {
+        get_current(&context);
     }
-    finalize_once(); /* if no callback came, as where this thread has no context */
+    finalize_once(); /* if no callback came, as where CUDA is not there */
     if (driver) {
         dlclose(driver);
     }
