@@ -1090,6 +1090,10 @@ static PyMethodDef methods[] = {
 static int
 prepare(PyObject *self)
 {
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        PyErr_SetString(PyExc_ImportError, "a process is recorded by its main interpreter alone");
+        return -1;
+    }
     return PyModule_AddIntConstant(self, "MOST_KINDS", MOST_KINDS) || PyModule_AddIntConstant(self, "SPAN", SPAN) ||
                    PyModule_AddIntConstant(self, "CALLS_CHUNK", CALLS_CHUNK)
                ? -1

@@ -718,6 +718,10 @@ static PyMethodDef methods[] = {
 static int
 prepare(PyObject *self)
 {
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        PyErr_SetString(PyExc_ImportError, "a process is recorded by its main interpreter alone");
+        return -1;
+    }
     Py_XDECREF(trace_function);
     trace_function = PyObject_GetAttrString(self, "trace");
     return trace_function ? 0 : -1;
