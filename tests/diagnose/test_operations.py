@@ -48,7 +48,7 @@ def test_each_wait_belongs_to_the_copy_before_it(trace: TraceBuilder) -> None:
 
 def python_between(trace: TraceBuilder) -> None:
     trace.copy("DtoH", 1)
-    trace.work(5)
+    trace.work(30)
     trace.sync()
 
 

@@ -63,7 +63,12 @@ def _stretches(run: Run, lost: I64) -> list[Group]:
         for group in _stretch(run, calls, lost) or run.lines(calls)
         if lost[group.rows].sum() >= _WORTH * run.wall and (lost[group.rows] > 0).sum() >= _LATE * len(group.rows)
     ]
-    return sorted(chosen, key=lambda group: -int(lost[group.rows].sum()))[:_MOST_PLACES]
+    return sorted(chosen, key=lambda group: _costliest_first(run, group, lost))[:_MOST_PLACES]
+
+
+def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
+    """Of equals the earlier: numbers of places are in the order of the file."""
+    return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 
 def _stretch(run: Run, calls: I64, lost: I64) -> list[Group]:
@@ -119,7 +124,7 @@ def _tiny_rows(run: Run) -> list[Group]:
 
 def _at_costliest(run: Run, rows: I64, lost: I64) -> Group:
     """One group of these rows, at the place of theirs that lost most."""
-    parts = sorted(run.lines(rows), key=lambda part: -int(lost[part.rows].sum()))
+    parts = sorted(run.lines(rows), key=lambda part: _costliest_first(run, part, lost))
     return parts[0] if len(parts) == 1 else Group(parts[0].place, None, rows)
 
 

@@ -45,7 +45,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     best = plan(model, [edit for edit, _ in gained.values()])
     planned = {step.edit.text for step in best}
     first: dict[str | None, Finding] = {}
-    for finding in sorted(findings, key=lambda f: -f.exposed_ns):
+    for finding in sorted(findings, key=lambda f: (-f.exposed_ns, -f.wait_ns, f.rule, str(f.where), f.spans)):
         first.setdefault(finding.edit, finding)
     return Gains(
         findings=tuple(
