@@ -21,13 +21,14 @@ def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
         return _torch(settings, folder, None)
     if settings.shapes:
         raise UnstallError("shapes are recorded by the recorder torch alone: leave out --recorder cupti, or --shapes")
+    lines = _lines_with_cupti(settings, folder)  # first: a recorder that is made is the one client of CUPTI
     try:
         recorder = Cupti(folder)
     except UnstallError as error:
-        if settings.recorder == "cupti":
+        if settings.recorder == "cupti" or settings.lines == "calls":
             raise
         return _torch(settings, folder, str(error))
-    return recorder, _lines_with_cupti(settings, folder)
+    return recorder, lines
 
 
 def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
