@@ -1,0 +1,139 @@
+"""Which recorder and which line clock the settings come to, where CUPTI does not work, as without a driver."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unstall.errors import UnstallError
+from unstall.record.choose import choose
+from unstall.record.cupti import Cupti
+from unstall.record.lines import LineClock
+from unstall.record.settings import LineClockName, RecorderName, Settings
+from unstall.record.torch_profiler import TorchProfiler
+
+pytest.importorskip("torch", reason="the recorder torch needs torch")
+
+_MONITORED = sys.version_info >= (3, 12)
+_NO_CUPTI = (
+    r"there is no NVIDIA driver here|CUPTI does not record here: .+|libcupti .+|"
+    r"the C extension for CUPTI is not built: .+|CUPTI \d+ writes .+"
+)
+
+
+@pytest.fixture(autouse=True)
+def _without_a_driver(tmp_path: Path) -> Iterator[None]:
+    try:
+        Cupti(tmp_path)
+    except UnstallError:
+        yield
+        return
+    importlib.import_module("unstall.record._cupti").unsubscribe()
+    pytest.skip("CUPTI works here: a machine with a GPU is for the tests of that")
+
+
+def _chosen(folder: Path, recorder: RecorderName, lines: LineClockName, *, shapes: bool = False) -> tuple[Any, Any]:
+    return choose(Settings(str(folder), recorder, lines=lines, shapes=shapes))
+
+
+@pytest.mark.parametrize("shapes", [False, True])
+@pytest.mark.parametrize("recorder", ["auto", "torch"])
+@pytest.mark.parametrize(
+    ("lines", "clock", "stacks"),
+    [
+        ("auto", "monitoring" if _MONITORED else None, not _MONITORED),
+        ("settrace", "settrace", False),
+        ("none", None, False),
+    ],
+)
+def test_torch_records_with_what_follows_lines_cheapest(
+    lines: LineClockName, clock: str | None, stacks: bool, recorder: RecorderName, shapes: bool, tmp_path: Path
+) -> None:
+    chosen, followed = _chosen(tmp_path, recorder, lines, shapes=shapes)
+    assert isinstance(chosen, TorchProfiler)
+    assert (chosen.name, chosen.stacks, chosen._profile.record_shapes) == ("torch", stacks, shapes)
+    assert (followed.name if followed is not None else None) == clock
+    assert followed is None or isinstance(followed, LineClock)
+    stands_in = recorder == "auto" and not shapes
+    assert bool(re.fullmatch(_NO_CUPTI, chosen.instead or "")) == stands_in
+
+
+@pytest.mark.parametrize("lines", ["auto", "calls", "settrace", "none"])
+def test_cupti_that_was_asked_for_and_does_not_work_is_an_error(lines: LineClockName, tmp_path: Path) -> None:
+    with pytest.raises(UnstallError) as raised:
+        _chosen(tmp_path, "cupti", lines)
+    assert re.fullmatch(_NO_CUPTI, str(raised.value))
+
+
+@pytest.mark.parametrize("lines", ["auto", "calls", "none"])
+def test_shapes_and_cupti_do_not_go_together(lines: LineClockName, tmp_path: Path) -> None:
+    with pytest.raises(UnstallError, match="shapes are recorded by the recorder torch alone: leave out --recorder"):
+        _chosen(tmp_path, "cupti", lines, shapes=True)
+
+
+@pytest.mark.parametrize(("recorder", "shapes"), [("torch", False), ("torch", True), ("auto", True)])
+def test_stacks_at_calls_and_torch_do_not_go_together(recorder: RecorderName, shapes: bool, tmp_path: Path) -> None:
+    with pytest.raises(UnstallError, match="--lines calls goes with the recorder cupti: for torch take --lines"):
+        _chosen(tmp_path, recorder, "calls", shapes=shapes)
+
+
+def test_stacks_at_calls_without_cupti_say_why_that_does_not_work(tmp_path: Path) -> None:
+    with pytest.raises(UnstallError, match=_NO_CUPTI):
+        _chosen(tmp_path, "auto", "calls")
+
+
+@pytest.mark.parametrize("recorder", ["auto", "torch"])
+def test_monitoring_needs_python_3_12(recorder: RecorderName, tmp_path: Path) -> None:
+    if _MONITORED:
+        chosen, followed = _chosen(tmp_path, recorder, "monitoring")
+        assert (chosen.name, chosen.stacks, followed.name) == ("torch", False, "monitoring")
+        return
+    with pytest.raises(UnstallError, match=r"--lines monitoring needs Python 3\.12 or newer: try --lines settrace"):
+        _chosen(tmp_path, recorder, "monitoring")
+
+
+def test_a_program_without_torch_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    with pytest.raises(UnstallError, match="the recorder torch needs a program that imports torch"):
+        _chosen(tmp_path, "torch", "none")
+
+
+_LOADS = """\
+import pathlib
+from unstall.errors import UnstallError
+from unstall.record.cupti import Cupti, find_library
+
+print(find_library())
+try:
+    Cupti(pathlib.Path())
+except UnstallError as error:
+    print(error)
+"""
+
+
+def test_a_libcupti_that_cannot_be_loaded_is_said(tmp_path: Path) -> None:
+    library = tmp_path / "lib64" / "libcupti.so.13"
+    library.parent.mkdir()
+    library.write_text("no library")
+    environment = {**os.environ, "CUDA_HOME": str(tmp_path)}
+    told = subprocess.run(
+        [sys.executable, "-c", _LOADS], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    found, why = told.splitlines()
+    if found != str(library):
+        pytest.skip("torch brings a libcupti of its own")
+    assert why.startswith(f"libcupti cannot be loaded: {library}: ")
+
+
+def test_what_is_chosen_touches_neither_the_folder_nor_the_program(tmp_path: Path) -> None:
+    _chosen(tmp_path, "auto", "settrace")
+    assert list(tmp_path.iterdir()) == []
+    assert sys.gettrace() is None
