@@ -18,6 +18,7 @@ def arm(
     """Make ready to record this process as `settings` say. What records is chosen when the window begins."""
     journal = Journal(settings.folder)
     journal.write("armed", pid=os.getpid(), folder=os.getcwd())  # noqa: PTH109 - as text
+    journal.write("settings", settings=settings.told())
     if settings.keep_arguments:
         journal.write("arguments", argv=sys.orig_argv, environment=dict(os.environ))
     chosen = Chosen(settings)

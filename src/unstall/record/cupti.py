@@ -26,6 +26,7 @@ CHUNK_BYTES = 2 << 20
 FIRST_BYTES = 32 << 20  # reserved when recording starts
 MOST_BYTES = 4 << 30
 FLUSH_MS = 200
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
 _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD)
 
 
@@ -104,6 +105,8 @@ def _why(error: Exception) -> str:
         return (
             "another profiler uses CUPTI in this process (torch.profiler, nsys or the like), and only one can at a time"
         )
+    if not any(Path(driver).exists() for driver in _DRIVERS):
+        return "there is no NVIDIA driver here"
     return f"CUPTI does not record here: {error}"
 
 

@@ -28,6 +28,10 @@ class Settings:
     shapes: bool = False
     keep_arguments: bool = False
 
+    def told(self) -> dict[str, object]:
+        """What a trace says of them: all but where the recording was written meanwhile."""
+        return {name: value for name, value in asdict(self).items() if name != "folder"}
+
     def to_json(self) -> str:
         """One line of ASCII, as an environment variable can hold it."""
         return json.dumps(asdict(self))

@@ -181,6 +181,7 @@ class _Story:
             "lines_by": self.lines,
             "step_marks": by if by in ("optimizer", "loader", "forward", "explicit", "time") else None,
             **({"plain_step_ns": round(step["ns"]), "plain": plain} if "ns" in step else {}),
+            "settings": self._last("settings").get("settings", {}),
             "machine": self.machine,
             "memory": {event["which"]: event["counters"] for event in self._all("memory")},
             "clocks": clocks,
