@@ -29,6 +29,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,7 @@ typedef struct {
 } Spill; /* a file of chunks, mapped into memory */
 
 typedef struct {
-    _Atomic uint64_t start; /* CLOCK_MONOTONIC, ns; written last: 0 says that there is no call here yet */
+    uint64_t start; /* CLOCK_MONOTONIC, ns; written last: 0 says that there is no call here yet */
     uint64_t end;
     uint32_t what;       /* the driver's callback id, or SPAN + the number of a watched function */
     uint32_t correlation;
@@ -240,19 +241,18 @@ recording_here(void)
 }
 
 static void
-write_call(Call call)
+write_call(const Call *call)
 {
     if (mine.next == mine.end) {
         mine.next = (Call *)next_chunk(&spill.calls);
-        mine.end = mine.next ? mine.next + CALLS_CHUNK / sizeof call : NULL;
+        mine.end = mine.next ? mine.next + CALLS_CHUNK / sizeof *call : NULL;
         if (!mine.next) {
             return;
         }
     }
-    uint64_t start = call.start;
-    call.start = 0;
-    *mine.next = call;
-    atomic_store_explicit(&mine.next++->start, start, memory_order_release);
+    Call *row = mine.next++;
+    memcpy(&row->end, &call->end, sizeof *call - offsetof(Call, end));
+    __atomic_store_n(&row->start, call->start, __ATOMIC_RELEASE);
 }
 
 static void
@@ -285,11 +285,12 @@ finalize_once(void)
     }
 }
 
-static Call
-begun(uint32_t what)
+static void
+begin(Call *call, uint32_t what, const CallbackData *data)
 {
     uint64_t start = now(); /* before the stack is read: what that takes is the call's */
-    return (Call){.start = start, .what = what, .thread = mine.thread, .stack = frames_here(), .stream = NO_STREAM};
+    *call = (Call){.start = start, .what = what, .thread = mine.thread, .stack = frames_here(), .stream = NO_STREAM,
+                   .correlation = data ? data->correlation : 0, .context = data ? data->context_id : 0};
 }
 
 static void
@@ -297,15 +298,13 @@ follow(uint32_t id, const CallbackData *data)
 {
     if (data->site == ENTER) {
         if (mine.depth++ == 0) {
-            mine.now = begun(id);
-            mine.now.correlation = data->correlation;
-            mine.now.context = data->context_id;
+            begin(&mine.now, id, data);
             add_parameters(&mine.now, data);
         }
     }
     else if (mine.depth && --mine.depth == 0) {
         mine.now.end = now();
-        write_call(mine.now);
+        write_call(&mine.now);
     }
 }
 
@@ -1002,7 +1001,7 @@ py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
     }
     if (recording_here()) {
         if (mine.open_count < MOST_OPEN) {
-            mine.open[mine.open_count] = begun(SPAN + (uint32_t)number);
+            begin(&mine.open[mine.open_count], SPAN + (uint32_t)number, NULL);
         }
         mine.open_count++;
     }
@@ -1020,7 +1019,7 @@ py_end(PyObject *self, PyObject *const *args, Py_ssize_t count)
     if (recording_here() && mine.open_count && number_of_watched(args[0]) >= 0 &&
         --mine.open_count < MOST_OPEN) {
         mine.open[mine.open_count].end = now();
-        write_call(mine.open[mine.open_count]);
+        write_call(&mine.open[mine.open_count]);
     }
     Py_RETURN_NONE;
 }
