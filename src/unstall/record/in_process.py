@@ -5,6 +5,7 @@ Most calls of `step` are in a program that nothing records: what recording takes
 
 from __future__ import annotations
 
+import os
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -87,6 +88,8 @@ class Recording:
         from unstall.record.whole import Whole
 
         journal = Journal(self._settings.folder)
+        journal.write("armed", pid=os.getpid(), folder=os.getcwd())  # noqa: PTH109 - as text
+        journal.write("settings", settings=self._settings.told())
         running = Whole(journal, *self._make) if self._whole else Session(self._settings, journal, *self._make)
         try:
             running.begin()

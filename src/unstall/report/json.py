@@ -29,7 +29,8 @@ def encode(result: msgspec.Struct) -> str:
     except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes
         data = msgspec.json.encode(map_texts(result, _encodable), order="sorted")
     text = msgspec.json.format(data, indent=1).decode() + "\n"
-    return text if text.isascii() else "".join(map(_visible, text))
+    # Of ASCII only DEL is neither visible nor escaped by JSON itself.
+    return text.replace("\x7f", "\\u007f") if text.isascii() else "".join(map(_visible, text))
 
 
 def read(path: str | Path) -> Result:
