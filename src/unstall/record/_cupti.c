@@ -208,7 +208,8 @@ next_chunk(Spill *from)
 {
     uint8_t *chunk = NULL;
     pthread_mutex_lock(&spill.lock);
-    if (spill.recording && (from->handed_out + from->chunk_bytes <= from->reserved_bytes || !reserve(from, from->chunk_bytes))) {
+    int is_there = from->handed_out + from->chunk_bytes <= from->reserved_bytes;
+    if (spill.recording && (is_there || !reserve(from, from->chunk_bytes))) {
         chunk = from->map + from->handed_out;
         from->handed_out += from->chunk_bytes;
     }
@@ -488,7 +489,8 @@ subscribe(PyObject *self, PyObject *nothing)
     Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(unsubscribe_doc, "unsubscribe() -> None\n\nMake room for another client. Raises RuntimeError while CUPTI records: stop() does the same.");
+PyDoc_STRVAR(unsubscribe_doc,
+"unsubscribe() -> None\n\nMake room for another client. Raises RuntimeError while CUPTI records: stop() does the same then.");
 
 static PyObject *
 unsubscribe(PyObject *self, PyObject *nothing)

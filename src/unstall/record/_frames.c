@@ -268,7 +268,7 @@ frames_here(void)
     Place places[MOST_FRAMES];
     uint32_t count = 0;
     uint64_t hash = 0xCBF29CE484222325u;
-    for (int steps = 0; frame && count < MOST_FRAMES && steps < MOST_STEPS; steps++, frame = pointer_at(frame, where->previous)) {
+    for (int left = MOST_STEPS; frame && left && count < MOST_FRAMES; left--, frame = pointer_at(frame, where->previous)) {
         const char *code = pointer_at(frame, where->code);
         const Known *found = slot_of(table, code);
         if (!code || found->code != code) {
