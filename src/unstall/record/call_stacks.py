@@ -73,6 +73,8 @@ class CallStacks:
         self._leave()
         self.flush()
         self._write([{"python_thread": each.native_id, "name": each.name} for each in threading.enumerate()])
+        with self._lock:
+            _cupti.know([], [], None)  # it kept all code alive
 
     def flush(self) -> None:
         """Describe the stacks that are new."""
@@ -186,7 +188,8 @@ def _watched() -> Iterator[tuple[CodeType, str]]:
 def _all_code() -> Iterator[CodeType]:
     """The code of all functions there are, and of those that they would make, and of frames that run."""
     seen: set[CodeType] = set()
-    waiting = [each.__code__ for each in gc.get_objects() if isinstance(each, FunctionType)]
+    # By type: isinstance would run the program's own __class__ properties.
+    waiting = [each.__code__ for each in gc.get_objects() if type(each) is FunctionType]
     waiting += [frame.f_code for frame in running_frames()]
     while waiting:
         code = waiting.pop()

@@ -41,7 +41,7 @@ class Cupti:
     any_thread = True
 
     def __init__(self, folder: Path) -> None:
-        """Load libcupti, and become its one client.
+        """Load libcupti, and see whether it takes a client.
 
         Raises CuptiError where that cannot be, UnknownLayoutError where its records are not known.
         """
@@ -57,16 +57,19 @@ class Cupti:
         self._library, self._folder = library, folder
         self._sizes = layouts.sizes(self._version, library.name)
         self._counts: dict[str, object] = {}
+        # Only asked for here: who never starts must not keep others away.
         try:
             _cupti.subscribe()
         except RuntimeError as error:
             raise CuptiError(_why(error)) from error
+        _cupti.unsubscribe()
 
     def start(self) -> None:
         """Begin to record. Raises CuptiError with CUPTI's own reason: another client, say, or no driver."""
         about = {"version": self._version, "library": self._library.name}
         (self._folder / VERSION).write_text(json.dumps(about))
         try:
+            _cupti.subscribe()
             _cupti.start(
                 str(self._folder / RECORDS),
                 str(self._folder / NAMES),
