@@ -27,7 +27,11 @@ def main() -> None:
     args = parser.parse_args()
     results = {}
     for name in args.names:
-        results[name] = result = {**promised(name), **measured(name)}
+        try:
+            results[name] = result = {**promised(name), **measured(name)}
+        except (RuntimeError, subprocess.CalledProcessError) as error:
+            print(f"{name}: {error} {getattr(error, 'stderr', '') or ''}", flush=True)
+            continue
         said, got = result["gain_ms"], result["before_ms"] - result["after_ms"]
         print(f"{name}: {result['title']} at {result['where']}; verdict {result['bound_by']}")
         print(
