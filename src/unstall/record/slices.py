@@ -75,10 +75,11 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
     return [frames.setdefault(frame, len(frames)) for frame in reversed(kept)]
 
 
-def of_clock(folder: Path, places: Places, calls: np.ndarray) -> Slices:
+def of_clock(folder: Path, places: Places, calls: np.ndarray, off_ns: int = 0) -> Slices:
     """From the line clock's entries: all slices of 20 us or more, and those around one of the `calls`.
 
-    A thread stays on its last line until the end of its last call.
+    A thread stays on its last line until the end of its last call. Where the calls' clock may be `off_ns` from the line
+    clock's, a change of line that is so little within a call is taken to be at its start or end.
     """
     log = _entries(folder)
     # A full disk may have kept a line or a thread from being described.
@@ -95,6 +96,7 @@ def of_clock(folder: Path, places: Places, calls: np.ndarray) -> Slices:
     for index in np.unique(log["thread"]).tolist():
         mine = log[log["thread"] == index]
         made = calls[calls["thread"] == native[index]]
+        mine["time"] = _beside(mine["time"], made, off_ns)
         called = np.sort(made["start"].astype(np.int64))
         over = max(int(mine["time"][-1]), int(made["end"].max(initial=0)))
         for level in range(1, int(mine["depth"].max(initial=0)) + 1):
@@ -113,6 +115,20 @@ def of_clock(folder: Path, places: Places, calls: np.ndarray) -> Slices:
                 (np.full(count, native[index]), time[kept], end[kept], frame_of[place[kept]], np.full(count, level))
             )
     return _nested(parts, list(frames))
+
+
+def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
+    """Times, in order, none of which is within an outermost call and less than `off_ns` from its start or end."""
+    order = np.lexsort((-calls["end"].astype(np.int64), calls["start"]))
+    start, end = calls["start"][order].astype(np.int64), calls["end"][order].astype(np.int64)
+    outermost = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])[: len(start)]
+    start, end = start[outermost], end[outermost]
+    at = np.searchsorted(start, time, side="right") - 1
+    if not off_ns or not len(start):
+        return time
+    since, until = time - start[at], end[at] - time
+    inside = (at >= 0) & (until > 0) & (np.minimum(since, until) < off_ns)
+    return np.where(inside, np.where(since <= until, start[at], end[at]), time)
 
 
 def _entries(folder: Path) -> np.ndarray:

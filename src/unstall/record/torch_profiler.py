@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ import msgspec
 import numpy as np
 
 from unstall.errors import TraceError, UnstallError
+from unstall.record import device
 
 FILE = "profile.json"
-_CLOCK, _CLOCKS = "unstall.clock#", 3
+CLOCK_OFF_NS = 3_000
+"""How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
+_CLOCK, _CLOCKS = "unstall.clock#", 10
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 CALLS = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
 
@@ -50,6 +55,8 @@ class TorchProfiler:
 
     def start(self) -> None:
         """Begin to record. Raises UnstallError where torch's profiler is in use already."""
+        if device.profiler_is_on():  # it would not refuse, but end the other's profile
+            raise UnstallError("torch.profiler is on already: record what it does not, or without it")
         try:
             self._profile.start()
         except RuntimeError as error:
@@ -86,8 +93,8 @@ class _Event(msgspec.Struct):
     name: str = ""
     cat: str = ""
     tid: int | str = 0
-    ts: float = 0.0
-    dur: float = 0.0
+    ts: Decimal = Decimal(0)  # µs since months ago: a float would not tell every ns
+    dur: Decimal = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +118,8 @@ def read_profile(folder: Path) -> Profile:
     raw = head.pop("traceEvents")
     texts = [bytes(event).decode() for event in msgspec.json.decode(raw, type=list[msgspec.Raw])]
     events = msgspec.json.decode(raw, type=list[_Event])
-    # An annotation begins a little later than the time it names: that of the shortest delay is the truest.
     clocks = [each for each in events if each.name.startswith(_CLOCK) and each.cat == "user_annotation"]
-    zero_ns = max((int(each.name.removeprefix(_CLOCK)) - round(each.ts * 1000) for each in clocks), default=0)
+    zero_ns = _zero_ns([(int(each.name.removeprefix(_CLOCK)), *_times(each, 0)) for each in clocks])
     made = [each for each in events if each.cat in _OF_HOST and isinstance(each.tid, int)]
     calls = np.array([(*_times(each, zero_ns), each.tid) for each in made], CALLS)
     return Profile(dict(head), [text for text in texts if _CLOCK not in text], zero_ns, calls)
@@ -122,3 +128,15 @@ def read_profile(folder: Path) -> Profile:
 def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
     start = zero_ns + round(event.ts * 1000)
     return start, start + round(event.dur * 1000)
+
+
+def _zero_ns(told: list[tuple[int, int, int]]) -> int:
+    """What our clock showed at the profile's time 0, from annotations: our time before it, its start and its end.
+
+    Each begins after the time it names and ends before the one that the next one names: between the closest of both
+    there are some 2 us, and the middle is taken.
+    """
+    told = sorted(told)
+    least = max((ours - start for ours, start, _ in told), default=0)
+    most = min((after - end for (_, _, end), (after, _, _) in itertools.pairwise(told)), default=least)
+    return (least + most) // 2

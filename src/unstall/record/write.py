@@ -38,7 +38,8 @@ def write_trace(folder: Path, path: Path) -> None:
     if story.recorder == "torch":
         profile = torch_profiler.read_profile(folder)
         text = Text(profile.zero_ns)
-        clocked = slices.of_clock(folder, places, profile.calls) if story.lines else slices.NONE
+        off_ns = torch_profiler.CLOCK_OFF_NS
+        clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
         trace_file.write(path, {**profile.head, "unstall": story.told()}, itertools.chain(profile.events, more))
         return
