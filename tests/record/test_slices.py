@@ -178,6 +178,27 @@ def test_the_line_that_a_thread_ended_on_lasts_until_its_last_call() -> None:
     assert shown == [(11, 1_000, 900_000, (_TRAIN, 100, "step")), (11, 2_000, 900_000, (_TRAIN, 101, "step"))]
 
 
+@settings(max_examples=40)
+@given(
+    calls=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=6),
+    times=st.lists(st.integers(0, 300), max_size=12),
+)
+def test_a_change_of_line_a_little_within_a_call_is_at_its_border(
+    calls: list[tuple[int, int]], times: list[int]
+) -> None:
+    rows, now = [], 0
+    for gap, length in calls:
+        rows.append((11, now + gap, now + gap + length))
+        rows.append((11, now + gap + length // 3, now + gap + length // 2))  # one within it
+        now += gap + length
+    moved = slices._beside(np.array(sorted(times), np.int64), _calls(rows), 5).tolist()
+    assert moved == sorted(moved)
+    for time, there in zip(sorted(times), moved, strict=True):
+        around = next(((start, end) for _, start, end in rows[::2] if start < time < end), None)
+        near = around is not None and min(time - around[0], around[1] - time) < 5
+        assert there == (min(around, key=lambda border: abs(border - time)) if around and near else time)
+
+
 def test_what_was_not_described_is_left_out() -> None:
     entries = [(1_000, 0, 0, 1), (2_000, 77, 0, 2), (40_000, 0, 0, 1), (41_000, 0, 9, 1), (99_000, NOWHERE, 9, 0)]
     shown = _of_clock(entries, _PLACES, _calls([]))

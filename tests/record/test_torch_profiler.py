@@ -1,0 +1,153 @@
+"""The recorder `torch` on a CPU: its clock against ours, and what is left of it in the trace."""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import json
+import os
+import re
+import sys
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import unstall
+from unstall.errors import TraceError, UnstallError
+from unstall.locate.steps import find_steps
+from unstall.record import device
+from unstall.record.in_process import record, step
+from unstall.record.lines import available
+from unstall.record.torch_profiler import FILE, TorchProfiler, read_profile
+from unstall.timeline import Timeline
+
+torch = pytest.importorskip("torch", reason="the recorder torch needs torch")
+
+pytestmark = pytest.mark.skipif(
+    sys.gettrace() is not None and available() == "settrace", reason="a debugger or coverage traces the tests"
+)
+
+_STEPS = 1 + 200 + 1 + 2  # one of warm-up, those that are only timed, one that settles, those that are recorded
+
+
+def _forward(weight: Any, times: int) -> Any:
+    total = weight
+    for _ in range(times):
+        total = weight @ weight  # here
+        total = torch.sinh(total)  # and here
+    return total
+
+
+def _line_of(words: str) -> int:
+    lines, first = inspect.getsourcelines(_forward)
+    return first + next(number for number, line in enumerate(lines) if words in line)
+
+
+def _places(timeline: Timeline, name: str) -> list[tuple[str, int, str]]:
+    """The lines that operators of this name ran on."""
+    host, lines = timeline.host, timeline.lines
+    found = []
+    for row in range(len(host)):
+        if timeline.text(host.name[row]) == name and host.stack[row] >= 0:
+            line = timeline.stacks.line[host.stack[row]]
+            found.append((timeline.text(lines.file[line]), int(lines.line[line]), timeline.text(lines.function[line])))
+    return found
+
+
+def _recorded(folder: Path, **options: Any) -> tuple[dict[str, Any], Timeline]:
+    """The trace of two steps of four matrix products each."""
+    weight = torch.randn(128, 128) / 128
+    with record(steps=2, recorder="torch", **options) as recording:
+        for _ in range(_STEPS):
+            _forward(weight, 4)
+            step()
+    path = folder / "trace.json.gz"
+    recording.save(path)
+    document: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return document, unstall.load(path)
+
+
+@pytest.mark.slow
+def test_operators_lie_within_the_line_that_called_them(tmp_path: Path) -> None:
+    document, timeline = _recorded(tmp_path, lines=available())
+    steps = find_steps(timeline)
+    assert (len(steps), timeline.meta.recorder, timeline.meta.exact_lines) == (2, "torch", True)
+    assert timeline.meta.step_marks == "explicit"
+    for operator, words in (("aten::mm", "# here"), ("aten::sinh", "# and here")):
+        places = _places(timeline, operator)
+        assert len(places) == 12  # of the two steps, and the one before them in which the recorder settles
+        right = [place for place in places if place[1:] == (_line_of(words), "_forward")]
+        assert right == places
+        assert {Path(file).name for file, _, _ in right} == {Path(__file__).name}
+    told = document["unstall"]
+    assert (told["lines"], told["lines_by"], told["recorder"]) == ("exact", available(), "torch")
+    assert "unstall.clock#" not in json.dumps(document)
+    threads = {
+        (event["pid"], event["tid"])
+        for event in document["traceEvents"]
+        if event.get("cat") in ("cpu_op", "python_function", "user_annotation")
+    }
+    assert threads == {(os.getpid(), threading.get_native_id())}
+
+
+def test_without_a_clock_the_profilers_own_stacks_are_of_functions(tmp_path: Path) -> None:
+    if available() == "monitoring":
+        pytest.skip("lines are clocked on this Python")
+    document, timeline = _recorded(tmp_path, lines="auto")
+    assert (document["unstall"]["lines"], timeline.meta.exact_lines) == ("def", False)
+    first = inspect.getsourcelines(_forward)[1]
+    assert {place[1:] for place in _places(timeline, "aten::mm")} == {(first, "_forward")}
+    assert "unstall.clock#" not in json.dumps(document)
+
+
+def test_shapes_are_recorded_where_asked_for(tmp_path: Path) -> None:
+    _, with_shapes = _recorded(tmp_path, lines="none", shapes=True)
+    shapes = {
+        with_shapes.text(with_shapes.host.shapes[row])
+        for row in range(len(with_shapes.host))
+        if with_shapes.text(with_shapes.host.name[row]) == "aten::mm"
+    }
+    assert shapes == {"[[128,128],[128,128]]"}
+    assert _places(with_shapes, "aten::mm") == []
+
+
+def test_the_profiles_clock_is_held_to_ours_by_its_annotations(tmp_path: Path) -> None:
+    recorder = TorchProfiler(tmp_path)
+    recorder.start()
+    torch.ones(3).add_(1)
+    recorder.stop()
+    events = json.loads((tmp_path / FILE).read_text(), parse_float=Decimal)["traceEvents"]
+    clocks = [
+        (int(match[1]), round(event["ts"] * 1000))
+        for event in events
+        if (match := re.fullmatch(r"unstall\.clock#(\d+)", event.get("name", ""))) and event["cat"] == "user_annotation"
+    ]
+    assert len(clocks) == 20  # half of them at the start, half at the end
+    profile = read_profile(tmp_path)
+    closest = max(ours - theirs for ours, theirs in clocks)
+    assert closest <= profile.zero_ns < closest + 20_000
+    assert not any("unstall.clock#" in text for text in profile.events)
+    added = next(json.loads(text, parse_float=Decimal) for text in profile.events if '"aten::add_"' in text)
+    calls = profile.calls[profile.calls["start"] == profile.zero_ns + round(added["ts"] * 1000)]
+    assert calls["thread"].tolist() == [threading.get_native_id()]
+    assert calls["end"][0] == calls["start"][0] + round(added["dur"] * 1000)
+    before, after = min(ours for ours, _ in clocks), max(ours for ours, _ in clocks)
+    assert before < calls["start"][0] < calls["end"][0] < after
+
+
+def test_a_profiler_that_is_in_use_is_said_so(tmp_path: Path) -> None:
+    recorder = TorchProfiler(tmp_path)
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+        pytest.raises(UnstallError, match=r"torch\.profiler is on already: "),
+    ):
+        recorder.start()
+    assert not device.profiler_is_on()
+
+
+def test_a_program_that_ended_before_the_profile_was_written_has_none(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="nothing was recorded: torch's profiler writes only once it has stopped"):
+        read_profile(tmp_path)
