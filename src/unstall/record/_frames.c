@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* MOST_STEPS: of frames, known or not, that are followed. MOST_PLACES: 128 MiB of stacks that are told apart. */
-enum { MOST_FRAMES = 96, MOST_STEPS = 2048, BATCH = 1024, MOST_PLACES = 1 << 24 };
+enum { MOST_FRAMES = 96, MOST_STEPS = 2048, BATCH = 1024, MOST_PLACES = 1 << 24, RECENT = 1024 };
 
 typedef struct {
     size_t frame_of_thread; /* in PyThreadState; of what `indirect` says */
@@ -62,6 +62,19 @@ static Table **outgrown;
 static size_t outgrown_count;
 static PyObject **codes; /* by number */
 static uint32_t code_count, code_room;
+
+/* Goes up with each code that becomes known, and when all is forgotten. While it stays, the same chain is the same stack:
+   code that is known stays where it is, and what is not known counts for nothing, whatever has its address. */
+static _Atomic uint64_t generation = 1;
+
+/* A thread's own: the stacks that it was last at, by a hash of their chains. Most calls are made again and again. */
+static __thread struct {
+    uint64_t generation;
+    struct {
+        uint64_t chain;
+        int32_t number;
+    } slots[RECENT];
+} recent;
 
 static struct {
     pthread_mutex_t lock;
@@ -175,6 +188,7 @@ frames_know(PyObject *code)
     }
     codes[code_count] = Py_NewRef(code);
     put(table, (const char *)code, code_count++);
+    atomic_fetch_add(&generation, 1); /* only now: who reads the new one finds the code */
     return 1;
 }
 
@@ -248,6 +262,44 @@ pointer_at(const char *base, size_t offset)
     return pointer;
 }
 
+/* A hash of where each frame of a chain is, known or not. */
+static uint64_t
+chain_of(const char *frame)
+{
+    const Layout *where = layout;
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int left = MOST_STEPS; frame && left; left--, frame = pointer_at(frame, where->previous)) {
+        uint64_t code = (uintptr_t)pointer_at(frame, where->code);
+        uint64_t instruction = (uintptr_t)pointer_at(frame, where->instruction);
+        hash = (hash ^ (code + instruction * 0xBF58476D1CE4E5B9u)) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* The number of the stack that the known frames of this chain are. */
+static int32_t
+stack_of(Table *table, const char *frame)
+{
+    const Layout *where = layout;
+    Place places[MOST_FRAMES];
+    uint32_t count = 0;
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (int left = MOST_STEPS; frame && left && count < MOST_FRAMES; left--, frame = pointer_at(frame, where->previous)) {
+        const char *code = pointer_at(frame, where->code);
+        const Known *found = slot_of(table, code);
+        if (!code || found->code != code) {
+            continue;
+        }
+        const char *instruction = pointer_at(frame, where->instruction);
+        uint32_t offset = (uint32_t)(instruction - (code + where->code_start));
+        places[count++] = (Place){found->number, offset};
+        hash = (hash ^ ((uint64_t)found->number << 32 | offset)) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    return count ? number_of(places, count, hash) : NO_FRAME;
+}
+
 int32_t
 frames_here(void)
 {
@@ -265,22 +317,18 @@ frames_here(void)
     if (where->indirect && frame) {
         frame = pointer_at(frame, where->frame_in_it);
     }
-    Place places[MOST_FRAMES];
-    uint32_t count = 0;
-    uint64_t hash = 0xCBF29CE484222325u;
-    for (int left = MOST_STEPS; frame && left && count < MOST_FRAMES; left--, frame = pointer_at(frame, where->previous)) {
-        const char *code = pointer_at(frame, where->code);
-        const Known *found = slot_of(table, code);
-        if (!code || found->code != code) {
-            continue;
-        }
-        const char *instruction = pointer_at(frame, where->instruction);
-        uint32_t offset = (uint32_t)(instruction - (code + where->code_start));
-        places[count++] = (Place){found->number, offset};
-        hash = (hash ^ ((uint64_t)found->number << 32 | offset)) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 29;
+    uint64_t now = atomic_load(&generation);
+    if (recent.generation != now) {
+        memset(&recent, 0, sizeof recent);
+        recent.generation = now;
     }
-    return count ? number_of(places, count, hash) : NO_FRAME;
+    uint64_t chain = chain_of(frame);
+    size_t at = chain & (RECENT - 1);
+    if (recent.slots[at].chain != chain) {
+        recent.slots[at].number = stack_of(table, frame);
+        recent.slots[at].chain = chain;
+    }
+    return recent.slots[at].number;
 }
 
 PyObject *
@@ -336,6 +384,7 @@ void
 frames_forget(void)
 {
     Table *last = atomic_exchange(&known, NULL);
+    atomic_fetch_add(&generation, 1);
     free(last);
     for (size_t i = 0; i < outgrown_count; i++) {
         free(outgrown[i]);

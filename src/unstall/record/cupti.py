@@ -25,7 +25,7 @@ RECORDS, NAMES, CALLS, VERSION = "activity.bin", "names.bin", "calls.bin", "cupt
 CHUNK_BYTES = 2 << 20
 FIRST_BYTES = 32 << 20  # reserved when recording starts
 MOST_BYTES = 4 << 30
-FLUSH_MS = 200
+FLUSH_MS = 1000
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
 _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD)
 
