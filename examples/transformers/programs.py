@@ -55,10 +55,10 @@ def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Step]:
 
         def captured() -> None:
             loss = model(**batch).loss
-            capturable.zero_grad(set_to_none=False)
+            capturable.zero_grad()
             loss.backward()
             capturable.step()
-            losses[:] = [loss]
+            losses[:] = [loss.detach()]
 
         graph = _graph(captured)
 
