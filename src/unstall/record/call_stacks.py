@@ -15,13 +15,16 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 from unstall.errors import UnstallError
 from unstall.record.lines import free_tool, let_go, line_at, running_frames
+from unstall.record.wrapping import unwrapped, wrap
 
 try:
     from unstall.record import _cupti
@@ -31,11 +34,22 @@ except ImportError:
 PLACES = "places.jsonl"
 BACKWARD, LOADING = "backward", "enumerate(DataLoader)#__next__"
 _DESCRIBE_S = 0.5
+_OURS = str(Path(__file__).parents[1]) + os.sep
 # Calls of these are spans: (module, names to it, what the span is called).
 _WATCHED = (
-    ("torch.autograd.graph", ("_engine_run_backward",), BACKWARD),
+    ("torch.autograd", ("_engine_run_backward",), BACKWARD),  # of that name all callers take it
     ("torch.utils.data.dataloader", ("_BaseDataLoaderIter", "__next__"), LOADING),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A function whose calls are spans: what it is of what, and its code without anybody's wrappers."""
+
+    owner: object
+    name: str
+    code: CodeType
+    span: str
 
 
 class CallStacks:
@@ -54,19 +68,24 @@ class CallStacks:
         self._lines: dict[tuple[CodeType, int], int] = {}
         self._tool: int | None = None
         self._watched: list[CodeType] = []
+        self._wrappers = ExitStack()
         self._lock = threading.Lock()
         self._over = threading.Event()
 
     def start(self) -> None:
         """Know the code there is, and that which comes. Raises UnstallError where no tool of sys.monitoring is free."""
         watched = list(_watched())
-        self._watched = [code for code, _ in watched]
-        self._write([{"span": number, "name": name} for number, (_, name) in enumerate(watched)])
-        if sys.version_info >= (3, 12):
-            self._monitor()
-        else:
-            _cupti.know(list(_all_code()), self._watched, None)
-        threading.Thread(target=self._keep_describing, name="unstall", daemon=True).start()
+        self._watched = [each.code for each in watched]
+        self._write([{"span": number, "name": each.span} for number, each in enumerate(watched)])
+        with ExitStack() as undo:
+            undo.callback(self._leave)
+            if sys.version_info >= (3, 12):
+                self._monitor()
+            else:
+                _cupti.know(list(_all_code()), self._watched, None)
+                self._wrap(watched)
+            threading.Thread(target=self._keep_describing, name="unstall", daemon=True).start()
+            undo.pop_all()
 
     def stop(self) -> None:
         """Be told no more, and describe what was seen."""
@@ -118,8 +137,14 @@ class CallStacks:
         monitoring.restart_events()
         self._tool = tool
 
+    def _wrap(self, watched: list[_Watched]) -> None:
+        """What sys.monitoring would tell of calls that are spans, before Python 3.12."""
+        for each in watched:
+            self._wrappers.callback(wrap(each.owner, each.name, _told_of(each.code)))
+
     def _leave(self) -> None:
         self._over.set()
+        self._wrappers.close()
         if self._tool is not None:
             let_go(self._tool, self._watched)
             self._tool = None
@@ -175,25 +200,40 @@ def _reads_rightly() -> bool:
 _MOST_FRAMES = 96
 
 
-def _watched() -> Iterator[tuple[CodeType, str]]:
+def _watched() -> Iterator[_Watched]:
     """The functions whose calls are spans, as far as the program has imported them."""
-    for module, path, name in _WATCHED:
-        found: object = sys.modules.get(module)
-        for part in path:
-            found = getattr(found, part, None)
-        if isinstance(found, FunctionType):
-            yield found.__code__, name
+    for module, path, span in _WATCHED:
+        owner: object = sys.modules.get(module)
+        for part in path[:-1]:
+            owner = getattr(owner, part, None)
+        function = unwrapped(getattr(owner, path[-1], None))
+        if function is not None:
+            yield _Watched(owner, path[-1], function.__code__, span)
+
+
+def _told_of(code: CodeType) -> Callable[..., Any]:
+    """What calls a function, and tells the recorder when that begins and ends."""
+
+    def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        _cupti.py_start(code, 0)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _cupti.py_end(code)
+
+    return call
 
 
 def _all_code() -> Iterator[CodeType]:
-    """The code of all functions there are, and of those that they would make, and of frames that run."""
+    """The code of all functions there are, and of those that they would make, and of frames that run; none of ours,
+    whose wrappers are no part of the program's stacks."""
     seen: set[CodeType] = set()
     # By type: isinstance would run the program's own __class__ properties.
     waiting = [each.__code__ for each in gc.get_objects() if type(each) is FunctionType]
     waiting += [frame.f_code for frame in running_frames()]
     while waiting:
         code = waiting.pop()
-        if code not in seen:
+        if code not in seen and not code.co_filename.startswith(_OURS):
             seen.add(code)
             yield code
             waiting += [each for each in code.co_consts if isinstance(each, CodeType)]

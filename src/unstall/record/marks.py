@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,6 +9,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from unstall.record.tally import FORWARD, LOADER, OPTIMIZER, Source
+from unstall.record.wrapping import wrap
 
 Mark = Callable[[str, int], None]
 """Called at each mark with its kind and the `id` of what made it. Never raises."""
@@ -73,22 +73,9 @@ def _watch_optimizers(mark: Mark) -> Callable[[], None]:
 
 
 def _watch_loaders(mark: Mark) -> Callable[[], None]:
-    iterator = import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
-    original = iterator.__next__
-    armed = True
-
-    @functools.wraps(original)
-    def __next__(self: Any) -> Any:  # noqa: N807
-        batch = original(self)
-        if armed:
-            mark(LOADER, id(getattr(self, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
+    def batched(original: Callable[[Any], Any], iterator: Any) -> Any:
+        batch = original(iterator)
+        mark(LOADER, id(getattr(iterator, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
         return batch
 
-    def undo() -> None:
-        nonlocal armed
-        armed = False  # for whoever has wrapped the wrapper since, and keeps it
-        if iterator.__next__ is __next__:
-            iterator.__next__ = original
-
-    iterator.__next__ = __next__
-    return undo
+    return wrap(import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, "__next__", batched)

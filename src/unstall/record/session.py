@@ -133,10 +133,10 @@ class Session:
     def forked(self) -> None:
         """In a forked child: this process is not recorded, and what its parent writes is left alone."""
         self.phase = Phase.OVER
+        if self._window is not None:
+            self._window.forked()  # first: it has wrapped what the hooks have wrapped
         with suppress(Exception):
             self._unhook()
-        if self._window is not None:
-            self._window.forked()
         self._journal.close()
 
     def _wait_for_marks(self) -> None:

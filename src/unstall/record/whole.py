@@ -77,10 +77,10 @@ class Whole:
     def forked(self) -> None:
         """In a forked child: it is not recorded."""
         self._over = True
+        if self._window is not None:
+            self._window.forked()  # first: it has wrapped what the hooks have wrapped
         with suppress(Exception):
             self._unhook()
-        if self._window is not None:
-            self._window.forked()
         self._journal.close()
 
     def _watch(self) -> None:

@@ -1,0 +1,39 @@
+"""Calls of a function by others, seen by way of a wrapper that takes its place, and that goes again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+
+def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
+    """Have `call(original, *args, **kwargs)` be what calling `owner.name` does, and return the undoing.
+
+    Whoever wraps or keeps the wrapper in the meantime has, after the undoing, one that only calls the original.
+    """
+    original = getattr(owner, name)
+    armed = True
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return call(original, *args, **kwargs) if armed else original(*args, **kwargs)
+
+    def undo() -> None:
+        nonlocal armed
+        armed = False
+        if getattr(owner, name) is wrapper:
+            setattr(owner, name, original)
+
+    setattr(owner, name, wrapper)
+    return undo
+
+
+def unwrapped(function: object) -> FunctionType | None:
+    """The function within its wrappers, as `functools.wraps` tells of them; None where it is none of Python's."""
+    seen = set()
+    while id(function) not in seen and hasattr(function, "__wrapped__"):
+        seen.add(id(function))
+        function = function.__wrapped__
+    return function if isinstance(function, FunctionType) else None
