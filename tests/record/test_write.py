@@ -201,7 +201,9 @@ def test_calls_of_autograds_threads_are_of_the_line_of_the_backward_under_way(ma
     }
     for start in expected:
         made.call("cuLaunchKernel", _ZERO + start, _ZERO + start + 10, thread=_AUTOGRAD)
-    made.call("cuLaunchKernel", _ZERO + 130, _ZERO + 140, thread=PROCESS + 1)
+    # Autograd's threads have a state in Python, but no frame: -2, and not -1 as what Python knows nothing of.
+    made.call("cuLaunchKernel", _ZERO + 140, _ZERO + 150, thread=_AUTOGRAD, stack=-2)
+    made.call("cuLaunchKernel", _ZERO + 130, _ZERO + 140, thread=PROCESS + 1, stack=-2)
     made.call("cuLaunchKernel", _ZERO + 10, _ZERO + 20, stack=forward)
     _over(made)
     timeline = _timeline(made)
@@ -209,10 +211,43 @@ def test_calls_of_autograds_threads_are_of_the_line_of_the_backward_under_way(ma
     places = {
         int(timeline.host.start[row] + zero - _ZERO): _place(timeline, row) for row in _rows(timeline, "cuLaunchKernel")
     }
+    expected[140] = ("train.py", 20, "step")
     assert places == {**expected, 130: None, 10: ("train.py", 12, "step")}
     of = zip(timeline.threads.thread, timeline.threads.name, strict=True)
     names = {timeline.text(thread): timeline.text(name) for thread, name in of}
     assert (names[str(PROCESS)], names[str(PROCESS + 1)], names[str(_AUTOGRAD)]) == ("MainThread", "saver", "native")
+
+
+def test_a_thread_that_ended_unnamed_is_pythons_by_its_stacks_and_no_part_of_backward(made: Folder) -> None:
+    backward = made.stack((_TRAIN, 20, "step"))
+    begun = [
+        ("/opt/lib/python3.11/threading.py", line, name)
+        for line, name in ((1045, "_bootstrap_inner"), (1002, "_bootstrap"))
+    ]
+    saving = made.stack((_TRAIN, 50, "save"), *begun)
+    hook = made.stack((_TRAIN, 60, "hook"))
+    made.places += [{"span": 0, "name": "backward"}, {"python_thread": PROCESS, "name": "MainThread"}]
+    made.span(0, _ZERO + 100, _ZERO + 500, stack=backward)
+    ended = PROCESS + 7
+    made.call("cuLaunchKernel", _ZERO + 110, _ZERO + 120, thread=ended, stack=saving)
+    made.call("cuLaunchKernel", _ZERO + 130, _ZERO + 140, thread=ended, stack=-2)
+    made.call("cuLaunchKernel", _ZERO + 210, _ZERO + 220, thread=_AUTOGRAD, stack=hook)
+    made.call("cuLaunchKernel", _ZERO + 230, _ZERO + 240, thread=_AUTOGRAD, stack=-2)
+    _over(made)
+    timeline = _timeline(made)
+    zero = timeline.meta.zero_ns
+    places = {
+        int(timeline.host.start[row] + zero - _ZERO): _place(timeline, row) for row in _rows(timeline, "cuLaunchKernel")
+    }
+    assert places == {
+        110: ("train.py", 50, "save"),
+        130: None,
+        210: ("train.py", 60, "hook"),
+        230: ("train.py", 20, "step"),
+    }
+    of = zip(timeline.threads.thread, timeline.threads.name, strict=True)
+    names = {timeline.text(thread): timeline.text(name) for thread, name in of}
+    assert (names[str(ended)], names[str(_AUTOGRAD)]) == ("a thread that ended", "native")
 
 
 def test_waits_for_a_batch_are_input_loading_and_no_line_of_backward(made: Folder) -> None:

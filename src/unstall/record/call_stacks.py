@@ -65,6 +65,7 @@ class CallStacks:
             raise UnstallError(why)
         self._path = str(folder / PLACES)
         self._described = 0
+        self._threads: set[tuple[int, str]] = set()
         self._lines: dict[tuple[CodeType, int], int] = {}
         self._tool: int | None = None
         self._watched: list[CodeType] = []
@@ -91,12 +92,11 @@ class CallStacks:
         """Be told no more, and describe what was seen."""
         self._leave()
         self.flush()
-        self._write([{"python_thread": each.native_id, "name": each.name} for each in threading.enumerate()])
         with self._lock:
             _cupti.know([], [], None)  # it kept all code alive
 
     def flush(self) -> None:
-        """Describe the stacks that are new."""
+        """Describe the stacks that are new, and Python's threads, which may have ended when recording does."""
         with self._lock:
             stacks = _cupti.stacks(self._described)
             self._write(
@@ -106,6 +106,10 @@ class CallStacks:
                 ]
             )
             self._described += len(stacks)
+            threads = {(each.native_id, each.name) for each in threading.enumerate() if each.native_id is not None}
+            new = sorted(threads - self._threads)
+            self._write([{"python_thread": native_id, "name": name} for native_id, name in new])
+            self._threads |= threads
 
     def forked(self) -> None:
         """In a forked child: be told no more."""

@@ -24,6 +24,7 @@ from unstall.timeline import I32
 _SCHEMA = "unstall.recording/1"
 _SETTLING = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
+_BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
 
 
 def write_trace(folder: Path, path: Path) -> None:
@@ -68,14 +69,17 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
 
 
 def _with_backward(activity: Activity, places: Places) -> I32:
-    """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way."""
+    """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way.
+
+    Python knows these threads, for they may come to run some, so that their calls are like those from code not known.
+    """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
     backward = [number for number, name in places.spans.items() if name == BACKWARD]
     spans = spans[np.isin(spans["what"], backward)]
     spans = spans[np.argsort(spans["start"], kind="stable")]
-    python = np.array(list(places.threads), dtype=np.int64)
-    lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"].astype(np.int64), python))
+    python = list(places.threads | _ended(calls, places))
+    lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"], python))
     lost = lost[np.argsort(calls["start"][lost], kind="stable")]
     # Later ones last: a backward() within another one, as of checkpoints, has what is called in it.
     for span in spans:
@@ -85,10 +89,18 @@ def _with_backward(activity: Activity, places: Places) -> I32:
     return stack
 
 
+def _ended(calls: np.ndarray, places: Places) -> dict[int, str]:
+    """Threads that `threading` began, as their stacks show, and that ended before anyone asked for their names."""
+    begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
+    threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
+    return dict.fromkeys((each for each in threads if each not in places.threads), "a thread that ended")
+
+
 def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, str]:
     """Names of the threads that made calls."""
     threads = np.unique(calls["thread"]).tolist()
-    return {each: places.threads.get(each, "native") for each in threads} | (
+    known = places.threads | _ended(calls, places)
+    return {each: known.get(each, "native") for each in threads} | (
         {process: places.threads.get(process, "MainThread")} if process in threads else {}
     )
 
