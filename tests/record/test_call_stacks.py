@@ -199,23 +199,25 @@ def test_what_is_new_is_described_while_recording_goes_on(tmp_path: Path, monkey
 
 def test_threads_are_named_that_end_before_the_recording_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_stacks, "_DESCRIBE_S", 0.01)
+
+    def told() -> list[object]:
+        path = tmp_path / call_stacks.PLACES
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
     recorder = CallStacks(tmp_path)
     recorder.start()
     over = threading.Event()
     thread = threading.Thread(target=over.wait, name="saver")
-    told: list[object] = []
     try:
         thread.start()
         mine, until = {"python_thread": thread.native_id, "name": "saver"}, time.monotonic() + 5
-        while mine not in told and time.monotonic() < until:
+        while mine not in told() and time.monotonic() < until:
             time.sleep(0.01)
-            told = [json.loads(line) for line in (tmp_path / call_stacks.PLACES).read_text().splitlines()]
     finally:
         over.set()
         thread.join()
         recorder.stop()
-    told = [json.loads(line) for line in (tmp_path / call_stacks.PLACES).read_text().splitlines()]
-    assert told.count(mine) == 1
+    assert told().count(mine) == 1
 
 
 def test_a_folder_that_is_gone_is_no_business_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
