@@ -16,9 +16,10 @@ from unstall.record.journal import Follower, Journal, read
 from unstall.record.settings import Settings
 
 _UNSEEN = (
-    "nothing was recorded: no steps were seen, of an optimizer, or of a DataLoader or a model with CUDA: "
-    "call unstall.step() at the end of each step; a program without CUDA has nothing to record"
+    "nothing was recorded: the program took no steps that unstall sees, which are an optimizer's and, with CUDA, a "
+    "DataLoader's or a model's: call unstall.step() at the end of each step"
 )
+_FAILED = "nothing was recorded: the program failed before its first step"
 
 
 def _run(folder: Path, *args: str, **environment: str) -> Outcome:
@@ -52,8 +53,8 @@ def test_what_follows_the_script_is_the_programs(tmp_path: Path, args: list[str]
 
 
 def test_a_program_without_steps_is_told_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import sys; print('lost'); sys.exit(7)")
-    assert _run(tmp_path, "train.py") == Outcome(7, "lost\n", f"unstall: {_UNSEEN}\n")
+    (tmp_path / "train.py").write_text("print('lost')")
+    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_UNSEEN}\n")
     assert list((tmp_path / "kept").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "train.py"]
 
@@ -78,7 +79,7 @@ def test_a_traceback_is_the_programs_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def step():\n    raise ValueError('no batch')\nstep()\n")
     plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
     outcome = _run(tmp_path, "train.py")
-    assert (outcome.code, outcome.err) == (1, f"{plain.stderr}unstall: {_UNSEEN}\n")
+    assert (outcome.code, outcome.err) == (1, f"{plain.stderr}unstall: {_FAILED}\n")
 
 
 def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
@@ -93,10 +94,20 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
         ([], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
         (["-m"], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
         (["gone.py", "-x"], "gone.py: there is no such script"),
-        (["--warmup", "-1", "train.py"], None),
+        (["--warmup", "-1", "train.py"], "--warmup: '-1' is not a whole number from 0 on"),
         (["--steps", "0", "train.py"], "--steps: '0' is not a whole number from 1 on"),
         (["--after", "soon", "train.py"], "--after: 'soon' is no time: give seconds, such as 2.5"),
         (["--for", "inf", "train.py"], "--for: 'inf' is no time: give seconds, such as 2.5"),
+        (["--for", "0", "train.py"], "--for: there is nothing to record in 0 s: give seconds, such as 2.5"),
+        (["--for", "1", "--steps", "6", "train.py"], None),
+        (
+            ["--recorder", "cupti", "--shapes", "train.py"],
+            "shapes are recorded by the recorder torch alone: leave out shapes, or the recorder cupti",
+        ),
+        (
+            ["--recorder", "torch", "--lines", "calls", "train.py"],
+            "lines are told by calls with the recorder cupti alone: take monitoring, settrace or none",
+        ),
         (["--nothing", "train.py", "--steps"], None),
         (["-o", "report.pdf", "--trace", "x.json", "train.py"], None),
     ],
@@ -228,7 +239,7 @@ def _over(phase: str, steps: int) -> tuple[str, dict[str, object]]:
 )
 def test_why_nothing_was_recorded(recording: Settings, events: list[tuple[str, dict[str, object]]], why: str) -> None:
     _happened(recording, *events)
-    said = why_nothing(read(recording.folder), recording)
+    said = why_nothing(read(recording.folder), recording, succeeded=True)
     assert said is not None
     assert said.startswith(f"nothing was recorded: {why}")
 
@@ -236,7 +247,7 @@ def test_why_nothing_was_recorded(recording: Settings, events: list[tuple[str, d
 def test_where_seconds_were_asked_for_seconds_are_told(tmp_path: Path) -> None:
     recording = Settings(folder=str(tmp_path), after_s=90)
     _happened(recording, ("armed", {}), _over("warmup", 700))
-    assert why_nothing(read(tmp_path), recording) == (
+    assert why_nothing(read(tmp_path), recording, succeeded=True) == (
         "nothing was recorded: the program ended after 700 steps, before the 90 s of --after were over: try --after 0"
     )
 
@@ -244,5 +255,5 @@ def test_where_seconds_were_asked_for_seconds_are_told(tmp_path: Path) -> None:
 def test_a_window_that_was_cut_short_is_something(recording: Settings) -> None:
     _happened(recording, ("armed", {}), ("window", {}), ("failed", {"why": "the disk is full"}))
     events = read(recording.folder)
-    assert why_nothing(events, recording) is None
+    assert why_nothing(events, recording, succeeded=False) is None
     assert failure(events) == "the disk is full"

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.record.settings import Settings
+from unstall.errors import UsageError
+from unstall.record.settings import Settings, check_choices
 
 _SECONDS = st.none() | st.floats(0, 1e6)
 _SETTINGS = st.builds(
@@ -35,3 +36,23 @@ def test_settings_come_back_from_an_environment_variable(settings: Settings) -> 
 def test_what_are_no_settings_is_refused(text: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         Settings.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("recorder", "lines", "shapes"),
+    [
+        ("tpu", "auto", False),
+        ("auto", "all", False),
+        ("cupti", "auto", True),
+        ("auto", "calls", True),
+        ("torch", "calls", False),
+    ],
+)
+def test_choices_that_exclude_each_other_are_refused(recorder: str, lines: str, *, shapes: bool) -> None:
+    with pytest.raises(UsageError):
+        check_choices(recorder, lines, shapes=shapes)
+
+
+@pytest.mark.parametrize(("recorder", "lines"), [("auto", "calls"), ("cupti", "monitoring"), ("torch", "settrace")])
+def test_choices_that_may_work_are_not_refused(recorder: str, lines: str) -> None:
+    check_choices(recorder, lines, shapes=False)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from unstall.figures import counted, duration
+from unstall.record.plain import LEAST_NS, LEAST_STEPS
 
 if TYPE_CHECKING:
     from unstall.record.journal import Event, Follower
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
 _UNSEEN = (
-    "no steps were seen, of an optimizer, or of a DataLoader or a model with CUDA: "
-    "call unstall.step() at the end of each step; a program without CUDA has nothing to record"
+    "the program took no steps that unstall sees, which are an optimizer's and, with CUDA, a DataLoader's or a "
+    "model's: call unstall.step() at the end of each step"
 )
+_FAILED_EARLY = "the program failed before its first step"
 
 
 class Teller:
@@ -56,8 +58,8 @@ def failure(events: Sequence[Event]) -> str | None:
     return next((f"{event.get('why')}" for event in events if event["event"] == "failed"), None)
 
 
-def why_nothing(events: Sequence[Event], settings: Settings) -> str | None:
-    """Why nothing was recorded, and what to do; None where something was."""
+def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool) -> str | None:
+    """Why nothing was recorded, and what to do; None where something was. `succeeded`: the program exited with 0."""
     last = {event["event"]: event for event in events}
     if "window" in last:
         return None
@@ -67,7 +69,7 @@ def why_nothing(events: Sequence[Event], settings: Settings) -> str | None:
         return f"nothing was recorded: {_OF_PYTHON}"
     if "over" not in last:
         return "nothing was recorded: the program was killed, or left by os._exit or exec, before the recording began"
-    return f"nothing was recorded: {_too_early(last['over'], settings)}"
+    return f"nothing was recorded: {_too_early(last['over'], settings, succeeded)}"
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
@@ -92,17 +94,17 @@ def _amount(recorded: Event, window_ns: int) -> str:
     return duration(recorded["at"] - window_ns) if recorded.get("by") == "time" else "less than a step"
 
 
-def _too_early(over: Event, settings: Settings) -> str:
+def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
     """What the program did not stay for."""
     steps = over.get("steps", 0)
     if not steps:
-        return _UNSEEN
+        return _UNSEEN if succeeded else _FAILED_EARLY
     ended = f"the program ended after {counted(steps, 'step')}"
     if over.get("phase") == "warmup" and settings.after_s is not None:
         return f"{ended}, before the {settings.after_s:g} s of --after were over: try --after 0"
     if over.get("phase") == "warmup" and steps <= settings.warmup:
         return f"{ended}, before the {settings.warmup} of --warmup were over: try --warmup 0"
     return (
-        f"{ended}, while steps were still timed without recording, {max(3, settings.steps)} or more for 0.3 s: "
-        "let it take more steps, or try --warmup 0 --steps 1"
+        f"{ended}, while steps were still timed without recording, which takes {max(LEAST_STEPS, settings.steps)} or "
+        f"more of them and {LEAST_NS / 1e9:g} s: let it take more steps"
     )

@@ -5,7 +5,8 @@
     torchrun --nproc-per-node 8 -m unstall run train.py
 
 What stands before SCRIPT or -m is for unstall, all that follows for the program. The program runs as plain Python would
-run it, and unstall exits as the program did. The explanation is printed to stderr once the program has ended.
+run it, and unstall exits as the program did. The explanation is printed to stderr once the program has ended. With
+--format or --json it has stdout to itself, and what the program prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -20,19 +21,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import named, parse_count
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._recording import Teller, failure, rank_of, say, why_nothing
 from unstall.errors import TraceError, UnstallError, UsageError
-
-if TYPE_CHECKING:
-    from unstall.record.settings import Settings
-
-_RECORDERS = ("auto", "cupti", "torch")
-_LINE_CLOCKS = ("auto", "calls", "monitoring", "settrace", "none")
+from unstall.record.settings import LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -40,31 +35,32 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name, as for python -m")
     parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program, and its arguments")
     group = parser.add_argument_group("recording")
-    group.add_argument(
+    begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
+    begins.add_argument(
         "--warmup",
         metavar="N",
         type=named("--warmup", _parse_warmup),
         default=3,
         help="let N steps go by first (default: 3)",
     )
-    group.add_argument(
+    ends.add_argument(
         "--steps",
         metavar="N",
         type=named("--steps", parse_count),
         default=5,
         help="record N steps (default: 5)",
     )
-    group.add_argument(
+    begins.add_argument(
         "--after", metavar="S", type=named("--after", _parse_seconds), help="let S seconds go by first, not steps"
     )
-    group.add_argument(
-        "--for", dest="for_", metavar="S", type=named("--for", _parse_seconds), help="record S seconds, not steps"
+    ends.add_argument(
+        "--for", dest="for_", metavar="S", type=named("--for", _parse_length), help="record S seconds, not steps"
     )
     group.add_argument(
-        "--recorder", choices=_RECORDERS, default="auto", help="cupti costs least; torch adds operators (default: auto)"
+        "--recorder", choices=RECORDERS, default="auto", help="cupti costs least; torch adds operators (default: auto)"
     )
     group.add_argument(
-        "--lines", choices=_LINE_CLOCKS, default="auto", help="how source lines are followed (default: auto)"
+        "--lines", choices=LINE_CLOCKS, default="auto", help="how source lines are followed (default: auto)"
     )
     group.add_argument("--shapes", action="store_true", help="record the shapes of operators too (torch)")
     group.add_argument(
@@ -81,6 +77,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
+    check_choices(args.recorder, args.lines, shapes=args.shapes)
     program = _program(args)
     rank = rank_of(os.environ)
     trace = _trace(args, program, rank)
@@ -88,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
     _check_folders([*map(Path, args.output), trace])
     from unstall.record.journal import Follower
     from unstall.record.launch import launch, leave_as
-    from unstall.record.settings import Settings
 
     folder = Path(tempfile.mkdtemp(prefix="unstall-"))
     settings = Settings(
@@ -111,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     with _the_programs_ending():
         teller.tell(running=False)
         # Named anew: another run may have taken the name in the meantime.
-        path = _write(settings, _trace(args, program, rank), quiet=args.quiet)
+        path = _write(settings, _trace(args, program, rank), succeeded=ended.code == 0, quiet=args.quiet)
         if path and not rank:
             _explain(path, args)
     return leave_as(ended)
@@ -185,13 +181,16 @@ def _check_folders(targets: Sequence[Path]) -> None:
             raise UsageError(f"{target}: cannot be written: {reason}. Choose another place for the output") from error
 
 
-def _write(settings: Settings, trace: Path, *, quiet: bool) -> Path | None:
-    """Write the trace. Where there is nothing to write, say why and return None."""
+def _write(settings: Settings, trace: Path, *, succeeded: bool, quiet: bool) -> Path | None:
+    """Write the trace. Where there is nothing to write, say why and return None.
+
+    `succeeded`: the program exited with 0.
+    """
     from unstall.record.journal import read
 
     folder = Path(settings.folder)
     events = read(folder)
-    missing = why_nothing(events, settings)
+    missing = why_nothing(events, settings, succeeded=succeeded)
     failed = failure(events)
     if missing is None:
         try:
@@ -236,4 +235,11 @@ def _parse_seconds(text: str) -> float:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         raise UsageError(f"{text!r} is no time: give seconds, such as 2.5")
+    return seconds
+
+
+def _parse_length(text: str) -> float:
+    seconds = _parse_seconds(text)
+    if not seconds:
+        raise UsageError("there is nothing to record in 0 s: give seconds, such as 2.5")
     return seconds

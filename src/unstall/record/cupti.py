@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from unstall.errors import UnstallError
-from unstall.record import calls, layouts
+from unstall.record import calls, device, layouts
 from unstall.record.layouts import Kind
 
 try:
@@ -26,7 +26,6 @@ CHUNK_BYTES = 2 << 20
 FIRST_BYTES = 32 << 20  # reserved when recording starts
 MOST_BYTES = 4 << 30
 FLUSH_MS = 1000
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
 _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD)
 
 
@@ -108,7 +107,7 @@ def _why(error: Exception) -> str:
         return (
             "another profiler uses CUPTI in this process (torch.profiler, nsys or the like), and only one can at a time"
         )
-    if not any(Path(driver).exists() for driver in _DRIVERS):
+    if not device.has_driver():
         return "there is no NVIDIA driver here"
     return f"CUPTI does not record here: {error}"
 

@@ -55,7 +55,12 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
 def may_be_in_use() -> bool:
     """Whether the program's work may be on a device: CUDA is initialised, or this machine has no GPU anyway."""
-    return cuda() is not None or not any(Path(driver).exists() for driver in _DRIVERS)
+    return cuda() is not None or not has_driver()
+
+
+def has_driver() -> bool:
+    """Whether NVIDIA's driver is on this machine."""
+    return any(Path(driver).exists() for driver in _DRIVERS)
 
 
 def capturing() -> bool:

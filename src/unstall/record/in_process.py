@@ -37,7 +37,7 @@ def record(
     With `steps`, a window of so many steps is recorded, after `warmup` steps and some that are only timed, as
     `unstall run` does; else the whole block is. The block itself never fails because of the recording.
 
-    Raises UsageError for numbers that make no sense.
+    Raises UsageError for numbers that make no sense, and for choices that exclude each other.
     """
     if steps is not None and steps < 1:
         raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")
@@ -46,8 +46,9 @@ def record(
     import tempfile
 
     from unstall.record.child import Chosen
-    from unstall.record.settings import Settings
+    from unstall.record.settings import Settings, check_choices
 
+    check_choices(recorder, lines, shapes=shapes)
     folder = tempfile.mkdtemp(prefix="unstall-")
     number = Settings(folder).steps if steps is None else steps
     settings = Settings(folder, recorder, warmup, number, lines=lines, shapes=shapes)
@@ -139,6 +140,7 @@ class Recording:
         if not self.close.alive:
             raise UsageError("the recording was closed, and its files are gone")
         from unstall.record.journal import read
+        from unstall.record.plain import LEAST_NS
 
         events = read(self._settings.folder)
         for event in events:
@@ -146,8 +148,8 @@ class Recording:
                 raise UsageError(f"nothing was recorded: {event['why']}")
         if not any(event["event"] == "recorded" for event in events):
             raise UsageError(
-                f"nothing was recorded: the block ended before {self._settings.warmup} steps of warm-up, some that are "
-                f"only timed and {self._settings.steps} more were over; mark steps by unstall.step(), or record the "
-                "whole block, without steps="
+                "nothing was recorded: the block ended before the window began, which comes after "
+                f"warmup={self._settings.warmup} steps and after some, for {LEAST_NS / 1e9:g} s or more, that are only "
+                "timed; record the whole block, without steps=, or let it take more steps, marked by unstall.step()"
             )
         return Path(self._settings.folder)

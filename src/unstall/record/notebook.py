@@ -17,6 +17,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from unstall.errors import UnstallError, UsageError
+from unstall.record.settings import LINE_CLOCKS, RECORDERS
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
@@ -94,8 +95,8 @@ class _Parser(argparse.ArgumentParser):
 def _parse(line: str) -> dict[str, Any]:
     """The arguments for `record`. Raises IPython's UsageError, which is shown as one line."""
     parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--recorder", choices=("auto", "cupti", "torch"), default="auto")
-    parser.add_argument("--lines", choices=("auto", "calls", "monitoring", "settrace", "none"), default="auto")
+    parser.add_argument("--recorder", choices=RECORDERS, default="auto")
+    parser.add_argument("--lines", choices=LINE_CLOCKS, default="auto")
     parser.add_argument("--steps", type=int, metavar="N")
     try:
         return vars(parser.parse_args(shlex.split(line)))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from unstall.record import device
 
-LEAST_STEPS = 3
+LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _MOST_STEPS = 200
-_LEAST_NS = 300_000_000
 _MOST_NS = 5_000_000_000
 _FAR_APART = 0.1
 
@@ -39,7 +38,7 @@ class Stretch:
         """One more step has ended. True if that was the last: there were enough steps, for long enough."""
         self._marks_ns.append(at_ns)
         steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
-        long_enough = took_ns >= _LEAST_NS and _doublings(steps, least_steps)
+        long_enough = took_ns >= LEAST_NS and _doublings(steps, least_steps)
         if long_enough or steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS):
             self._last = device.timing_event() if self._first is not None else None
             self.finished = True

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
+
+from unstall.errors import UsageError
 
 RecorderName: TypeAlias = Literal["auto", "cupti", "torch"]
 LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "none"]
+RECORDERS: tuple[RecorderName, ...] = get_args(RecorderName)
+LINE_CLOCKS: tuple[LineClockName, ...] = get_args(LineClockName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +44,14 @@ class Settings:
     def from_json(cls, text: str) -> Settings:
         """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
         return cls(**json.loads(text))
+
+
+def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
+    """Raise UsageError for what can be recorded nowhere: asked before the program runs, not once it is warm."""
+    for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
+        if value not in known:
+            raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")
+    if recorder == "cupti" and shapes:
+        raise UsageError("shapes are recorded by the recorder torch alone: leave out shapes, or the recorder cupti")
+    if lines == "calls" and (recorder == "torch" or shapes):
+        raise UsageError("lines are told by calls with the recorder cupti alone: take monitoring, settrace or none")
