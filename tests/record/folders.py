@@ -12,6 +12,7 @@ import numpy as np
 
 from unstall.record import layouts
 from unstall.record.calls import DRIVER
+from unstall.record.decode import record_types
 from unstall.record.journal import Journal
 from unstall.record.layouts import Kind
 
@@ -30,7 +31,7 @@ Frame = tuple[str, int, str]
 def activity_record(kind: Kind, fields: dict[str, Any], version: int = VERSION, library: str = LIBRARY) -> bytes:
     """One record as this version of CUPTI would lay it out."""
     of_kind = layouts.sizes(version, library)
-    row = np.zeros(1, layouts.record_types(of_kind)[kind])
+    row = np.zeros(1, record_types(of_kind)[kind])
     for name, value in fields.items():
         row[name] = value
     data = bytearray(row.tobytes())

@@ -106,6 +106,33 @@ def test_a_program_without_torch_is_told_so(tmp_path: Path, monkeypatch: pytest.
         _chosen(tmp_path, "torch", "none")
 
 
+_CHOOSES = """\
+import contextlib, sys
+before = set(sys.modules)
+from unstall.errors import UnstallError
+from unstall.record.choose import choose
+from unstall.record.settings import Settings
+
+for lines in ("auto", "none"):
+    with contextlib.suppress(UnstallError):
+        choose(Settings(sys.argv[1], lines=lines))
+new = set(sys.modules) - before
+print(*sorted(name for name in new if name.partition(".")[0] not in sys.stdlib_module_names))
+"""
+
+
+def test_a_program_without_numpy_stays_without(tmp_path: Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _CHOOSES, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout
+    ours = {name.removeprefix("unstall.") for name in told.split()}
+    recorders = {"call_stacks", "calls", "choose", "cupti", "device", "layouts", "line_twin", "lines", "recorder"}
+    recorders |= {"settings", "torch_profiler", "wrapping"}
+    in_c = {f"record.{name}" for name in ("_cupti", "_lines")}
+    allowed = {"unstall", "_version", "errors", "locate", "locate.frameworks", "record"}
+    assert ours - in_c == allowed | {f"record.{name}" for name in recorders}
+
+
 _LOADS = """\
 import pathlib
 from unstall.errors import UnstallError

@@ -14,7 +14,7 @@ from record.folders import CHUNK, LIBRARY, SPAN, VERSION, activity_record, call_
 
 from unstall.errors import TraceError
 from unstall.record import layouts
-from unstall.record.decode import Activity, read_activity
+from unstall.record.decode import Activity, read_activity, record_types
 from unstall.record.layouts import Kind, UnknownLayoutError
 
 pytest.importorskip("unstall.record._cupti", reason="its C extension is not built", exc_type=ImportError)
@@ -38,7 +38,7 @@ def _read(
 
 def _rows(kind: Kind, count: int, seed: int) -> np.ndarray:
     """Records with every byte of every field drawn."""
-    type_ = layouts.record_types(layouts.sizes(VERSION))[kind]
+    type_ = record_types(layouts.sizes(VERSION))[kind]
     drawn = np.random.default_rng(seed).integers(0, 256, count * type_.itemsize, np.uint8)
     return drawn.view(type_)
 

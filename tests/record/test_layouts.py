@@ -7,6 +7,7 @@ import pytest
 
 from unstall.errors import UnstallError
 from unstall.record import layouts
+from unstall.record.decode import record_types, rows
 from unstall.record.layouts import Kind, UnknownLayoutError
 
 # From cupti_activity.h of each: version, library, and bytes of a kernel's, a copy's and a memset's record.
@@ -48,7 +49,7 @@ def test_an_unknown_version_is_refused_by_its_number(version: int) -> None:
 
 @pytest.mark.parametrize(("version", "library"), [known[:2] for known in _KNOWN])
 def test_fields_lie_within_their_record_and_beside_each_other(version: int, library: str) -> None:
-    for kind, type_ in layouts.record_types(layouts.sizes(version, library)).items():
+    for kind, type_ in record_types(layouts.sizes(version, library)).items():
         taken = np.zeros(type_.itemsize, np.int64)
         for field, offset, *_ in (type_.fields or {}).values():
             taken[offset : offset + field.itemsize] += 1
@@ -64,7 +65,7 @@ def test_rows_of_a_kind_are_picked_by_offset() -> None:
         chunk[at] = kind
         chunk[at + 8] = number  # bytes
     offsets = np.array([0, size, size + copy])
-    assert layouts.rows(chunk, offsets, Kind.MEMSET, of_kind)["bytes"].tolist() == [5, 7]
-    assert layouts.rows(chunk, offsets, Kind.MEMCPY, of_kind)["bytes"].tolist() == [6]
-    assert len(layouts.rows(chunk, offsets, Kind.KERNEL, of_kind)) == 0
-    assert len(layouts.rows(chunk, offsets[:0], Kind.KERNEL, of_kind)) == 0
+    assert rows(chunk, offsets, Kind.MEMSET, of_kind)["bytes"].tolist() == [5, 7]
+    assert rows(chunk, offsets, Kind.MEMCPY, of_kind)["bytes"].tolist() == [6]
+    assert len(rows(chunk, offsets, Kind.KERNEL, of_kind)) == 0
+    assert len(rows(chunk, offsets[:0], Kind.KERNEL, of_kind)) == 0

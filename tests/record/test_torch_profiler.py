@@ -21,7 +21,8 @@ from unstall.locate.steps import find_steps
 from unstall.record import device
 from unstall.record.in_process import record, step
 from unstall.record.lines import available
-from unstall.record.torch_profiler import FILE, TorchProfiler, read_profile
+from unstall.record.torch_profile import read_profile
+from unstall.record.torch_profiler import FILE, TorchProfiler
 from unstall.timeline import Timeline
 
 torch = pytest.importorskip("torch", reason="the recorder torch needs torch")

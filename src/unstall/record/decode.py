@@ -12,7 +12,7 @@ import numpy as np
 from unstall.errors import TraceError
 from unstall.record import layouts
 from unstall.record.cupti import CALLS, CHUNK_BYTES, NAMES, RECORDS, VERSION
-from unstall.record.layouts import Kind
+from unstall.record.layouts import FIELDS, Kind
 from unstall.timeline import I64
 
 _NAME_HEAD = struct.Struct("<QI")
@@ -36,7 +36,7 @@ SPAN = 1 << 30  # as in _cupti.c
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Activity:
-    """Records by kind, each table of the type of `layouts.record_types`, in no order; calls, and spans of watched
+    """Records by kind, each table of the type of `record_types`, in no order; calls, and spans of watched
     functions (`what` is a span's number), by thread and start; kernels' names by pointer."""
 
     tables: dict[Kind, np.ndarray]
@@ -62,14 +62,41 @@ def read_activity(folder: Path) -> Activity:
             chunk = np.frombuffer(block, np.uint8)
             offsets: I64 = np.frombuffer(_cupti.walk(chunk, sizes), np.int64)
             for kind in of_kind if len(offsets) else ():
-                found[kind].append(layouts.rows(chunk, offsets, kind, of_kind))
-    empty = {kind: np.zeros(0, type_) for kind, type_ in layouts.record_types(of_kind).items()}
+                found[kind].append(rows(chunk, offsets, kind, of_kind))
+    empty = {kind: np.zeros(0, type_) for kind, type_ in record_types(of_kind).items()}
     tables = {kind: np.concatenate(each) if each else empty[kind] for kind, each in found.items()}
     calls = _calls(folder / CALLS)
     is_span = calls["what"] >= SPAN
     spans = calls[is_span]
     spans["what"] -= SPAN
     return Activity(tables, calls[~is_span], spans, _names((folder / NAMES).read_bytes()), about["version"])
+
+
+def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
+    """The numpy type of one record by kind."""
+    return {kind: _type(kind, size) for kind, size in of_kind.items()}
+
+
+def _type(kind: Kind, size: int) -> np.dtype[np.void]:
+    fields = FIELDS[kind]
+    return np.dtype(
+        {
+            "names": list(fields),
+            "offsets": [offset for offset, _ in fields.values()],
+            "formats": [form for _, form in fields.values()],
+            "itemsize": size,
+        }
+    )
+
+
+def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
+    """The records of one kind in a chunk of bytes, of the type of `record_types`; `offsets` are of all its records."""
+    if not len(offsets):
+        return np.zeros(0, _type(kind, of_kind[kind]))
+    kinds = chunk[offsets[:, None] + np.arange(4)].view(np.uint32)[:, 0]
+    mine = offsets[kinds == kind]
+    picked = np.ascontiguousarray(chunk[mine[:, None] + np.arange(of_kind[kind])])
+    return picked.view(_type(kind, of_kind[kind]))[:, 0]
 
 
 def _calls(path: Path) -> np.ndarray:

@@ -2,16 +2,16 @@
 
 Read off `cupti_activity.h` of CUDA 11.7 to 13.5. Records have only ever grown at their end, so that offsets hold for
 all of these versions and sizes tell them apart. What a later version does is not known, and not guessed.
+
+Recorders ask for sizes in the program's own process, so it imports next to nothing.
 """
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
 
-import numpy as np
-
 from unstall.errors import UnstallError
-from unstall.timeline import I64
 
 
 class Kind(IntEnum):
@@ -28,7 +28,7 @@ MOST_KINDS = 64
 _DEVICE_OP = {"start": (16, "u8"), "end": (24, "u8")}
 _WHERE = {"device": (32, "u4"), "context": (36, "u4"), "stream": (40, "u4")}
 _COPY = {"bytes": (8, "u8"), **_DEVICE_OP, **_WHERE, "direction": (4, "u1"), "source": (5, "u1"), "target": (6, "u1")}
-_FIELDS: dict[Kind, dict[str, tuple[int, str]]] = {
+FIELDS: dict[Kind, dict[str, tuple[int, str]]] = {
     Kind.MEMCPY: {**_COPY, "correlation": (44, "u4"), "graph": (72, "u4")},
     Kind.MEMCPY_PEER: {**_COPY, "correlation": (60, "u4"), "graph": (80, "u4")},
     Kind.MEMSET: {"bytes": (8, "u8"), **_DEVICE_OP, **_WHERE, "correlation": (44, "u4"), "graph": (72, "u4")},
@@ -86,33 +86,7 @@ def sizes(version: int, library: str = "") -> dict[Kind, int]:
 
 def size_table(of_kind: dict[Kind, int]) -> bytes:
     """The same as uint32 by number of the kind, 0 for those not recorded: what the C extension takes."""
-    table = np.zeros(MOST_KINDS, np.uint32)
-    table[list(of_kind)] = list(of_kind.values())
-    return table.tobytes()
-
-
-def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
-    """The numpy type of one record by kind."""
-    return {kind: _type(kind, size) for kind, size in of_kind.items()}
-
-
-def _type(kind: Kind, size: int) -> np.dtype[np.void]:
-    fields = _FIELDS[kind]
-    return np.dtype(
-        {
-            "names": list(fields),
-            "offsets": [offset for offset, _ in fields.values()],
-            "formats": [form for _, form in fields.values()],
-            "itemsize": size,
-        }
-    )
-
-
-def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
-    """The records of one kind in a chunk of bytes, of the type of `record_types`; `offsets` are of all its records."""
-    if not len(offsets):
-        return np.zeros(0, _type(kind, of_kind[kind]))
-    kinds = chunk[offsets[:, None] + np.arange(4)].view(np.uint32)[:, 0]
-    mine = offsets[kinds == kind]
-    picked = np.ascontiguousarray(chunk[mine[:, None] + np.arange(of_kind[kind])])
-    return picked.view(_type(kind, of_kind[kind]))[:, 0]
+    table = [0] * MOST_KINDS
+    for kind, size in of_kind.items():
+        table[kind] = size
+    return struct.pack(f"={MOST_KINDS}I", *table)

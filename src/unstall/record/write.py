@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from unstall.errors import TraceError
-from unstall.record import journal, slices, torch_profiler, trace_file
+from unstall.record import journal, slices, torch_profile, trace_file
 from unstall.record.call_stacks import BACKWARD, LOADING
 from unstall.record.clocks import throttled
 from unstall.record.decode import Activity, read_activity
@@ -37,9 +37,9 @@ def write_trace(folder: Path, path: Path) -> None:
         raise TraceError("nothing was recorded: the recording had not begun")
     places = read_places(folder, story.started_in)
     if story.recorder == "torch":
-        profile = torch_profiler.read_profile(folder)
+        profile = torch_profile.read_profile(folder)
         text = Text(profile.zero_ns)
-        off_ns = torch_profiler.CLOCK_OFF_NS
+        off_ns = torch_profile.CLOCK_OFF_NS
         clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
         trace_file.write(path, {**profile.head, "unstall": story.told()}, itertools.chain(profile.events, more))
