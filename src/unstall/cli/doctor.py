@@ -164,13 +164,14 @@ def _driver_gpus() -> str | None:
 
 def _recording(torch: str | None, seen: Mapping[str, str]) -> list[Check]:
     is_built = _is_built("unstall.record._cupti")
-    library, trouble = _usable_cupti(is_built)
+    driver = _driver()
+    library, trouble = _usable_cupti(can_load=is_built and driver is not None)
     return [
         cupti_recorder(
             is_built=is_built,
             library=library,
             trouble=trouble,
-            driver=_driver(),
+            driver=driver,
             parameters=_read(_DRIVER / "params"),
             environment=os.environ,
         ),
@@ -266,15 +267,15 @@ def _other_profiler(environment: Mapping[str, str]) -> str | None:
     return f"another profiler holds CUPTI, which serves one ({_INJECTION} is {injected})" if injected else None
 
 
-def _usable_cupti(is_built: bool) -> tuple[Path | None, str | None]:
-    """Where a libcupti is whose records are known, or why that cannot be told."""
+def _usable_cupti(*, can_load: bool) -> tuple[Path | None, str | None]:
+    """Where a libcupti is, or why it cannot be used: where it `can_load`, its records must be known too."""
     from unstall.errors import UnstallError
 
     try:
         from unstall.record.cupti import Cupti, find_library
 
         library = find_library()
-        if library is not None and is_built:
+        if library is not None and can_load:
             Cupti(Path())  # loads the library and records nothing
         return library, None
     except UnstallError as error:

@@ -120,11 +120,14 @@ class Recording:
     def timeline(self) -> Timeline:
         """What was recorded, as `unstall.load` gives it. Raises as `save` does."""
         if self._timeline is None:
+            from dataclasses import replace
+
             from unstall.read import load
 
             trace = Path(self._settings.folder) / "recorded.trace.json.gz"
             self.save(trace)
-            self._timeline = load(trace)
+            timeline = load(trace)
+            self._timeline = replace(timeline, meta=replace(timeline.meta, path="unstall.record()"))  # no file of ours
         return self._timeline
 
     def explain(self) -> Report:
