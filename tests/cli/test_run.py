@@ -94,6 +94,7 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
         ([], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
         (["-m"], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
         (["gone.py", "-x"], "gone.py: there is no such script"),
+        (["env", "train.py"], "env is a command, and no script: say unstall run SCRIPT, or unstall run -m MODULE"),
         (["--warmup", "-1", "train.py"], "--warmup: '-1' is not a whole number from 0 on"),
         (["--steps", "0", "train.py"], "--steps: '0' is not a whole number from 1 on"),
         (["--after", "soon", "train.py"], "--after: 'soon' is no time: give seconds, such as 2.5"),

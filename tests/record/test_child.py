@@ -185,3 +185,29 @@ print(told)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.stderr == ""
     assert ended.stdout == "no such library\n['wanted'] set() True\n['wanted', 'again']\n"
+
+
+def test_a_finder_that_keeps_what_it_found_may_be_asked_before_the_import(tmp_path: Path) -> None:
+    (tmp_path / "kept.py").write_text("x = 1\n")
+    script = """
+import sys
+from importlib.util import find_spec, spec_from_file_location
+from unstall.record.importing import when_imported
+
+SPEC = spec_from_file_location("kept", sys.argv[1])
+
+class Keeps:
+    def find_spec(self, name, path=None, target=None):
+        return SPEC if name == "kept" else None
+
+sys.meta_path.insert(0, Keeps())
+told = []
+when_imported("kept", lambda: told.append("kept"))
+find_spec("kept"), find_spec("kept")
+import kept
+print(kept.x, told, vars(kept.__loader__).get("exec_module"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "kept.py")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 ['kept'] None\n"

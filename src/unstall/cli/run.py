@@ -155,6 +155,10 @@ def _program(args: argparse.Namespace) -> list[str]:
     if args.module:
         return ["-m", *words]
     if not Path(words[0]).exists():
+        if shutil.which(words[0]):
+            raise UsageError(
+                f"{words[0]} is a command, and no script: say unstall run SCRIPT, or unstall run -m MODULE"
+            )
         raise UsageError(f"{words[0]}: there is no such script")
     return words
 

@@ -59,8 +59,9 @@ class _Finder:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            # Gone before the module runs: what it sees of its loader is what it would have seen.
-            del loader.exec_module
+            # Gone before the module runs: what it sees of its loader is what it would have seen. A loader that its
+            # finder keeps was listened to once for each time that somebody only asked where the module is.
+            vars(loader).pop("exec_module", None)
             waiting = self in sys.meta_path
             self.remove()
             execute(module)
