@@ -90,10 +90,10 @@ class Folder:
         """Recording begins."""
         self.journal.write("window", at=at, **{"recorder": "cupti", "lines": self.lines, "stacks": False, **fields})
 
-    def marks(self, *times: int, kind: str = "optimizer") -> None:
+    def marks(self, *times: int, kind: str = "optimizer", **fields: Any) -> None:
         """Borders of steps."""
         for step, at in enumerate(times):
-            self.journal.write("mark", at=at, kind=kind, step=step)
+            self.journal.write("mark", at=at, kind=kind, step=step, **fields)
 
     def stack(self, *frames: Frame) -> int:
         """The number of this stack, innermost frame first."""

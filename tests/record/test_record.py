@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,18 @@ def test_steps_of_a_block_are_between_its_marks(tmp_path: Path, log: list[str]) 
     times = [event["at"] for event in _events(tmp_path, "mark")]
     assert len(times) == 4
     assert times == sorted(times)
+
+
+def test_steps_of_a_block_are_those_of_the_thread_that_marks_them(tmp_path: Path, log: list[str]) -> None:
+    def steps() -> None:
+        for _ in range(3):
+            step()
+
+    with _recording(log, tmp_path) as _kept:
+        thread = threading.Thread(target=steps)
+        thread.start()
+        thread.join()
+    assert [event["thread"] for event in _events(tmp_path, "mark")] == [thread.native_id] * 4
 
 
 def test_the_block_itself_borders_the_first_or_the_last_step() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def test_five_steps_are_recorded_after_warm_up_plain_steps_and_one_to_settle(tmp
     marks = run.events("mark")
     assert [mark["step"] for mark in marks] == [0, 1, 2, 3, 4, 5, 6]
     assert [mark["at"] for mark in marks[:3]] == [800_000_000, 950_000_000, 1_100_000_000]
+
+
+def test_marks_say_which_thread_made_them(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=2)
+    thread = threading.Thread(target=run.steps, args=(3 + 5 + 3, 100))
+    thread.start()
+    thread.join()
+    assert [mark["thread"] for mark in run.events("mark")] == [thread.native_id] * 4
 
 
 def test_the_plain_step_is_the_mean_of_before_and_after(tmp_path: Path) -> None:

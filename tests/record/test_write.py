@@ -144,6 +144,16 @@ def test_steps_are_told_apart_by_marks_without_the_one_that_settles(made: Folder
     assert meta.notes == ("steps before the recording and after it, timed without it, differ by more than 10 %",)
 
 
+def test_steps_are_on_the_thread_that_made_most_of_their_marks(made: Folder) -> None:
+    trainer = PROCESS + 5
+    made.call("cuLaunchKernel", _ZERO + 5, _ZERO + 15)
+    for at, thread in ((0, PROCESS), (100, trainer), (200, trainer), (300, trainer)):
+        made.marks(_ZERO + at, thread=thread)
+    _over(made)
+    steps = [event for event in _document(made)["traceEvents"] if event["name"].startswith("unstall.step#")]
+    assert [(event["pid"], event["tid"]) for event in steps] == [(PROCESS, trainer)] * 3
+
+
 def test_a_wait_is_for_the_last_record_before_it_of_an_event_that_is_used_again(made: Folder) -> None:
     for stream in (7, 20):
         launch = made.call("cuLaunchKernel", _ZERO + stream, _ZERO + stream + 1)

@@ -7,7 +7,7 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
 
     phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the marks, None while unknown
     mark          kind, step: border number `step` of the recorded window. Step i is between borders i and i + 1; the
-                  first one after the window's start is there to settle
+                  first one after the window's start is there to settle. thread: the system's id of the one that made it
     recorded      by, steps: whole steps recorded, the settling one not counted; settling: how many come before them
     plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
     plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
@@ -230,7 +230,7 @@ class Session:
             return
         if source == self._chosen:
             self._border += 1
-            self._journal.write("mark", at=at_ns, kind=source.kind, step=self._border)
+            self._tell_border(at_ns, source.kind)
             for_s = self._settings.for_s
             enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
         else:
@@ -271,7 +271,10 @@ class Session:
         self._window_ns = self._now()
         self._enter(Phase.RECORDING, by)
         if at_ns is not None:
-            self._journal.write("mark", at=self._window_ns, kind=by, step=0)
+            self._tell_border(self._window_ns, by)
+
+    def _tell_border(self, at_ns: int, kind: str) -> None:
+        self._journal.write("mark", at=at_ns, kind=kind, step=self._border, thread=threading.get_native_id())
 
     def _stop(self, wait: Callable[[], None] = device.synchronize) -> None:
         assert self._window is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -35,7 +37,7 @@ class Whole:
         self._window: Window | None = None
         self._hooks: marks.Hooks | None = None
         self._forget_import: Callable[[], None] = lambda: None
-        self._marks: list[tuple[Source, int]] = []
+        self._marks: list[tuple[Source, int, int]] = []  # with the time, and the thread
         self._begun_ns = 0
         self._over = False
 
@@ -58,7 +60,7 @@ class Whole:
     def mark(self, kind: str, who: int = 0) -> None:
         """A step of the block ends here, or begins. Never raises."""
         if not self._over and len(self._marks) < _MOST_MARKS:
-            self._marks.append((Source(kind, who), self._now()))
+            self._marks.append((Source(kind, who), self._now(), threading.get_native_id()))
 
     def end(self, why: str) -> None:
         """Record no more. Never raises."""
@@ -89,15 +91,17 @@ class Whole:
 
     def _tell(self, ended_ns: int) -> None:
         tally = Tally()
-        for source, _ in self._marks:
+        for source, _, _ in self._marks:
             tally.add(source)
         leader = tally.leader()
-        times = [at_ns for source, at_ns in self._marks if source == leader]
+        times = [at_ns for source, at_ns, _ in self._marks if source == leader]
         if leader is None:
             self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
             return
+        threads = Counter(thread for source, _, thread in self._marks if source == leader)
+        ((thread, _),) = threads.most_common(1)
         for number, at_ns in enumerate(borders(leader.kind, times, self._begun_ns, ended_ns)):
-            self._journal.write("mark", at=at_ns, kind=leader.kind, step=number)
+            self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=thread)
         self._journal.write("recorded", by=leader.kind, steps=len(times), settling=0)
 
     def _fail(self, error: Exception) -> None:

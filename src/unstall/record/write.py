@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,7 @@ def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, 
 
 def _steps(story: _Story, text: Text) -> Iterator[str]:
     for number, (start, end) in enumerate(itertools.pairwise(story.borders)):
-        yield text.span("user_annotation", _STEP.format(number), story.process, story.process, start, end, "")
+        yield text.span("user_annotation", _STEP.format(number), story.process, story.driver, start, end, "")
 
 
 def _loading(activity: Activity, places: Places, process: int, text: Text) -> Iterator[str]:
@@ -158,6 +159,12 @@ class _Story:
     @property
     def process(self) -> int:
         return int(self._last("armed").get("pid", 0))
+
+    @property
+    def driver(self) -> int:
+        """The thread that steps are made on: the one of most marks."""
+        threads = Counter(event["thread"] for event in self._all("mark") if event.get("thread"))
+        return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
     @property
     def started_in(self) -> str:
