@@ -16,13 +16,19 @@ def arm(
     settings: Settings, make_recorder: MakeRecorder | None = None, make_line_clock: MakeLineClock | None = None
 ) -> None:
     """Make ready to record this process as `settings` say. What records is chosen when the window begins."""
-    journal = Journal(settings.folder)
-    journal.write("armed", pid=os.getpid(), folder=os.getcwd())  # noqa: PTH109 - as text
-    journal.write("settings", settings=settings.told())
+    journal = open_journal(settings)
     if settings.keep_arguments:
         journal.write("arguments", argv=sys.orig_argv, environment=dict(os.environ))
     chosen = Chosen(settings)
     Session(settings, journal, make_recorder or chosen.recorder, make_line_clock or chosen.line_clock).begin()
+
+
+def open_journal(settings: Settings) -> Journal:
+    """A new recording's journal, which begins with whose it is and how it was asked for."""
+    journal = Journal(settings.folder)
+    journal.write("armed", pid=os.getpid(), folder=os.getcwd())  # noqa: PTH109 - as text
+    journal.write("settings", settings=settings.told())
+    return journal
 
 
 class Chosen:

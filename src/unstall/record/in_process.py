@@ -5,7 +5,6 @@ Most calls of `step` are in a program that nothing records: what recording takes
 
 from __future__ import annotations
 
-import os
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -84,13 +83,11 @@ class Recording:
         """Raises UsageError while another recording of this process is under way, or if it was used before."""
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
-        from unstall.record.journal import Journal
+        from unstall.record.child import open_journal
         from unstall.record.session import Session
         from unstall.record.whole import Whole
 
-        journal = Journal(self._settings.folder)
-        journal.write("armed", pid=os.getpid(), folder=os.getcwd())  # noqa: PTH109 - as text
-        journal.write("settings", settings=self._settings.told())
+        journal = open_journal(self._settings)
         running = Whole(journal, *self._make) if self._whole else Session(self._settings, journal, *self._make)
         try:
             running.begin()
