@@ -106,3 +106,32 @@ def test_backward_and_batches_are_spans_at_their_lines_and_torch_is_as_it_was(li
     assert (forked, after) == ([True, True], [True, True])
     if sys.version_info < (3, 12):
         assert wrappers == []
+
+
+_COMPILED = """\
+import warnings
+
+def step(batch):
+    loss = (weight * batch).sum()
+    loss.backward()
+    return loss * 2
+
+def compiled():
+    graphs = []
+    torch._dynamo.reset()
+    torch.compile(step, backend=lambda graph, _: graphs.append(graph) or graph.forward)(torch.ones(4))
+    return len(graphs)
+
+plain = compiled()
+warnings.filterwarnings("error", message="Dynamo does not know")
+with unstall.record(recorder="cupti", lines="calls") as run:
+    print(json.dumps([plain, compiled()]))
+print(json.dumps([name for name, *_ in spans(run)[0]]))
+"""
+
+
+@pytest.mark.slow
+def test_what_torch_compiles_is_the_same_while_calls_are_watched(libcupti: Path, tmp_path: Path) -> None:
+    (plain, recorded), found = _ran(libcupti, tmp_path, _COMPILED)
+    assert plain == recorded > 0
+    assert found == ["backward"]

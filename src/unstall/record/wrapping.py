@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -26,8 +28,24 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
         if getattr(owner, name) is wrapper:
             setattr(owner, name, original)
 
+    _keep_from_compilers(wrapper, call)
     setattr(owner, name, wrapper)
     return undo
+
+
+def _keep_from_compilers(*functions: Any) -> None:
+    """Have torch.compile run these as they are, as it does torch's own that they stand for: it would trace what they
+    do, and warn of that."""
+    torch = sys.modules.get("torch")
+    for function in functions:
+        function._torchdynamo_disable = True  # where what it traces calls them
+        with suppress(AttributeError):  # of torch's own, and so another in another version
+            frames = torch._C._dynamo.eval_frame  # type: ignore[union-attr]
+            if hasattr(frames, "skip_code"):
+                frames.skip_code(function.__code__)
+            else:
+                skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
+                frames.set_code_exec_strategy(function.__code__, skip)
 
 
 def unwrapped(function: object) -> FunctionType | None:
