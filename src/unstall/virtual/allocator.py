@@ -1,0 +1,412 @@
+"""PyTorch's caching allocator for CUDA, to the byte: which block a request gets, and what memory_stats() says then.
+
+Written from the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11) and held to what it did on an H200. It
+holds no memory: addresses are numbers, and whether a stream has finished is for its caller to say.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from unstall.virtual.blocks import Block, BlockPool, PoolId, Pools, PrivatePool, absorb, split_front
+from unstall.virtual.device_memory import DeviceMemory
+from unstall.virtual.out_of_memory import OutOfMemoryError, out_of_memory_message
+from unstall.virtual.segments import Observer, Segments, TraceEntry
+from unstall.virtual.settings import MIN_BLOCK, SMALL_SIZE, UNLIMITED, AllocatorSettings
+from unstall.virtual.snapshot import segments_of
+from unstall.virtual.statistics import Statistics
+
+
+class StreamEvents(Protocol):
+    """The CUDA events by which the allocator knows that streams are done with a block."""
+
+    def record(self, stream: int) -> int:
+        """Records an event on the stream now; its handle."""
+
+    def query(self, event: int) -> bool:
+        """Whether all that was on the stream before the event is done."""
+
+    def synchronize(self, event: int) -> None:
+        """Waits until it is."""
+
+
+class DoneAtOnce:
+    """Events of streams that have always finished."""
+
+    def record(self, stream: int) -> int:
+        return stream
+
+    def query(self, event: int) -> bool:
+        return True
+
+    def synchronize(self, event: int) -> None:
+        return
+
+
+class CachingAllocator:
+    """The caching allocator of one device. Names are torch's where torch has them; sizes are bytes."""
+
+    def __init__(
+        self,
+        total_bytes: int,
+        settings: str = "",
+        *,
+        events: StreamEvents | None = None,
+        observer: Observer | None = None,
+        other_bytes: int = 0,
+        device: int = 0,
+    ) -> None:
+        """`settings` as in PYTORCH_ALLOC_CONF (ValueError where torch would refuse them). `other_bytes` of the device
+        are held by the context and other programs. `observer` is told what torch's memory history would hold."""
+        self.settings = AllocatorSettings.parse(settings)
+        self.device = device
+        self._memory = DeviceMemory(total_bytes, other_bytes)
+        self._statistics = Statistics()
+        self._max_split_size_at_start = self.settings.max_split_size
+        self._segments = Segments(self._memory, self._statistics, observer)
+        self._observer = observer
+        self._events: StreamEvents = events or DoneAtOnce()
+        self._pools = Pools()
+        self._active: dict[Block, None] = {}
+        self._pending: dict[int, deque[tuple[int, Block]]] = {}
+        self._private_pools: dict[PoolId, PrivatePool] = {}
+        self._captures: dict[PoolId, Callable[[int], bool]] = {}
+        self._freed_while_capturing: list[Block] = []
+        self._uses_while_capturing: dict[Block, set[int]] = {}
+        self._allowed_bytes: int | None = None
+        if self.settings.per_process_memory_fraction < 1:
+            self.set_per_process_memory_fraction(self.settings.per_process_memory_fraction)
+
+    def malloc(self, size: int, stream: int) -> Block:
+        """A block for `size` bytes, for use on `stream`; OutOfMemoryError when even an emptied cache has no room."""
+        if size <= 0:
+            raise ValueError(f"a block has at least one byte, not {size}")
+        if not self._captures:
+            self.process_events()
+        block_size = self.settings.block_size(size)
+        pool = self._pool_for(block_size, stream)
+        block = self._cached(pool, stream, block_size) or self._new(pool, stream, block_size)
+        if block is None:
+            raise self._out_of_memory(block_size, stream)
+        return self._hand_out(block, block_size, size)
+
+    def free(self, block: Block) -> None:
+        """The program lets go of a block: reusable on its stream at once, or when other streams are done with it."""
+        if not block.allocated:
+            raise ValueError(f"invalid device pointer: {block.address:#x}")
+        statistics, is_small = self._statistics, block.pool.is_small
+        block.allocated = False
+        statistics.allocation.change(is_small, -1)
+        statistics.allocated_bytes.change(is_small, -block.size)
+        self._tell("free_requested", block)
+        if block.size >= self.settings.max_split_size:
+            statistics.oversize_allocations.change(-1)
+        if not block.stream_uses:
+            self._free_now(block)
+        elif self._captures:
+            self._freed_while_capturing.append(block)
+        else:
+            self._record_events(block)
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """The block is used on `stream` too: once freed, it waits for what is on that stream then."""
+        if stream == block.stream:
+            return
+        block.stream_uses[stream] = None
+        if self._captures:
+            self._uses_while_capturing.setdefault(block, set()).add(stream)
+
+    def process_events(self) -> None:
+        """Frees the blocks whose streams are done with them, as every `malloc` does outside of captures."""
+        self._record_deferred_events()
+        for stream, pending in list(self._pending.items()):
+            while pending and self._events.query(pending[0][0]):
+                self._event_done(pending.popleft()[1])
+            if not pending:
+                del self._pending[stream]
+
+    def empty_cache(self) -> None:
+        """Waits for all pending events, then gives what is free back to the device: whole segments only."""
+        if self._captures:
+            raise RuntimeError("the cache cannot be emptied while a graph is captured")
+        self._release_cached()
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"invalid fraction: {fraction}. Please set within [0, 1].")
+        self._allowed_bytes = int(fraction * self._memory.total_bytes)
+
+    def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
+        """From now on the streams that `captures` says are captured allocate from the private pool of that id; a graph
+        more holds the pool."""
+        if pool_id in self._captures:
+            raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
+        pool = self._private_pools.setdefault(pool_id, PrivatePool(pool_id))
+        pool.graphs += 1
+        self._captures[pool_id] = captures
+
+    def capture_end(self, pool_id: PoolId) -> None:
+        if pool_id not in self._captures:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        del self._captures[pool_id]
+
+    def release_pool(self, pool_id: PoolId) -> None:
+        """A graph lets go of its private pool; without any, what is free in it can be given back."""
+        pool = self._private_pools.get(pool_id)
+        if pool is None or pool.graphs == 0:
+            raise ValueError(f"no graph holds the private pool {pool_id}")
+        pool.graphs -= 1
+
+    def memory_stats(self) -> dict[str, int]:
+        """Every key of torch.cuda.memory_stats(), sorted."""
+        by_pool = {
+            f"reserved_bytes_by_private_pools.{pool_id[0]}_{pool_id[1]}.{kind}.{name}": value
+            for pool_id, pool in self._private_pools.items()
+            for kind, stat in pool.reserved_bytes.stats()
+            for name, value in stat.items()
+        }
+        limit = self._max_split_size_at_start
+        own = {"max_split_size": -1 if limit == UNLIMITED else limit, "num_oom_rejections": 0}
+        return dict(sorted((self._statistics.flat() | own | by_pool).items()))
+
+    def reset_peak_memory_stats(self) -> None:
+        self._statistics.reset_peak()
+
+    def reset_accumulated_memory_stats(self) -> None:
+        self._statistics.reset_accumulated()
+
+    def memory_allocated(self) -> int:
+        return self._statistics.allocated_bytes.all.current
+
+    def max_memory_allocated(self) -> int:
+        return self._statistics.allocated_bytes.all.peak
+
+    def memory_reserved(self) -> int:
+        return self._statistics.reserved_bytes.all.current
+
+    def max_memory_reserved(self) -> int:
+        return self._statistics.reserved_bytes.all.peak
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Free and total bytes of the device, as the driver sees them."""
+        return self._memory.free_bytes, self._memory.total_bytes
+
+    def memory_snapshot(self) -> list[dict[str, object]]:
+        """The segments and their blocks by address, as torch.cuda.memory_snapshot() gives them, without frames."""
+        blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
+        return segments_of(blocks, self.device)
+
+    def _all_pools(self) -> list[BlockPool]:
+        return [*self._pools, *(pool for private in self._private_pools.values() for pool in private.pools)]
+
+    def _pool_for(self, block_size: int, stream: int) -> BlockPool:
+        capturing = (self._private_pools[pool_id].pools for pool_id, on in self._captures.items() if on(stream))
+        pools = next(capturing, self._pools)
+        return pools.small if block_size <= SMALL_SIZE else pools.large
+
+    @property
+    def _collects_garbage(self) -> bool:
+        return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
+
+    def _cached(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        """The free block that fits best, taken out of its pool."""
+        if self._collects_garbage:
+            pool.searches += 1
+        block = self._best_fit(pool, stream, size)
+        if block is None:
+            return None
+        limit = self.settings.max_split_size
+        if size < limit <= block.size:
+            return None
+        if size >= limit and block.size >= size + self.settings.max_non_split_rounding:
+            return None
+        pool.free.remove(block)
+        return block
+
+    def _best_fit(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        """The smallest that is large enough; a block before unmapped pages counts with what it can grow to."""
+        fitting = pool.free.from_(stream, size)
+        block = next(fitting, None)
+        if block is None or block.segment is None:
+            return block
+        if not self.settings.expandable_segments:
+            return next((other for other in fitting if other.segment is None), None)
+        for other in fitting:
+            if block.segment is None or _expandable_size(other) >= _expandable_size(block):
+                break
+            block = other
+        return block
+
+    def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        """A block from the device, making room by and by: old cache, large cached blocks, the whole cache."""
+        if self._collects_garbage:
+            self._collect_garbage()
+        block = self._reserve(pool, stream, size)
+        if block is None and self._release_oversize(pool, stream, size):
+            block = self._reserve(pool, stream, size)
+        if block is None and not self._captures:
+            self._release_cached()
+            self._statistics.num_alloc_retries += 1
+            block = self._reserve(pool, stream, size)
+        return block
+
+    def _reserve(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        segment_size = self.settings.segment_size(size)
+        if self._allowed_bytes is not None and self._segments.reserved_bytes + segment_size > self._allowed_bytes:
+            return None
+        if self.settings.expandable_segments:
+            return self._segments.expand(pool, stream, size)
+        return self._segments.malloc(pool, stream, segment_size, self.settings.max_split_size)
+
+    def _hand_out(self, block: Block, size: int, requested_size: int) -> Block:
+        statistics, is_small = self._statistics, block.pool.is_small
+        was_split = block.is_split
+        counts_splits = block.segment is None
+        if self._should_split(block, size):
+            rest, block = block, split_front(block, size)
+            block.pool.add_free(rest)
+            if counts_splits and was_split:
+                statistics.inactive_split_bytes.change(is_small, -size)
+            elif counts_splits:
+                statistics.inactive_split_bytes.change(is_small, rest.size)
+                statistics.inactive_split.change(is_small, 1)
+        elif counts_splits and was_split:
+            statistics.inactive_split_bytes.change(is_small, -block.size)
+            statistics.inactive_split.change(is_small, -1)
+        block.allocated = True
+        block.requested_size = requested_size
+        self._active[block] = None
+        self._tell("alloc", block)
+        statistics.allocation.change(is_small, 1)
+        statistics.allocated_bytes.change(is_small, block.size)
+        statistics.active.change(is_small, 1)
+        statistics.active_bytes.change(is_small, block.size)
+        statistics.requested_bytes.change(is_small, requested_size)
+        if block.size >= self.settings.max_split_size:
+            statistics.oversize_allocations.change(1)
+        return block
+
+    def _should_split(self, block: Block, size: int) -> bool:
+        rest = block.size - size
+        if block.pool.is_small or self.settings.expandable_segments:
+            return rest >= MIN_BLOCK
+        return size < self.settings.max_split_size and rest > SMALL_SIZE
+
+    def _free_now(self, block: Block) -> None:
+        """Puts a block that nobody uses into its pool, merged with its free neighbours."""
+        statistics, is_small = self._statistics, block.pool.is_small
+        self._tell("free_completed", block)
+        statistics.active.change(is_small, -1)
+        statistics.active_bytes.change(is_small, -block.size)
+        statistics.requested_bytes.change(is_small, -block.requested_size)
+        absorbed = [size for size in (absorb(block, block.prev), absorb(block, block.next)) if size]
+        del self._active[block]
+        block.requested_size = 0
+        block.pool.add_free(block)
+        if block.segment is None:
+            statistics.inactive_split.change(is_small, block.is_split - len(absorbed))
+            statistics.inactive_split_bytes.change(is_small, block.is_split * block.size - sum(absorbed))
+
+    def _record_events(self, block: Block) -> None:
+        streams, block.stream_uses = block.stream_uses, {}
+        self._uses_while_capturing.pop(block, None)
+        for stream in streams:
+            block.event_count += 1
+            self._pending.setdefault(stream, deque()).append((self._events.record(stream), block))
+
+    def _record_deferred_events(self) -> None:
+        """For blocks freed during captures: streams that used them only within a capture need no event."""
+        blocks, self._freed_while_capturing = self._freed_while_capturing, []
+        for block in blocks:
+            for stream in self._uses_while_capturing.pop(block, ()):
+                block.stream_uses.pop(stream, None)
+            self._record_events(block)
+            if block.event_count == 0:
+                self._free_now(block)
+
+    def _event_done(self, block: Block) -> None:
+        block.event_count -= 1
+        if block.event_count == 0:
+            self._free_now(block)
+
+    def _release_cached(self) -> None:
+        self._statistics.num_sync_all_streams += 1
+        self._record_deferred_events()
+        pending, self._pending = self._pending, {}
+        for events in pending.values():
+            for event, block in events:
+                self._events.synchronize(event)
+                self._event_done(block)
+        self._release_free(self._pools)
+        for private in [private for private in self._private_pools.values() if private.graphs == 0]:
+            self._release_free(private.pools)
+            if private.reserved_bytes.all.current == 0:
+                del self._private_pools[private.pool_id]
+
+    def _release_free(self, pools: Pools) -> None:
+        self._segments.release_free(pools.large, self.settings.max_split_size)
+        self._segments.release_free(pools.small, self.settings.max_split_size)
+
+    def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
+        """Gives back cached blocks that may not be split: one that is large enough, else the largest ones until they
+        would be. Whether there is now as much room."""
+        limit = self.settings.max_split_size
+        if limit == UNLIMITED:
+            return False
+        wanted = max(size, limit)
+        large_enough = next(pool.free.from_(stream, wanted), None)
+        if large_enough is not None:
+            self._segments.free(large_enough, limit)
+            return True
+        released = 0
+        for block in reversed(pool.free.below(stream, wanted)):
+            if released >= wanted or block.size < limit:
+                break
+            released += block.size
+            self._segments.free(block, limit)
+        return released >= wanted
+
+    def _collect_garbage(self) -> None:
+        """Gives back cached segments of the large pool that were not reused for long, when too much is reserved."""
+        assert self._allowed_bytes is not None
+        threshold = int(self.settings.garbage_collection_threshold * self._allowed_bytes)
+        excess = self._segments.reserved_bytes - threshold
+        pool = self._pools.large
+        cached = [block for block in pool.free if not block.is_split and block.segment is None]
+        while excess > 0 and cached:
+            mean_age = sum(map(pool.age, cached)) / len(cached)
+            old = [block for block in cached if pool.age(block) >= mean_age]
+            cached = [block for block in cached if pool.age(block) < mean_age]
+            for block in old:
+                excess -= block.size
+                self._segments.free(block, self.settings.max_split_size)
+
+    def _out_of_memory(self, block_size: int, stream: int) -> OutOfMemoryError:
+        self._statistics.num_ooms += 1
+        if self._observer:
+            self._observer(TraceEntry("oom", self._memory.free_bytes, block_size, stream))
+        private = [pool for owner in self._private_pools.values() for pool in owner.pools]
+        return OutOfMemoryError(
+            out_of_memory_message(
+                device=self.device,
+                tried=self.settings.segment_size(block_size),
+                total=self._memory.total_bytes,
+                free=self._memory.free_bytes,
+                allowed=self._allowed_bytes,
+                allocated=self.memory_allocated(),
+                reserved=self.memory_reserved(),
+                in_private_pools=sum(block.size for pool in private for block in pool.free),
+            )
+        )
+
+    def _tell(self, action: str, block: Block) -> None:
+        if self._observer:
+            size = block.requested_size
+            self._observer(TraceEntry(action, block.address, size, block.stream))
+
+
+def _expandable_size(block: Block) -> int:
+    grows = block.next is not None and not block.next.mapped
+    return block.size + (block.next.size if grows and block.next else 0)

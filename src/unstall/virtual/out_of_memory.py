@@ -1,0 +1,51 @@
+"""The error of an allocator whose device is full, in torch's words."""
+
+from __future__ import annotations
+
+ADVICE = (
+    " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid"
+    " fragmentation.  See documentation for Memory Management "
+    " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+)
+
+
+class OutOfMemoryError(RuntimeError):
+    """What torch raises as torch.OutOfMemoryError."""
+
+
+def out_of_memory_message(
+    *,
+    device: int,
+    tried: int,
+    total: int,
+    free: int,
+    allowed: int | None,
+    allocated: int,
+    reserved: int,
+    in_private_pools: int,
+) -> str:
+    """All in bytes. `allowed`: the part of the device that the process may use, None for all of it; `in_private_pools`:
+    what is free there."""
+    allowed_text = "" if allowed is None else f"{format_size(allowed)} allowed; "
+    private_text = (
+        f"with {format_size(in_private_pools)} allocated in private pools (e.g., CUDA Graphs), "
+        if in_private_pools
+        else ""
+    )
+    return (
+        f"CUDA out of memory. Tried to allocate {format_size(tried)}. GPU {device} has a total capacity of"
+        f" {format_size(total)} of which {format_size(free)} is free. Including non-PyTorch memory, this process has"
+        f" {format_size(total - free)} memory in use. {allowed_text}Of the allocated memory"
+        f" {format_size(allocated + in_private_pools)} is allocated by PyTorch, {private_text}and"
+        f" {format_size(reserved - allocated - in_private_pools)} is reserved by PyTorch but unallocated.{ADVICE}"
+    )
+
+
+def format_size(size: int) -> str:
+    """As torch writes sizes: "512 bytes", "20.00 MiB"."""
+    if size <= 1 << 10:
+        return f"{size} bytes"
+    for unit, power in (("KiB", 10), ("MiB", 20)):
+        if size <= 1 << power + 10:
+            return f"{size / (1 << power):.2f} {unit}"
+    return f"{size / (1 << 30):.2f} GiB"

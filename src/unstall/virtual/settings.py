@@ -1,0 +1,184 @@
+"""What PYTORCH_ALLOC_CONF says, and the sizes that follow from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MIB = 1 << 20
+MIN_BLOCK = 512
+"""Every block is a multiple of this."""
+SMALL_SIZE = MIB
+"""The largest request that the small pool serves."""
+SMALL_SEGMENT = 2 * MIB
+MIN_LARGE_SEGMENT_REQUEST = 10 * MIB
+"""From here on a request gets a segment of its own, a multiple of `LARGE_ROUNDING`."""
+LARGE_ROUNDING = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+UNLIMITED = (1 << 64) - 1
+INTERVALS = 16
+"""roundup_power2_divisions has one number for each power of two from 1 MiB on."""
+
+READ_KEYS = frozenset(
+    {
+        "expandable_segments",
+        "garbage_collection_threshold",
+        "large_segment_size_mb",
+        "max_non_split_rounding_mb",
+        "max_split_size_mb",
+        "per_process_memory_fraction",
+        "roundup_power2_divisions",
+    }
+)
+IGNORED_KEYS = frozenset(
+    {
+        "backend",
+        "graph_capture_record_stream_reuse",
+        "pinned_free_catch_all",
+        "pinned_max_cached_size_mb",
+        "pinned_max_round_threshold_mb",
+        "pinned_num_register_threads",
+        "pinned_reserve_segment_size_mb",
+        "pinned_use_background_threads",
+        "pinned_use_cuda_host_register",
+        "release_lock_on_cudamalloc",
+        "throw_on_cudamalloc_oom",
+    }
+)
+"""Keys that torch knows and that change nothing in which block a request gets."""
+
+
+@dataclass(frozen=True)
+class AllocatorSettings:
+    """The settings of the device's allocator, with torch's defaults; sizes are bytes."""
+
+    max_split_size: int = UNLIMITED
+    max_non_split_rounding: int = LARGE_SEGMENT
+    large_segment: int = LARGE_SEGMENT
+    roundup_power2_divisions: tuple[int, ...] = (0,) * INTERVALS
+    garbage_collection_threshold: float = 0.0
+    expandable_segments: bool = False
+    per_process_memory_fraction: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> AllocatorSettings:
+        """Reads "key:value,key:[a:1,b:2]"; ValueError names the key that is unknown or out of range."""
+        values = _pairs(text)
+        large_segment = _megabytes(values, "large_segment_size_mb", default=LARGE_SEGMENT, at_least=11)
+        smallest_split = large_segment // MIB
+        return cls(
+            max_split_size=_megabytes(values, "max_split_size_mb", default=UNLIMITED, at_least=smallest_split),
+            max_non_split_rounding=_megabytes(
+                values, "max_non_split_rounding_mb", default=large_segment, at_least=smallest_split
+            ),
+            large_segment=large_segment,
+            roundup_power2_divisions=_divisions(values.get("roundup_power2_divisions", "1")),
+            garbage_collection_threshold=_fraction(values, "garbage_collection_threshold", default=0.0),
+            expandable_segments=_boolean(values, "expandable_segments"),
+            per_process_memory_fraction=_fraction(values, "per_process_memory_fraction", default=1.0),
+        )
+
+    def block_size(self, requested: int) -> int:
+        """The bytes that a request of `requested` bytes takes of a segment."""
+        if requested < MIN_BLOCK:
+            return MIN_BLOCK
+        interval = min(max(requested.bit_length() - MIB.bit_length(), 0), INTERVALS - 1)
+        divisions = self.roundup_power2_divisions[interval]
+        if divisions > 1 and requested > MIN_BLOCK * divisions:
+            return _next_division(requested, divisions)
+        return round_up(requested, MIN_BLOCK)
+
+    def segment_size(self, block_size: int) -> int:
+        """The bytes that are asked of the device for a block that no free one fits."""
+        if block_size <= SMALL_SIZE:
+            return SMALL_SEGMENT
+        if block_size < MIN_LARGE_SEGMENT_REQUEST:
+            return self.large_segment
+        return round_up(block_size, LARGE_ROUNDING)
+
+
+def round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _next_division(size: int, divisions: int) -> int:
+    floor = 1 << (size.bit_length() - 1)
+    if floor == size:
+        return size
+    return round_up(size, floor // divisions)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for item in re.findall(r"(?:\[[^\]]*\]|[^,\[])+", re.sub(r"\s", "", text)):
+        key, colon, value = item.partition(":")
+        if not colon or not value:
+            raise ValueError(f"allocator settings: {item!r} is not key:value")
+        if key not in READ_KEYS and key not in IGNORED_KEYS:
+            raise ValueError(f"allocator settings: unrecognized key {key!r}")
+        values[key] = value
+    return values
+
+
+def _number(key: str, text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"allocator settings: {key} must be a whole number, not {text!r}")
+    return int(text)
+
+
+def _megabytes(values: dict[str, str], key: str, *, default: int, at_least: int) -> int:
+    if key not in values:
+        return default
+    megabytes = _number(key, values[key])
+    if megabytes < at_least:
+        raise ValueError(f"allocator settings: {key} must be at least {at_least}, not {megabytes}")
+    return min(megabytes, UNLIMITED // MIB) * MIB
+
+
+def _fraction(values: dict[str, str], key: str, *, default: float) -> float:
+    if key not in values:
+        return default
+    try:
+        fraction = float(values[key])
+    except ValueError:
+        raise ValueError(f"allocator settings: {key} must be a number, not {values[key]!r}") from None
+    if not 0 < fraction <= 1:
+        raise ValueError(f"allocator settings: {key} must lie between 0 and 1, not {values[key]}")
+    return fraction
+
+
+def _boolean(values: dict[str, str], key: str) -> bool:
+    value = values.get(key, "False")
+    if value not in ("True", "False"):
+        raise ValueError(f"allocator settings: {key} must be True or False, not {value!r}")
+    return value == "True"
+
+
+def _division_count(text: str) -> int:
+    count = _number("roundup_power2_divisions", text)
+    if count & (count - 1):
+        raise ValueError(f"allocator settings: roundup_power2_divisions must be powers of two, not {count}")
+    return count
+
+
+def _divisions(text: str) -> tuple[int, ...]:
+    """One count for all intervals, or "[256:1,512:2,>:4]": the counts from each size in MB on.
+
+    As in torch, the first count also holds below its size, and a size that is not named between two others keeps 0.
+    """
+    if not text.startswith("["):
+        return (_division_count(text),) * INTERVALS
+    counts = [0] * INTERVALS
+    last = 0
+    for place, item in enumerate(text.strip("[]").split(",")):
+        boundary, _, count_text = item.partition(":")
+        count = _division_count(count_text)
+        if boundary == ">":
+            counts[last + 1 :] = [count] * (INTERVALS - last - 1)
+            continue
+        megabytes = _division_count(boundary)
+        last = min(max(megabytes.bit_length() - 1, 0), INTERVALS - 1)
+        if place == 0:
+            counts[:last] = [count] * last
+        counts[last] = count
+    return tuple(counts)

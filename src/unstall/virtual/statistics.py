@@ -1,0 +1,109 @@
+"""The figures of `torch.cuda.memory_stats()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Stat:
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
+
+    def change(self, amount: int) -> None:
+        if amount > 0:
+            self.current += amount
+            self.allocated += amount
+            self.peak = max(self.peak, self.current)
+        else:
+            self.current += amount
+            self.freed -= amount
+
+    def reset_peak(self) -> None:
+        self.peak = self.current
+
+    def reset_accumulated(self) -> None:
+        self.allocated = self.freed = 0
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        yield "current", self.current
+        yield "peak", self.peak
+        yield "allocated", self.allocated
+        yield "freed", self.freed
+
+
+@dataclass(slots=True)
+class PoolStat:
+    """One figure for the small pool, for the large pool, and for both (`all`)."""
+
+    all: Stat = field(default_factory=Stat)
+    large_pool: Stat = field(default_factory=Stat)
+    small_pool: Stat = field(default_factory=Stat)
+
+    def change(self, is_small: bool, amount: int) -> None:
+        self.all.change(amount)
+        (self.small_pool if is_small else self.large_pool).change(amount)
+
+    def stats(self) -> Iterator[tuple[str, Stat]]:
+        yield "all", self.all
+        yield "large_pool", self.large_pool
+        yield "small_pool", self.small_pool
+
+
+@dataclass(slots=True)
+class Statistics:
+    allocation: PoolStat = field(default_factory=PoolStat)
+    segment: PoolStat = field(default_factory=PoolStat)
+    active: PoolStat = field(default_factory=PoolStat)
+    inactive_split: PoolStat = field(default_factory=PoolStat)
+    allocated_bytes: PoolStat = field(default_factory=PoolStat)
+    reserved_bytes: PoolStat = field(default_factory=PoolStat)
+    active_bytes: PoolStat = field(default_factory=PoolStat)
+    inactive_split_bytes: PoolStat = field(default_factory=PoolStat)
+    requested_bytes: PoolStat = field(default_factory=PoolStat)
+    oversize_allocations: Stat = field(default_factory=Stat)
+    oversize_segments: Stat = field(default_factory=Stat)
+    num_alloc_retries: int = 0
+    num_ooms: int = 0
+    num_sync_all_streams: int = 0
+    num_device_alloc: int = 0
+    num_device_free: int = 0
+
+    def reset_peak(self) -> None:
+        for _, stat in self._stats():
+            stat.reset_peak()
+
+    def reset_accumulated(self) -> None:
+        for _, stat in self._stats():
+            stat.reset_accumulated()
+        for name in COUNTERS:
+            setattr(self, name, 0)
+
+    def flat(self) -> dict[str, int]:
+        """By torch's keys, such as "allocated_bytes.all.peak"."""
+        flat = {f"{prefix}.{name}": value for prefix, stat in self._stats() for name, value in stat.items()}
+        return flat | {name: getattr(self, name) for name in COUNTERS}
+
+    def _stats(self) -> Iterator[tuple[str, Stat]]:
+        for name in POOL_STATS:
+            for pool, stat in getattr(self, name).stats():
+                yield f"{name}.{pool}", stat
+        yield "oversize_allocations", self.oversize_allocations
+        yield "oversize_segments", self.oversize_segments
+
+
+POOL_STATS = (
+    "allocation",
+    "segment",
+    "active",
+    "inactive_split",
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+)
+COUNTERS = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free")
