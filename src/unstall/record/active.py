@@ -44,7 +44,9 @@ _slot = _Slot()
 def activate(recording: Active) -> None:
     """Make it the process's recording. Raises UsageError while there is another."""
     if _slot.recording is not None:
-        raise UsageError("a recording of this process is under way: end it before another begins")
+        raise UsageError(
+            "a recording of this process is under way, such as that of `unstall run`: end it before another begins"
+        )
     _slot.recording = recording
     _slot.watch_forks()
     atexit.register(_exit)

@@ -121,6 +121,12 @@ def memory() -> dict[str, int]:
     return {name: stats[name] for name in _MEMORY if name in stats}
 
 
+def allocations() -> int:
+    """How often the current device's caching allocator was asked for memory: it goes up while the device is in use."""
+    module = cuda()
+    return int(module.memory_stats().get("allocation.all.allocated", 0)) if module is not None else 0
+
+
 def machine() -> dict[str, object]:
     """Versions, devices in use, and this process's rank: what a recording is of."""
     torch = sys.modules.get("torch")

@@ -36,6 +36,7 @@ from unstall.record.window import MakeLineClock, MakeRecorder, Window
 _LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
 _END_WAITS_S = 1.0  # for a mark that another thread is at
 _PATIENCE_S = 10.0  # after CUDA was initialised, for a first mark
+_LOOKS, _MOST_LOOKS, _LOOK_S = 2, 60, 1.0  # whether the device is in use
 _FOR_S = 2.0
 BY_TIME = "time"
 
@@ -151,9 +152,23 @@ class Session:
         after_s, for_s = self._settings.after_s, self._settings.for_s
         begun_s = (self._now() - self._begun_ns) / 1e9
         self._ended.wait(_PATIENCE_S if after_s is None else max(0.0, after_s - begun_s))
+        if after_s is None:
+            self._wait_for_work()
         if self.start_by_time():
             self._ended.wait(_FOR_S if for_s is None else for_s)
             self.stop_by_time()
+
+    def _wait_for_work(self) -> None:
+        """Return once memory was asked for in two looks in a row: a program may prepare its data for long.
+
+        One that replays CUDA graphs asks for none, and is not waited for without end.
+        """
+        used, before = 0, device.allocations()
+        for _ in range(_MOST_LOOKS):
+            if used == _LOOKS or self.seen or self._ended.wait(_LOOK_S):
+                return
+            now = device.allocations()
+            used, before = used + 1 if now != before else 0, now
 
     def start_by_time(self) -> bool:
         """Record from now on, from a thread of our own, as no marks came. False if that is not to be."""
