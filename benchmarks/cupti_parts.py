@@ -85,9 +85,9 @@ def _step() -> Callable[[], object]:
     model = GPT2LMHeadModel(GPT2Config()).cuda().eval()
     tokens = torch.randint(0, 50257, (1, 8), device="cuda")
 
-    @torch.no_grad()
     def step() -> object:
-        return model(tokens, use_cache=False).logits[:, -1:].argmax(-1).item()
+        with torch.no_grad():
+            return model(tokens, use_cache=False).logits[:, -1:].argmax(-1).item()
 
     return step
 
