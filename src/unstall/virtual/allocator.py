@@ -6,43 +6,20 @@ holds no memory: addresses are numbers, and whether a stream has finished is for
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
+from unstall.virtual.addresses import AddressSpace, TopDownAddresses
+from unstall.virtual.best_fit import best_fit, should_split
 from unstall.virtual.blocks import Block, BlockPool, PoolId, Pools, PrivatePool, absorb, split_front
 from unstall.virtual.device_memory import DeviceMemory
 from unstall.virtual.out_of_memory import OutOfMemoryError, out_of_memory_message
 from unstall.virtual.segments import Observer, Segments, TraceEntry
-from unstall.virtual.settings import MIN_BLOCK, SMALL_SIZE, UNLIMITED, AllocatorSettings
+from unstall.virtual.settings import SMALL_SIZE, UNLIMITED, AllocatorSettings
 from unstall.virtual.snapshot import segments_of
 from unstall.virtual.statistics import Statistics
+from unstall.virtual.stream_events import DoneAtOnce, PendingFrees, StreamEvents
 
-
-class StreamEvents(Protocol):
-    """The CUDA events by which the allocator knows that streams are done with a block."""
-
-    def record(self, stream: int) -> int:
-        """Records an event on the stream now; its handle."""
-
-    def query(self, event: int) -> bool:
-        """Whether all that was on the stream before the event is done."""
-
-    def synchronize(self, event: int) -> None:
-        """Waits until it is."""
-
-
-class DoneAtOnce:
-    """Events of streams that have always finished."""
-
-    def record(self, stream: int) -> int:
-        return stream
-
-    def query(self, event: int) -> bool:
-        return True
-
-    def synchronize(self, event: int) -> None:
-        return
+LARGEST_REQUEST = 1 << 60
 
 
 class CachingAllocator:
@@ -55,26 +32,25 @@ class CachingAllocator:
         *,
         events: StreamEvents | None = None,
         observer: Observer | None = None,
+        addresses: AddressSpace | None = None,
         other_bytes: int = 0,
         device: int = 0,
     ) -> None:
         """`settings` as in PYTORCH_ALLOC_CONF (ValueError where torch would refuse them). `other_bytes` of the device
-        are held by the context and other programs. `observer` is told what torch's memory history would hold."""
+        are held by the context and other programs. `events`: when other streams are done with a block (at once, if not
+        given). `observer` is told what torch's memory history would hold."""
         self.settings = AllocatorSettings.parse(settings)
         self.device = device
-        self._memory = DeviceMemory(total_bytes, other_bytes)
+        self._memory = DeviceMemory(total_bytes, other_bytes, addresses or TopDownAddresses())
         self._statistics = Statistics()
         self._max_split_size_at_start = self.settings.max_split_size
         self._segments = Segments(self._memory, self._statistics, observer)
         self._observer = observer
-        self._events: StreamEvents = events or DoneAtOnce()
+        self._pending = PendingFrees(events or DoneAtOnce(), self._free_now)
         self._pools = Pools()
         self._active: dict[Block, None] = {}
-        self._pending: dict[int, deque[tuple[int, Block]]] = {}
         self._private_pools: dict[PoolId, PrivatePool] = {}
         self._captures: dict[PoolId, Callable[[int], bool]] = {}
-        self._freed_while_capturing: list[Block] = []
-        self._uses_while_capturing: dict[Block, set[int]] = {}
         self._allowed_bytes: int | None = None
         if self.settings.per_process_memory_fraction < 1:
             self.set_per_process_memory_fraction(self.settings.per_process_memory_fraction)
@@ -83,6 +59,8 @@ class CachingAllocator:
         """A block for `size` bytes, for use on `stream`; OutOfMemoryError when even an emptied cache has no room."""
         if size <= 0:
             raise ValueError(f"a block has at least one byte, not {size}")
+        if size > LARGEST_REQUEST:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate more than 1EB memory.")
         if not self._captures:
             self.process_events()
         block_size = self.settings.block_size(size)
@@ -103,29 +81,19 @@ class CachingAllocator:
         self._tell("free_requested", block)
         if block.size >= self.settings.max_split_size:
             statistics.oversize_allocations.change(-1)
-        if not block.stream_uses:
-            self._free_now(block)
-        elif self._captures:
-            self._freed_while_capturing.append(block)
+        if block.stream_uses:
+            self._pending.add(block, capturing=bool(self._captures))
         else:
-            self._record_events(block)
+            self._free_now(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
         """The block is used on `stream` too: once freed, it waits for what is on that stream then."""
-        if stream == block.stream:
-            return
-        block.stream_uses[stream] = None
-        if self._captures:
-            self._uses_while_capturing.setdefault(block, set()).add(stream)
+        if stream != block.stream:
+            self._pending.use(block, stream, capturing=bool(self._captures))
 
     def process_events(self) -> None:
         """Frees the blocks whose streams are done with them, as every `malloc` does outside of captures."""
-        self._record_deferred_events()
-        for stream, pending in list(self._pending.items()):
-            while pending and self._events.query(pending[0][0]):
-                self._event_done(pending.popleft()[1])
-            if not pending:
-                del self._pending[stream]
+        self._pending.process()
 
     def empty_cache(self) -> None:
         """Waits for all pending events, then gives what is free back to the device: whole segments only."""
@@ -214,29 +182,9 @@ class CachingAllocator:
         """The free block that fits best, taken out of its pool."""
         if self._collects_garbage:
             pool.searches += 1
-        block = self._best_fit(pool, stream, size)
-        if block is None:
-            return None
-        limit = self.settings.max_split_size
-        if size < limit <= block.size:
-            return None
-        if size >= limit and block.size >= size + self.settings.max_non_split_rounding:
-            return None
-        pool.free.remove(block)
-        return block
-
-    def _best_fit(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """The smallest that is large enough; a block before unmapped pages counts with what it can grow to."""
-        fitting = pool.free.from_(stream, size)
-        block = next(fitting, None)
-        if block is None or block.segment is None:
-            return block
-        if not self.settings.expandable_segments:
-            return next((other for other in fitting if other.segment is None), None)
-        for other in fitting:
-            if block.segment is None or _expandable_size(other) >= _expandable_size(block):
-                break
-            block = other
+        block = best_fit(pool, stream, size, self.settings)
+        if block is not None:
+            pool.free.remove(block)
         return block
 
     def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
@@ -264,7 +212,7 @@ class CachingAllocator:
         statistics, is_small = self._statistics, block.pool.is_small
         was_split = block.is_split
         counts_splits = block.segment is None
-        if self._should_split(block, size):
+        if should_split(block, size, self.settings):
             rest, block = block, split_front(block, size)
             block.pool.add_free(rest)
             if counts_splits and was_split:
@@ -288,12 +236,6 @@ class CachingAllocator:
             statistics.oversize_allocations.change(1)
         return block
 
-    def _should_split(self, block: Block, size: int) -> bool:
-        rest = block.size - size
-        if block.pool.is_small or self.settings.expandable_segments:
-            return rest >= MIN_BLOCK
-        return size < self.settings.max_split_size and rest > SMALL_SIZE
-
     def _free_now(self, block: Block) -> None:
         """Puts a block that nobody uses into its pool, merged with its free neighbours."""
         statistics, is_small = self._statistics, block.pool.is_small
@@ -303,42 +245,14 @@ class CachingAllocator:
         statistics.requested_bytes.change(is_small, -block.requested_size)
         absorbed = [size for size in (absorb(block, block.prev), absorb(block, block.next)) if size]
         del self._active[block]
-        block.requested_size = 0
         block.pool.add_free(block)
         if block.segment is None:
             statistics.inactive_split.change(is_small, block.is_split - len(absorbed))
             statistics.inactive_split_bytes.change(is_small, block.is_split * block.size - sum(absorbed))
 
-    def _record_events(self, block: Block) -> None:
-        streams, block.stream_uses = block.stream_uses, {}
-        self._uses_while_capturing.pop(block, None)
-        for stream in streams:
-            block.event_count += 1
-            self._pending.setdefault(stream, deque()).append((self._events.record(stream), block))
-
-    def _record_deferred_events(self) -> None:
-        """For blocks freed during captures: streams that used them only within a capture need no event."""
-        blocks, self._freed_while_capturing = self._freed_while_capturing, []
-        for block in blocks:
-            for stream in self._uses_while_capturing.pop(block, ()):
-                block.stream_uses.pop(stream, None)
-            self._record_events(block)
-            if block.event_count == 0:
-                self._free_now(block)
-
-    def _event_done(self, block: Block) -> None:
-        block.event_count -= 1
-        if block.event_count == 0:
-            self._free_now(block)
-
     def _release_cached(self) -> None:
         self._statistics.num_sync_all_streams += 1
-        self._record_deferred_events()
-        pending, self._pending = self._pending, {}
-        for events in pending.values():
-            for event, block in events:
-                self._events.synchronize(event)
-                self._event_done(block)
+        self._pending.wait_for_all()
         self._release_free(self._pools)
         for private in [private for private in self._private_pools.values() if private.graphs == 0]:
             self._release_free(private.pools)
@@ -403,10 +317,4 @@ class CachingAllocator:
 
     def _tell(self, action: str, block: Block) -> None:
         if self._observer:
-            size = block.requested_size
-            self._observer(TraceEntry(action, block.address, size, block.stream))
-
-
-def _expandable_size(block: Block) -> int:
-    grows = block.next is not None and not block.next.mapped
-    return block.size + (block.next.size if grows and block.next else 0)
+            self._observer(TraceEntry(action, block.address, block.requested_size, block.stream))

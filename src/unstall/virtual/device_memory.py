@@ -2,62 +2,32 @@
 
 from __future__ import annotations
 
-from bisect import insort
-
-from unstall.virtual.settings import LARGE_ROUNDING, round_up
-
-FIRST_ADDRESS = 0x7F00_0000_0000
+from unstall.virtual.addresses import AddressSpace
 
 
 class DeviceMemory:
-    """`cudaMalloc` and `cuMemMap`, with no time and no values."""
+    """`cudaMalloc`, `cuMemMap` and their opposites, with no time and no values. Sizes are bytes."""
 
-    def __init__(self, total_bytes: int, other_bytes: int = 0) -> None:
+    def __init__(self, total_bytes: int, other_bytes: int, addresses: AddressSpace) -> None:
         """`other_bytes`: what the context and other programs hold."""
         self.total_bytes = total_bytes
         self.free_bytes = total_bytes - other_bytes
-        self._end = FIRST_ADDRESS
-        self._holes: list[tuple[int, int]] = []
+        self.addresses = addresses
 
     def malloc(self, size: int) -> int | None:
         """The address of `size` bytes, or None when there are not as many."""
-        if not self.take(size):
-            return None
-        return self.reserve_addresses(size)
+        return self.addresses.reserve(size) if self.map(size) else None
 
     def free(self, address: int, size: int) -> None:
-        self.free_bytes += size
-        self.release_addresses(address, size)
+        self.unmap(size)
+        self.addresses.release(address, size)
 
-    def take(self, size: int) -> bool:
-        """Takes memory without addresses."""
+    def map(self, size: int) -> bool:
+        """Takes memory for addresses that were reserved before; False when there is not as much."""
         if size > self.free_bytes:
             return False
         self.free_bytes -= size
         return True
 
-    def give(self, size: int) -> None:
+    def unmap(self, size: int) -> None:
         self.free_bytes += size
-
-    def reserve_addresses(self, size: int) -> int:
-        """The lowest range that is free."""
-        span = round_up(size, LARGE_ROUNDING)
-        for place, (address, hole) in enumerate(self._holes):
-            if hole >= span:
-                del self._holes[place]
-                if hole > span:
-                    self._holes.insert(place, (address + span, hole - span))
-                return address
-        address = self._end
-        self._end += span
-        return address
-
-    def release_addresses(self, address: int, size: int) -> None:
-        insort(self._holes, (address, round_up(size, LARGE_ROUNDING)))
-        merged: list[tuple[int, int]] = []
-        for start, hole in self._holes:
-            if merged and sum(merged[-1]) == start:
-                merged[-1] = (merged[-1][0], merged[-1][1] + hole)
-            else:
-                merged.append((start, hole))
-        self._holes = merged

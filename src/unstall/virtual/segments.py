@@ -91,7 +91,7 @@ class Segments:
                 return start
         page = SMALL_SEGMENT if pool.is_small else LARGE_SEGMENT
         span = round_up(self._memory.total_bytes + self._memory.total_bytes // 8, page)
-        segment = ExpandableSegment(self._memory.reserve_addresses(span), span, page)
+        segment = ExpandableSegment(self._memory.addresses.reserve(span), span, page)
         block = Block(segment.address, span, stream, pool, segment, mapped=False)
         pool.unmapped.add(block)
         return block
@@ -101,7 +101,7 @@ class Segments:
         assert block.segment is not None
         pool = block.pool
         mapped_size = round_up(size, block.segment.page)
-        if not self._memory.take(mapped_size):
+        if not self._memory.map(mapped_size):
             return False
         address = block.address
         pool.unmapped.remove(block)
@@ -138,13 +138,13 @@ class Segments:
         block.mapped = False
         absorb(block, block.prev)
         absorb(block, block.next)
-        self._memory.give(size)
+        self._memory.unmap(size)
         self._given_back(pool, size)
         self._tell("segment_unmap", start, size, block.stream)
         if block.is_split:
             pool.unmapped.add(block)
         else:
-            self._memory.release_addresses(segment.address, segment.size)
+            self._memory.addresses.release(segment.address, segment.size)
 
     def _reserved(self, pool: BlockPool, size: int) -> None:
         self._statistics.num_device_alloc += 1
