@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from virtual.recorded_requests import H200_BYTES, Sequence, replay, sequences
+from virtual.recorded_requests import H200_BYTES, RecordedAddresses, Sequence, replay, sequences, training_history
 
-from unstall.virtual import CachingAllocator
+from unstall.virtual import Block, CachingAllocator
+from unstall.virtual.segments import TraceEntry
 
 NONE_HERE = pytest.mark.skip(reason="no ../shared/truth beside the repository")
 
@@ -17,6 +18,23 @@ def test_every_statistic_after_every_call_is_the_real_one(sequence: Sequence) ->
     for place, (request, stats) in enumerate(replay(sequence)):
         ours = {key: stats.get(key) for key in request.after}
         assert ours == request.after, f"after call {place}, {request.action} of {request.size} bytes"
+
+
+def test_in_four_training_steps_every_block_lies_where_the_real_allocator_put_it() -> None:
+    history = training_history()
+    if not history:
+        pytest.skip("no ../shared/truth beside the repository")
+    ours: list[TraceEntry] = []
+    allocator = CachingAllocator(H200_BYTES, addresses=RecordedAddresses(history), observer=ours.append)
+    live: dict[int, Block] = {}
+    for entry in history:
+        if entry.action == "alloc":
+            live[entry.address] = allocator.malloc(entry.size, entry.stream)
+        elif entry.action == "free_requested":
+            allocator.free(live.pop(entry.address))
+    assert len(ours) == 2298
+    assert ours == list(history)
+    assert allocator.memory_reserved() == 2_061_500_416
 
 
 def test_rows_that_each_fit_beside_the_last_reserve_33_554_432_until_a_larger_one_comes() -> None:
