@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -49,20 +50,28 @@ class Call:
     """Which live block, counted round."""
 
 
-SIZES = st.one_of(
-    st.integers(1, 4096),
-    st.integers(1, 3 * MIB),
-    st.integers(1, 40 * MIB),
-    st.sampled_from([511, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 20 * MIB, 24 * MIB]),
-)
-ACTIONS = st.sampled_from(["malloc", "malloc", "malloc", "free", "free", "record_stream", "finish", "empty_cache"])
-CALLS = st.lists(st.builds(Call, ACTIONS, SIZES, st.integers(0, 2), st.integers(0, 99)), max_size=60)
+ACTIONS = ("malloc", "malloc", "malloc", "free", "free", "record_stream", "finish", "empty_cache")
+EDGES = (511, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 20 * MIB, 24 * MIB)
+
+
+def invented(seed: int, count: int) -> list[Call]:
+    """Calls with sizes of 1 byte to 40 MiB, evenly over their logarithm, and those where the policy changes."""
+    random = Random(seed)
+    actions = random.choices(ACTIONS, weights=[random.random() for _ in ACTIONS], k=count)
+    sizes = [random.choice(EDGES) if random.random() < 0.2 else int(2 ** random.uniform(0, 25.3)) for _ in actions]
+    return [
+        Call(action, size, random.randrange(3), random.randrange(99))
+        for action, size in zip(actions, sizes, strict=True)
+    ]
+
+
+CALLS = st.builds(invented, st.integers(0, 1 << 32), st.integers(1, 90))
 
 
 class Program:
     """A program that holds blocks of an allocator."""
 
-    def __init__(self, settings: str, total_bytes: int = 192 * MIB) -> None:
+    def __init__(self, settings: str, total_bytes: int = 96 * MIB) -> None:
         self.events = EventsOnDemand()
         self.allocator = CachingAllocator(total_bytes, settings, events=self.events)
         self.live: list[Block] = []
@@ -81,6 +90,10 @@ class Program:
             self.events.finish()
         elif call.action == "empty_cache":
             self.allocator.empty_cache()
+
+    def run(self, calls: list[Call]) -> None:
+        for call in calls:
+            self.do(call)
 
     def let_go(self) -> None:
         """Frees all that is held."""

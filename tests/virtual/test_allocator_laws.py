@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from virtual.invented_requests import CALLS, SETTINGS, Call, Program
 
-each_setting = pytest.mark.parametrize("settings", SETTINGS)
+each_setting = pytest.mark.parametrize("configuration", SETTINGS)
 
 
 def segments(program: Program) -> list[Any]:
@@ -21,68 +21,69 @@ def blocks(program: Program) -> list[Any]:
 
 
 @each_setting
+@settings(max_examples=30)
 @given(calls=CALLS)
-def test_blocks_tile_their_segments_and_segments_never_overlap(settings: str, calls: list[Call]) -> None:
-    program = Program(settings)
-    for call in calls:
-        program.do(call)
-        found = segments(program)
-        for segment in found:
-            ends = [block["address"] + block["size"] for block in segment["blocks"]]
-            assert [block["address"] for block in segment["blocks"]] == [segment["address"], *ends[:-1]]
-            assert ends[-1] == segment["address"] + segment["total_size"]
-        assert all(a["address"] + a["total_size"] <= b["address"] for a, b in pairwise(found))
-        held = [(block.address, block.size) for block in program.live]
-        assert sorted(held) == [(b["address"], b["size"]) for b in blocks(program) if b["state"] == "active_allocated"]
+def test_blocks_tile_their_segments_and_segments_never_overlap(configuration: str, calls: list[Call]) -> None:
+    program = Program(configuration)
+    program.run(calls)
+    found = segments(program)
+    for segment in found:
+        ends = [block["address"] + block["size"] for block in segment["blocks"]]
+        assert [block["address"] for block in segment["blocks"]] == [segment["address"], *ends[:-1]]
+        assert ends[-1] == segment["address"] + segment["total_size"]
+    assert all(a["address"] + a["total_size"] <= b["address"] for a, b in pairwise(found))
+    held = [(block.address, block.size) for block in program.live]
+    assert sorted(held) == [(b["address"], b["size"]) for b in blocks(program) if b["state"] == "active_allocated"]
 
 
 @each_setting
+@settings(max_examples=30)
 @given(calls=CALLS)
-def test_free_neighbours_are_always_merged(settings: str, calls: list[Call]) -> None:
-    program = Program(settings)
-    for call in calls:
-        program.do(call)
-        for segment in segments(program):
-            states = [block["state"] for block in segment["blocks"]]
-            assert ("inactive", "inactive") not in set(pairwise(states))
+def test_free_neighbours_are_always_merged(configuration: str, calls: list[Call]) -> None:
+    program = Program(configuration)
+    program.run(calls)
+    for segment in segments(program):
+        states = [block["state"] for block in segment["blocks"]]
+        assert ("inactive", "inactive") not in set(pairwise(states))
 
 
 @each_setting
+@settings(max_examples=30)
 @given(calls=CALLS)
-def test_statistics_are_sums_over_the_blocks(settings: str, calls: list[Call]) -> None:
-    program = Program(settings)
-    for call in calls:
-        program.do(call)
-        stats = program.allocator.memory_stats()
-        for pool, kinds in (("all", ("small", "large")), ("small_pool", ("small",)), ("large_pool", ("large",))):
-            here = [segment for segment in segments(program) if segment["segment_type"] in kinds]
-            fixed = [segment for segment in here if not segment["is_expandable"]]
-            inside = [block for segment in here for block in segment["blocks"]]
-            allocated = [block["size"] for block in inside if block["state"] == "active_allocated"]
-            active = [block for block in inside if block["state"] != "inactive"]
-            rests = [
-                block["size"]
-                for segment in fixed
-                for block in segment["blocks"]
-                if len(segment["blocks"]) > 1 and block["state"] == "inactive"
-            ]
-            assert stats[f"reserved_bytes.{pool}.current"] == sum(segment["total_size"] for segment in here)
-            assert stats[f"segment.{pool}.current"] == len(fixed)
-            assert stats[f"allocated_bytes.{pool}.current"] == sum(allocated)
-            assert stats[f"allocation.{pool}.current"] == len(allocated)
-            assert stats[f"active_bytes.{pool}.current"] == sum(block["size"] for block in active)
-            assert stats[f"active.{pool}.current"] == len(active)
-            assert stats[f"requested_bytes.{pool}.current"] == sum(block["requested_size"] for block in active)
-            assert stats[f"inactive_split_bytes.{pool}.current"] == sum(rests)
-            assert stats[f"inactive_split.{pool}.current"] == len(rests)
-        free, total = program.allocator.mem_get_info()
-        assert free + stats["reserved_bytes.all.current"] == total
+def test_statistics_are_sums_over_the_blocks(configuration: str, calls: list[Call]) -> None:
+    program = Program(configuration)
+    program.run(calls)
+    stats = program.allocator.memory_stats()
+    for pool, kinds in (("all", ("small", "large")), ("small_pool", ("small",)), ("large_pool", ("large",))):
+        here = [segment for segment in segments(program) if segment["segment_type"] in kinds]
+        fixed = [segment for segment in here if not segment["is_expandable"]]
+        inside = [block for segment in here for block in segment["blocks"]]
+        allocated = [block["size"] for block in inside if block["state"] == "active_allocated"]
+        active = [block for block in inside if block["state"] != "inactive"]
+        rests = [
+            block["size"]
+            for segment in fixed
+            for block in segment["blocks"]
+            if len(segment["blocks"]) > 1 and block["state"] == "inactive"
+        ]
+        assert stats[f"reserved_bytes.{pool}.current"] == sum(segment["total_size"] for segment in here)
+        assert stats[f"segment.{pool}.current"] == len(fixed)
+        assert stats[f"allocated_bytes.{pool}.current"] == sum(allocated)
+        assert stats[f"allocation.{pool}.current"] == len(allocated)
+        assert stats[f"active_bytes.{pool}.current"] == sum(block["size"] for block in active)
+        assert stats[f"active.{pool}.current"] == len(active)
+        assert stats[f"requested_bytes.{pool}.current"] == sum(block["requested_size"] for block in active)
+        assert stats[f"inactive_split_bytes.{pool}.current"] == sum(rests)
+        assert stats[f"inactive_split.{pool}.current"] == len(rests)
+    free, total = program.allocator.mem_get_info()
+    assert free + stats["reserved_bytes.all.current"] == total
 
 
 @each_setting
+@settings(max_examples=30)
 @given(calls=CALLS)
-def test_a_peak_never_falls_and_current_is_what_came_less_what_went(settings: str, calls: list[Call]) -> None:
-    program = Program(settings)
+def test_a_peak_never_falls_and_current_is_what_came_less_what_went(configuration: str, calls: list[Call]) -> None:
+    program = Program(configuration)
     before = program.allocator.memory_stats()
     for call in calls:
         program.do(call)
@@ -94,15 +95,15 @@ def test_a_peak_never_falls_and_current_is_what_came_less_what_went(settings: st
 
 
 @each_setting
+@settings(max_examples=30)
 @given(calls=CALLS)
-def test_freeing_all_and_emptying_the_cache_gives_everything_back(settings: str, calls: list[Call]) -> None:
-    program = Program(settings)
-    for call in calls:
-        program.do(call)
+def test_freeing_all_and_emptying_the_cache_gives_everything_back(configuration: str, calls: list[Call]) -> None:
+    program = Program(configuration)
+    program.run(calls)
     program.let_go()
     program.allocator.empty_cache()
     stats = program.allocator.memory_stats()
     assert {key for key, value in stats.items() if key.endswith(".current") and value} == set()
-    assert stats["num_device_alloc"] == stats["num_device_free"] or "expandable" in settings
+    assert stats["num_device_alloc"] == stats["num_device_free"] or "expandable" in configuration
     assert program.allocator.mem_get_info() == (program.allocator.mem_get_info()[1],) * 2
     assert segments(program) == []
