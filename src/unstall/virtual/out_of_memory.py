@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 ADVICE = (
-    " If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid"
+    " If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid"
     " fragmentation.  See documentation for Memory Management "
-    " (https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
+    " (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
 )
 
 
