@@ -23,30 +23,31 @@ class AddressSpace(Protocol):
 
 
 class TopDownAddresses:
-    """As Linux maps memory for the driver: each new chunk lies below the last, in the highest gap that is wide enough;
-    what is smaller than a chunk goes into the lowest gap that one left."""
+    """The lowest gap that is wide enough, else a new chunk below all others, as Linux maps memory.
+
+    In torch's history of a process on an H200 new chunks lay ever lower, and what was given back was filled upwards.
+    The driver's whole rule is not known.
+    """
 
     def __init__(self) -> None:
         self._bottom = TOP
         self._gaps: list[tuple[int, int]] = []
 
     def reserve(self, size: int) -> int:
-        wide = [gap for gap in self._gaps if gap[1] - gap[0] >= size]
-        if not wide:
+        gap = next((gap for gap in self._gaps if gap[1] - gap[0] >= size), None)
+        if gap is None:
             end, self._bottom = self._bottom, self._bottom - round_up(size, CHUNK)
-            wide = [(self._bottom, end)]
-            self._gaps.insert(0, wide[0])
-        start, end = wide[-1] if size >= CHUNK else wide[0]
-        self._gaps.remove((start, end))
+            gap = self._bottom, end
+        else:
+            self._gaps.remove(gap)
+        start, end = gap
         if start + size < end:
             insort(self._gaps, (start + size, end))
         return start
 
     def release(self, address: int, size: int) -> None:
         start, end = address, address + size
-        before = [gap for gap in self._gaps if gap[1] == start]
-        after = [gap for gap in self._gaps if gap[0] == end]
-        for gap in before + after:
+        for gap in [gap for gap in self._gaps if gap[1] == start or gap[0] == end]:
             self._gaps.remove(gap)
             start, end = min(start, gap[0]), max(end, gap[1])
         insort(self._gaps, (start, end))
