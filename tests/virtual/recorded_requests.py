@@ -89,6 +89,13 @@ def training_history() -> tuple[TraceEntry, ...]:
     return tuple(TraceEntry(*row) for row in content["train_history"])
 
 
+def training_statistics() -> dict[str, int]:
+    """The statistics at the end of that history."""
+    content = _read("allocator_configs_h200.json")["default"]
+    assert isinstance(content, dict)
+    return dict(zip(content["keys"], content["train_stats"][-1], strict=True))
+
+
 class RecordedAddresses:
     """Gives segments the addresses that the driver gave them."""
 

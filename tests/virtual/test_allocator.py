@@ -45,6 +45,14 @@ class TestReuse:
         allocator.free(allocator.malloc(30 * MIB, 0))
         assert allocator.malloc(29 * MIB - 512, 0).size == 29 * MIB - 512
 
+    def test_a_block_that_may_not_be_split_serves_what_leaves_less_than_20_mib_of_it(self) -> None:
+        allocator = CachingAllocator(GIB, "max_split_size_mb:64")
+        large = allocator.malloc(100 * MIB, 0)
+        allocator.free(large)
+        assert allocator.malloc(80 * MIB, 0).size == 80 * MIB
+        assert allocator.malloc(80 * MIB + 512, 0).address == large.address
+        assert allocator.memory_reserved() == 180 * MIB
+
     def test_a_block_is_freed_once(self) -> None:
         allocator = CachingAllocator(GIB)
         block = allocator.malloc(1, 0)
@@ -126,14 +134,14 @@ class TestFullDevice:
 
     def test_garbage_is_collected_above_the_threshold_the_oldest_first(self) -> None:
         allocator = CachingAllocator(GIB, "garbage_collection_threshold:0.5,per_process_memory_fraction:0.9")
-        blocks = [allocator.malloc(size * MIB, 0) for size in (200, 150, 140)]
+        blocks = [allocator.malloc(size * MIB, 0) for size in (180, 130, 140)]
         allocator.free(blocks[0])
         for _ in range(4):
             allocator.free(allocator.malloc(1536 << 10, 1))
         allocator.free(blocks[1])
         assert allocator.malloc(300 * MIB, 0).size == 300 * MIB
         left = [sum(size for size, _ in segment) // MIB for segment in states(allocator)]
-        assert sorted(left) == [20, 140, 150, 300]
+        assert sorted(left) == [20, 130, 140, 300]
 
     def test_large_blocks_that_may_not_be_split_are_given_back_first(self) -> None:
         allocator = CachingAllocator(300 * MIB, "max_split_size_mb:64")

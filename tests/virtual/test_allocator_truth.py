@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from virtual.recorded_requests import H200_BYTES, RecordedAddresses, Sequence, replay, sequences, training_history
+from virtual.recorded_requests import (
+    H200_BYTES,
+    RecordedAddresses,
+    Sequence,
+    replay,
+    sequences,
+    training_history,
+    training_statistics,
+)
 
 from unstall.virtual import Block, CachingAllocator
 from unstall.virtual.segments import TraceEntry
@@ -34,7 +42,10 @@ def test_in_four_training_steps_every_block_lies_where_the_real_allocator_put_it
             allocator.free(live.pop(entry.address))
     assert len(ours) == 2298
     assert ours == list(history)
-    assert allocator.memory_reserved() == 2_061_500_416
+    stats = allocator.memory_stats()
+    real = training_statistics()
+    assert {key: stats[key] for key in real} == real
+    assert real["reserved_bytes.all.peak"] == 2_061_500_416
 
 
 def test_rows_that_each_fit_beside_the_last_reserve_33_554_432_until_a_larger_one_comes() -> None:
