@@ -17,6 +17,7 @@ SETTINGS = (
     "roundup_power2_divisions:[1:2,8:4,>:8]",
     "garbage_collection_threshold:0.5,per_process_memory_fraction:0.8",
     "large_segment_size_mb:40",
+    "expandable_segments:True,max_split_size_mb:24,garbage_collection_threshold:0.5,per_process_memory_fraction:0.8",
 )
 
 

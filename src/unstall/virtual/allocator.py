@@ -264,10 +264,10 @@ class CachingAllocator:
         self._segments.release_free(pools.small, self.settings.max_split_size)
 
     def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
-        """Gives back cached blocks that may not be split: one that is large enough, else the largest ones until they
+        """Gives back cached segments that may not be split: one that is large enough, else the largest ones until they
         would be. Whether there is now as much room."""
         limit = self.settings.max_split_size
-        if limit == UNLIMITED:
+        if limit == UNLIMITED or self.settings.expandable_segments:
             return False
         wanted = max(size, limit)
         large_enough = next(pool.free.from_(stream, wanted), None)

@@ -142,7 +142,7 @@ def _fraction(values: dict[str, str], key: str, *, default: float) -> float:
         fraction = float(values[key])
     except ValueError:
         raise ValueError(f"allocator settings: {key} must be a number, not {values[key]!r}") from None
-    if not 0 < fraction <= 1:
+    if not 0 < fraction < 1 and fraction != default:
         raise ValueError(f"allocator settings: {key} must lie between 0 and 1, not {values[key]}")
     return fraction
 
