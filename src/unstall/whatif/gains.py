@@ -35,19 +35,17 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     """
     base = model.undistorted_step_ns
     gained: dict[str, tuple[Edit, float]] = {}
-    # Of equals the order of the file must not decide.
-    ranked = sorted(findings, key=lambda f: (-f.exposed_ns, -f.wait_ns, f.rule, str(f.where), f.spans))
-    for finding in ranked:
+    for finding in findings:
         if finding.edit and finding.edit not in gained and len(gained) < _MOST_EDITS:
             try:
                 edit = parse(finding.edit)
                 gained[finding.edit] = edit, base - steady_step_ns(edit.apply(model.subject).program)
             except UsageError:  # what was recorded there is no part of the program
                 continue
-    best = plan(model, [edit for edit, _ in sorted(gained.values(), key=lambda each: (-each[1], each[0].text))])
+    best = plan(model, [edit for edit, _ in gained.values()])
     planned = {step.edit.text for step in best}
     first: dict[str | None, Finding] = {}
-    for finding in ranked:
+    for finding in sorted(findings, key=lambda f: (-f.exposed_ns, -f.wait_ns, f.rule, str(f.where), f.spans)):
         first.setdefault(finding.edit, finding)
     return Gains(
         findings=tuple(
