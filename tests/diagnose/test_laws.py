@@ -124,7 +124,13 @@ def test_the_order_of_events_in_the_file_changes_nothing(program: Program, gener
         assume(len(starts) == len(set(starts)))
     events = list(program.events)
     generator.shuffle(events)
-    assert figures(result_of(program.timeline(events))) == figures(result_of(program.timeline()))
+    assert but_for_the_plan(program.timeline(events)) == but_for_the_plan(program.timeline())
+
+
+def but_for_the_plan(timeline: Timeline) -> dict[str, Any]:
+    """Of the plan the end alone: of changes that gain only together, the file's order says which is told first."""
+    told = figures(result_of(timeline))
+    return {**told, "plan": min((step["step_ns"] for step in told["plan"]), default=None)}
 
 
 @A_FEW
