@@ -19,7 +19,7 @@ from record.programs.invented import FILE, PROGRAMS, compiled, stack_here
 from unstall.errors import UnstallError
 from unstall.record import call_stacks
 from unstall.record.call_stacks import CallStacks, unavailable
-from unstall.record.lines import line_at
+from unstall.record.lines import PLACES, line_at
 
 _cupti = pytest.importorskip(
     "unstall.record._cupti", reason="the C extension of the recorder is not built", exc_type=ImportError
@@ -117,7 +117,7 @@ def test_what_is_made_known_anew_is_all_that_is_known() -> None:
 
 def _frames(folder: Path) -> dict[int, list[tuple[int, str]]]:
     """Line and function of the invented program's frames, by stack, as places.jsonl has them."""
-    told = [json.loads(line) for line in (folder / call_stacks.PLACES).read_text().splitlines()]
+    told = [json.loads(line) for line in (folder / PLACES).read_text().splitlines()]
     return {
         each["stack"]: [(line, function) for file, line, function in each["frames"] if file == FILE]
         for each in told
@@ -163,7 +163,7 @@ def test_stacks_are_described_once_each_with_line_and_function(tmp_path: Path) -
     assert recorder.facts() == {"stacks": 4}
     this = threading.current_thread()
     assert {"python_thread": this.native_id, "name": this.name} in map(
-        json.loads, (tmp_path / call_stacks.PLACES).read_text().splitlines()
+        json.loads, (tmp_path / PLACES).read_text().splitlines()
     )
 
 
@@ -190,7 +190,7 @@ def test_what_is_new_is_described_while_recording_goes_on(tmp_path: Path, monkey
         described = False
         while not described and time.monotonic() < until:
             time.sleep(0.01)
-            path = tmp_path / call_stacks.PLACES
+            path = tmp_path / PLACES
             described = path.exists() and number in _frames(tmp_path)
         assert described
     finally:
@@ -201,7 +201,7 @@ def test_threads_are_named_that_end_before_the_recording_does(tmp_path: Path, mo
     monkeypatch.setattr(call_stacks, "_DESCRIBE_S", 0.01)
 
     def told() -> list[object]:
-        path = tmp_path / call_stacks.PLACES
+        path = tmp_path / PLACES
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     recorder = CallStacks(tmp_path)

@@ -11,7 +11,6 @@ recording starts.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import threading
@@ -23,7 +22,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from unstall.errors import UnstallError
-from unstall.record.lines import free_tool, let_go, line_at, running_frames
+from unstall.record.lines import PLACES, append, free_tool, let_go, line_at, running_frames
 from unstall.record.wrapping import unwrapped, wrap
 
 try:
@@ -31,7 +30,6 @@ try:
 except ImportError:
     _cupti = None  # type: ignore[assignment]  # built only on Linux, where there is a C compiler
 
-PLACES = "places.jsonl"
 BACKWARD, LOADING = "backward", "enumerate(DataLoader)#__next__"
 _DESCRIBE_S = 0.5
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -166,13 +164,7 @@ class CallStacks:
         return code.co_filename, line, code.co_name
 
     def _write(self, entries: list[dict[str, object]]) -> None:
-        if not entries:
-            return
-        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
-        finally:
-            os.close(file)
+        append(self._path, entries)
 
 
 def unavailable() -> str | None:

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Literal
@@ -130,11 +130,9 @@ class LineClock:
         before = threading.gettrace()
         threading.settrace(trace)
         sys.settrace(trace)
-        frame: FrameType | None = sys._getframe()
-        while frame is not None:
+        for frame in _outward(sys._getframe()):
             if self._wants(frame.f_code):
                 frame.f_trace = trace
-            frame = frame.f_back
 
         def undo() -> None:
             sys.settrace(None)
@@ -162,11 +160,18 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        file = os.open(self._places_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, json.dumps(what).encode() + b"\n")
-        finally:
-            os.close(file)
+        append(self._places_path, [what])
+
+
+def append(path: str | Path, entries: Sequence[dict[str, object]]) -> None:
+    """Append these to a file of JSON lines, by one write to the system: a killed program keeps them."""
+    if not entries:
+        return
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
+    finally:
+        os.close(file)
 
 
 def free_tool() -> int:
