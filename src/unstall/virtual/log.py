@@ -1,0 +1,116 @@
+"""What the shim records, as numpy sees it: one row a record, and a row for each range of memory that a record uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum, IntFlag
+from types import CodeType
+from typing import Any, Protocol
+
+import numpy as np
+
+RECORD = np.dtype(
+    [
+        ("host_ns", "<i8"),  # CLOCK_MONOTONIC when written
+        ("computing_ns", "<i8"),  # that the thread spent computing values since its previous record
+        ("a", "<i8"),
+        ("b", "<i8"),
+        ("stream", "<i8"),  # of c10, on `device`
+        ("thread", "<i4"),  # in order of first use; 0 is the one that loaded torch
+        ("stack", "<i4"),  # -1: the thread runs no Python; -2: not known
+        ("id", "<i4"),  # a signature (LAUNCH) or a name (OP_BEGIN, MARK_BEGIN, ASSERT), else -1
+        ("uses", "<i4"),  # how many rows of USE are its own
+        ("code", "u1"),
+        ("device", "i1"),
+        ("flags", "u1"),
+        ("pad", "V5"),
+    ]
+)
+USE = np.dtype(
+    [
+        ("allocation", "<i8"),  # negative for pinned host memory
+        ("offset", "<i8"),
+        ("bytes", "<i8"),
+        ("write", "u1"),
+        ("pad", "V7"),
+    ]
+)
+assert RECORD.itemsize == 64
+assert USE.itemsize == 32
+
+
+class Code(IntEnum):
+    """What a record is of; `a` and `b` by code. The same numbers as in the shim's log.h."""
+
+    OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
+    OP_END = 1
+    MARK_BEGIN = 2  # an annotation of record_function
+    MARK_END = 3
+    LAUNCH = 4  # id: the signature of an operator, whose work goes onto `stream`
+    COPY = 5  # a: bytes; b: the peer device or -1; flags: CopyFlag
+    MALLOC = 6  # a: the allocation; b: bytes requested
+    FREE = 7  # a
+    USE_STREAM = 8  # a: the allocation that `stream` uses too
+    EVENT_RECORD = 9  # a: the event
+    EVENT_WAIT = 10  # a: the event that `stream` waits for
+    SYNC_EVENT = 11  # a
+    SYNC_STREAM = 12
+    SYNC_DEVICE = 13
+    EMPTY_CACHE = 14
+    CAPTURE_BEGIN = 15  # a: the graph; b: its pool
+    CAPTURE_END = 16  # a
+    GRAPH_LAUNCH = 17  # a
+    GRAPH_FREE = 18  # a
+    PIN = 19  # a: bytes of host memory; b: 1 taken, 0 given back
+    SLEEP = 20  # a: cycles of torch.cuda._sleep
+    ADVANCE = 21  # a: ns that the program slept
+    MEMSET = 22  # a: bytes
+    POOL_BEGIN = 23  # a: the pool
+    POOL_END = 24  # a
+    POOL_FREE = 25  # a
+    ASSERT = 26  # id: the name of the assertion that fails on the device
+
+
+class CopyFlag(IntFlag):
+    """Of a COPY: its direction in the two lowest bits (0 for another device), and how it was asked for."""
+
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 3
+    PINNED = 4
+    NON_BLOCKING = 8
+    VALUE = 16  # the read of a value: item()
+
+
+DIRECTION_BITS = 3
+Stack = Sequence[tuple[CodeType, int]]
+"""Frames, innermost first: the code and the offset of its instruction."""
+
+
+class LogSource(Protocol):
+    """What gives the log: the shim, or a test."""
+
+    def take(self) -> tuple[bytes, bytes]:
+        """The records and the uses since it was last asked."""
+
+    def signatures(self, first: int) -> Sequence[tuple[Any, ...]]:
+        """The signatures from that number on, as plain tuples; see `costs.signature.parse`."""
+
+    def names(self, first: int) -> Sequence[str]:
+        """The names from that number on."""
+
+    def stacks(self, first: int) -> Sequence[Stack]:
+        """The stacks from that number on."""
+
+    def set_headroom(self, device: int, size_bytes: int) -> None:
+        """Allocations of so many bytes more fit for sure."""
+
+
+def records_of(data: bytes) -> np.ndarray:
+    """Rows of RECORD. Raises ValueError where bytes are left over."""
+    return np.frombuffer(data, RECORD)
+
+
+def uses_of(data: bytes) -> np.ndarray:
+    """Rows of USE. Raises ValueError where bytes are left over."""
+    return np.frombuffer(data, USE)
