@@ -1,95 +1,174 @@
-"""What `unstall run` promised of each program's first finding, and what mending it by hand gave.
+"""What `unstall run` promised of each program's first finding, and what mending it by hand gave in the same process.
 
-python examples/transformers/measure.py [NAME…] [--out FILE]
+python examples/transformers/measure.py [NAME…] [--budget 150] [--out FILE]
+
+Each run of a program is a process: `unstall run` records a few of its steps as written, and it goes on to time steps as
+written and mended in turns (`turns.py`). Programs take turns too, until no further run fits into the budget.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
-from programs import PROGRAMS, Step
+NAMES = ("llama_generate", "vit_infer", "gpt2_train", "bert_train", "gpt2_generate")
+_PROGRAM = Path(__file__).parent / "programs.py"
+_LONGEST_S = 120.0
 
-_ROUNDS, _LEAST_S = 7, 0.15
+Run = dict[str, Any]
+"""One process: what its recording promised (`said_…`) and what its turns gave (`got_…`), in ms a step."""
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", default=list(PROGRAMS))
+    parser.add_argument("names", nargs="*", default=list(NAMES))
+    parser.add_argument("--budget", type=float, default=150.0, help="seconds, for all; each program runs once at least")
+    parser.add_argument("--turns", type=float, default=2.0, help="seconds of turns in each run")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    results = {}
-    for name in args.names:
-        try:
-            results[name] = result = {**promised(name), **measured(name)}
-        except (RuntimeError, subprocess.CalledProcessError) as error:
-            print(f"{name}: {error} {getattr(error, 'stderr', '') or ''}", flush=True)
+    begun = time.monotonic()
+    runs: dict[str, list[Run]] = {name: [] for name in args.names}
+    took_s = dict.fromkeys(args.names, 0.0)
+    waiting = list(args.names)
+    while waiting:
+        name = waiting.pop(0)
+        if took_s[name] and time.monotonic() - begun + took_s[name] > args.budget:
             continue
-        said, got = result["gain_ms"], result["before_ms"] - result["after_ms"]
-        print(f"{name}: {result['title']} at {result['where']}; verdict {result['bound_by']}")
-        print(
-            f"  plain {result['plain_ms']:.3f} ms, recorded {result['recorded_ms']:.3f} ms, gain said {said:.3f} ms;"
-            f" before {result['before_ms']:.3f}, after {result['after_ms']:.3f}: {got:.3f} ms,"
-            f" {got / said - 1:+.1%} of what was said",
-            flush=True,
-        )
+        started = time.monotonic()
+        try:
+            # Torch's profiler slows what comes after it: once, and at the end of a run.
+            runs[name].append(one_run(name, args.turns, work=not runs[name]))
+        except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
+            print(f"{name}: {error}\n{getattr(error, 'stderr', None) or ''}", flush=True)
+        else:
+            print(f"{name}: {line(runs[name][-1])}", flush=True)
+            waiting.append(name)
+        took_s[name] = time.monotonic() - started
         if args.out:
-            args.out.write_text(json.dumps(results, indent=1) + "\n")
+            args.out.write_text(json.dumps(results(runs), indent=1) + "\n")
+    for name, of_it in runs.items():
+        print(f"{name}: {len(of_it)} runs; {json.dumps(summary(of_it)) if of_it else ''}")
+    return 0 if all(runs.values()) else 1
 
 
-def promised(name: str) -> dict[str, float | str | None]:
-    """From the explanation of the program as it was written."""
+def one_run(name: str, turns_s: float, *, work: bool) -> Run:
+    """Record and time one process. Raises CalledProcessError where it failed, ValueError where it was not recorded."""
     with tempfile.TemporaryDirectory() as folder:
-        program = Path(__file__).parent / "programs.py"
-        trace = f"{folder}/t.trace.json.gz"
-        command = [sys.executable, "-m", "unstall", "run", "--json", "--trace", trace, str(program), name]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    report = json.loads(done.stdout)
-    first, replay = report["findings"][0], report["replay"]
+        report, trace = Path(folder, "report.json"), Path(folder, "run.trace.json.gz")
+        command = [sys.executable, "-m", "unstall", "run", "-q", "-o", str(report), "--trace", str(trace)]
+        command += [str(_PROGRAM), name, "--turns", str(turns_s), *(["--work"] if work else [])]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LONGEST_S)
+        for warning in (said for said in done.stderr.splitlines() if "Warning" in said):
+            print(f"{name}: {warning[:300]}")
+        if not report.exists():
+            raise ValueError(f"it was not recorded\n{done.stderr}")
+        told: Run = json.loads(gzip.decompress(trace.read_bytes()))["unstall"]
+        turns: Run = json.loads(done.stdout.splitlines()[-1])
+        return compared(json.loads(report.read_text()), told.get("plain", {}), turns)
+
+
+def compared(report: dict[str, Any], plain: dict[str, Any], turns: dict[str, Any]) -> Run:
+    """A report's first finding, with the `plain` stretches that its recording timed, against the `turns` behind it.
+
+    Raises ValueError where the recording had not ended before the turns began, or has no finding.
+    """
+    if "after" not in plain:
+        raise ValueError("the recording was still under way when the turns began")
+    first = next((each for each in report["findings"] if each["gain_ns"]), None)
+    if first is None:
+        raise ValueError("the report has no finding whose mending gains anything")
+    replay, steps = report["replay"], report["steps"]
     where = first["where"]
+    said_before, gain = replay["undistorted_mean_step_ns"] / 1e6, first["gain_ns"] / 1e6
+    said = {"before_ms": said_before, "after_ms": said_before - gain, "gain_ms": gain}
+    before, after = turns["before_ms"], turns["after_ms"]
+    pairs = [(one - other, one / other) for one, other in zip(before, after, strict=True)]
+    got = {
+        "before_ms": spread(before),
+        "after_ms": spread(after),
+        "gain_ms": spread([gained for gained, _ in pairs]),
+        "ratio": spread([ratio for _, ratio in pairs]),
+    }
+    said["ratio"] = said["before_ms"] / said["after_ms"]
     return {
         "title": first["title"],
         "where": f"{where['file']}:{where['line']} {where['function']}",
         "edit": first["edit"],
         "bound_by": report["verdict"]["bound_by"],
-        "gain_ms": first["gain_ns"] / 1e6,
-        "recorded_ms": report["steps"]["mean_ns"] / 1e6,
-        "plain_ms": replay["undistorted_mean_step_ns"] / 1e6,
+        "device": report["source"]["device"],
+        "torch": report["source"]["torch"],
+        "recorded_ms": steps["mean_ns"] / 1e6,
+        "recorded_busy_ms": sum(report["accounts"]["busy_ns"].values()) / steps["count"] / 1e6,
         "plain_by": replay["undistorted_by"],
+        "plain_ms": {which: (each["device_ns"] or each["host_ns"]) / 1e6 for which, each in plain.items()},
+        "said": said,
+        "got": got,
+        "turns": len(before),
+        # How far what was said is off what was got.
+        "error": {what: said[what] / got[what]["median"] - 1 for what in said},
+        **({"work": turns["work"]} if "work" in turns else {}),
     }
 
 
-def measured(name: str) -> dict[str, float]:
-    """Steps as written and mended, in turns."""
-    make, parts = PROGRAMS[name]
-    written, mended = make()
-    for step in (written, mended):
-        timed(step)
-    before, after = [], []
-    for _ in range(_ROUNDS):
-        before.append(timed(written) / parts)
-        after.append(timed(mended) / parts)
-    return {"before_ms": 1e3 * statistics.median(before), "after_ms": 1e3 * statistics.median(after)}
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The median, the quartiles and the extremes."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return {"median": middle, "q1": low, "q3": high, "least": min(values), "most": max(values)}
 
 
-def timed(step: Step) -> float:
-    """Seconds a step."""
-    step()
-    torch.cuda.synchronize()
-    begun, count = time.perf_counter(), 0
-    while count < 3 or time.perf_counter() - begun < _LEAST_S:
-        step()
-        count += 1
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begun) / count
+def summary(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Over processes: the median and the extremes of what was said, got, and of how far one was off the other."""
+    told: dict[str, list[float]] = {}
+    for run in runs:
+        for what in ("before_ms", "after_ms", "gain_ms", "ratio"):
+            told.setdefault(f"said_{what}", []).append(run["said"][what])
+            told.setdefault(f"got_{what}", []).append(run["got"][what]["median"])
+            told.setdefault(f"error_{what}", []).append(run["error"][what])
+    return {
+        what: {"median": statistics.median(each), "least": min(each), "most": max(each)} for what, each in told.items()
+    }
+
+
+def results(runs: dict[str, list[Run]]) -> dict[str, Any]:
+    """All that was measured, with what is the same of all runs but once."""
+    once = ("title", "where", "edit", "bound_by", "device", "torch")
+    return {
+        name: {
+            **{what: of_it[-1][what] for what in once},
+            "summary": summary(of_it),
+            "runs": [{what: value for what, value in run.items() if what not in once} for run in of_it],
+        }
+        for name, of_it in runs.items()
+        if of_it
+    }
+
+
+def line(run: Run) -> str:
+    """One run, for people."""
+    said, got, error = run["said"], run["got"], run["error"]
+    stretches = " and ".join(f"{which} {ms:.2f}" for which, ms in run["plain_ms"].items())
+    work = "".join(
+        f"; {which} {each['ops']:.0f} ops of {each['ms']:.2f} ms" for which, each in run.get("work", {}).items()
+    )
+    return (
+        f"{run['where']}, bound by {run['bound_by']}; plain {stretches}, recorded {run['recorded_ms']:.2f} ms"
+        f"{work}\n"
+        f"  said {said['before_ms']:.2f} -> {said['after_ms']:.2f} ms ({said['ratio']:.2f}x);"
+        f" got {got['before_ms']['median']:.2f} ({got['before_ms']['q1']:.2f} to {got['before_ms']['q3']:.2f})"
+        f" -> {got['after_ms']['median']:.2f} ({got['after_ms']['q1']:.2f} to {got['after_ms']['q3']:.2f}) ms"
+        f" ({got['ratio']['median']:.2f}x), {run['turns']} turns;"
+        f" off: gain {error['gain_ms']:+.1%}, after {error['after_ms']:+.1%}, ratio {error['ratio']:+.1%}"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

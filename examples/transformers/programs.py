@@ -1,20 +1,24 @@
 """Five programs made of `transformers`' models, with random weights, and each again as its first finding says.
 
 unstall run examples/transformers/programs.py bert_train      # one of PROGRAMS, as one would write it
-python examples/transformers/measure.py                       # before, predicted and after, for all five
+python examples/transformers/measure.py                       # what that promises, and what mending each gives
+
+With --turns it goes on, after what unstall records, to time its step as written and mended in turns, and prints the
+times as JSON (`turns.py`).
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
 from collections.abc import Callable
 
 import torch
 import transformers
 from torch import Tensor, nn
+from turns import Step, device_work, in_turns, take
 
 DEVICE = "cuda"
-Step = Callable[[], object]
 
 
 def bert_train() -> tuple[Step, Step]:
@@ -40,25 +44,24 @@ def gpt2_train() -> tuple[Step, Step]:
 
 
 def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Step]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    # Capturable as written too: mended by a graph, it does the same arithmetic by the same kernels.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
 
-    def step() -> float:
+    def train() -> Tensor:
         loss = model(**batch).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return float(loss.item())
+        return loss.detach()
+
+    def step() -> float:
+        return float(train().item())
 
     def mended() -> Step:
-        capturable = torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=True)
         losses: list[Tensor] = []
 
         def captured() -> None:
-            loss = model(**batch).loss
-            capturable.zero_grad()
-            loss.backward()
-            capturable.step()
-            losses[:] = [loss.detach()]
+            losses[:] = [train()]
 
         graph = _graph(captured)
 
@@ -162,7 +165,7 @@ def vit_infer() -> tuple[Step, Step]:
 
 
 def _graph(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """The function as a CUDA graph, after it ran on a side stream."""
+    """The function as a CUDA graph, after it ran on the stream that is captured: what autograd keeps is of a stream."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -170,7 +173,7 @@ def _graph(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
             function()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):
         function()
     return graph
 
@@ -197,8 +200,24 @@ PROGRAMS: dict[str, tuple[Callable[[], tuple[Step, Step]], int]] = {
 """What makes a program's two steps, and how many steps of the report one of them is."""
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("name", choices=PROGRAMS)
+    parser.add_argument(
+        "--turns", type=float, metavar="SECONDS", help="time its step as written and mended, for so long"
+    )
+    parser.add_argument("--work", action="store_true", help="and, last, what a step of each does on the device")
+    args = parser.parse_args()
+    make, parts = PROGRAMS[args.name]
+    written, mended = make()
+    take(written, parts)
+    if args.turns is None:
+        return
+    told: dict[str, object] = in_turns(written, mended, parts, args.turns)
+    if args.work:
+        told["work"] = {"written": device_work(written, parts), "mended": device_work(mended, parts)}
+    print(json.dumps(told), flush=True)
+
+
 if __name__ == "__main__":
-    make, parts = PROGRAMS[sys.argv[1]]
-    as_written, _ = make()
-    for _ in range(400 // parts):
-        as_written()
+    main()

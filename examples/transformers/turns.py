@@ -1,0 +1,66 @@
+"""A step as written and mended, timed in one process: in turns, as a shared host's speed changes by the second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+Step = Callable[[], object]
+FEWEST_STEPS, MOST_STEPS, MOST_S = 40, 420, 3.0
+_WARM_S, _TURN_S, _FEWEST_TURNS = 0.3, 0.06, 3
+
+
+def take(step: Step, parts: int) -> None:
+    """Steps enough for `unstall run`, which records a few between two stretches of at most 200 that it times.
+
+    A call is `parts` steps. MOST_STEPS is what short ones take; of longer ones those of MOST_S seconds do, and in any
+    case FEWEST_STEPS.
+    """
+    begun, taken = time.perf_counter(), 0
+    while taken < MOST_STEPS and (taken < FEWEST_STEPS or time.perf_counter() - begun < MOST_S):
+        step()
+        taken += parts
+
+
+def in_turns(
+    written: Step, mended: Step, parts: int, for_s: float, wait: Callable[[], None] = torch.cuda.synchronize
+) -> dict[str, object]:
+    """Milliseconds a step, by turn: written, mended, written, mended, … for `for_s` seconds.
+
+    A call is `parts` steps; `wait` waits for the device.
+    """
+    for step in (written, mended):
+        step()
+        _timed(step, _WARM_S, wait)
+    begun = time.perf_counter()
+    before: list[float] = []
+    after: list[float] = []
+    while len(before) < _FEWEST_TURNS or time.perf_counter() - begun < for_s:
+        before.append(1e3 * _timed(written, _TURN_S, wait) / parts)
+        after.append(1e3 * _timed(mended, _TURN_S, wait) / parts)
+    return {"before_ms": before, "after_ms": after}
+
+
+def _timed(step: Step, least_s: float, wait: Callable[[], None]) -> float:
+    """Seconds a call: as many as that many seconds take, one at least."""
+    wait()
+    begun, count = time.perf_counter(), 0
+    while not count or time.perf_counter() - begun < least_s:
+        step()
+        count += 1
+    wait()
+    return (time.perf_counter() - begun) / count
+
+
+def device_work(step: Step, parts: int, calls: int = 3) -> dict[str, float]:
+    """What a step does on the device, by torch's profiler: how many ops, and the milliseconds they take."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(calls):
+            step()
+        torch.cuda.synchronize()
+    on_device = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    spent_ms = sum(event.time_range.elapsed_us() for event in on_device) / 1e3
+    return {"ops": len(on_device) / (calls * parts), "ms": spent_ms / (calls * parts)}

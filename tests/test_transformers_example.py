@@ -1,0 +1,110 @@
+"""`examples/transformers`: what was said of a program is held against what its own process measured, in turns."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+_FOLDER = Path(__file__).parents[1] / "examples" / "transformers"
+
+REPORT: dict[str, Any] = {
+    "findings": [
+        {"title": "No edit models this", "where": {}, "edit": None, "gain_ns": None},
+        {
+            "title": "The device waits",
+            "where": {"file": "p.py", "line": 4, "function": "step"},
+            "edit": "graph:p.py:step",
+            "gain_ns": 6_000_000,
+        },
+    ],
+    "replay": {"undistorted_mean_step_ns": 8_000_000, "undistorted_by": "plain step time"},
+    "steps": {"mean_ns": 9_000_000, "count": 5},
+    "accounts": {"busy_ns": {"compute": 9_000_000, "copy": 1_000_000}},
+    "verdict": {"bound_by": "launch"},
+    "source": {"device": "NVIDIA H200", "torch": "2.11.0"},
+}
+PLAIN = {which: {"steps": 5, "host_ns": 8.1e6, "device_ns": ns} for which, ns in (("before", 7e6), ("after", 9e6))}
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", _FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+measure = _module("measure")
+
+
+def test_what_was_said_is_held_against_turns_of_the_same_process() -> None:
+    run = measure.compared(REPORT, PLAIN, {"before_ms": [12.0, 16.0, 14.0], "after_ms": [2.5, 2.5, 2.0]})
+    assert run["said"] == {"before_ms": 8.0, "after_ms": 2.0, "gain_ms": 6.0, "ratio": 4.0}
+    assert run["got"]["gain_ms"]["median"] == 12.0
+    assert run["error"] == {
+        "before_ms": pytest.approx(8 / 14 - 1),
+        "after_ms": pytest.approx(2 / 2.5 - 1),
+        "gain_ms": -0.5,
+        "ratio": pytest.approx(4 / 6.4 - 1),
+    }
+    assert (run["recorded_busy_ms"], run["plain_ms"]) == (2.0, {"before": 7.0, "after": 9.0})
+
+
+def test_a_ratio_is_of_neighbouring_turns_so_that_a_host_that_slows_down_leaves_it() -> None:
+    run = measure.compared(REPORT, PLAIN, {"before_ms": [10.0, 20.0, 20.0], "after_ms": [2.5, 5.0, 5.0]})
+    assert {run["got"]["ratio"][which] for which in ("least", "median", "most")} == {4.0}
+
+
+def test_turns_that_began_within_the_recording_do_not_count() -> None:
+    with pytest.raises(ValueError, match="still under way"):
+        measure.compared(REPORT, {"before": PLAIN["before"]}, {"before_ms": [1.0], "after_ms": [1.0]})
+
+
+def test_a_report_that_promises_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no finding"):
+        measure.compared(REPORT | {"findings": REPORT["findings"][:1]}, PLAIN, {"before_ms": [1.0], "after_ms": [1.0]})
+
+
+def test_processes_are_summed_up_by_their_medians() -> None:
+    runs = [
+        measure.compared(REPORT, PLAIN, {"before_ms": [before] * 3, "after_ms": [2.0] * 3})
+        for before in (6.0, 8.0, 14.0)
+    ]
+    told = measure.results({"bert_train": runs, "never_ran": []})
+    assert list(told) == ["bert_train"]
+    assert told["bert_train"]["summary"]["got_ratio"] == {"median": 4.0, "least": 3.0, "most": 7.0}
+    assert told["bert_train"]["summary"]["error_gain_ms"]["median"] == 0.0
+    assert len(told["bert_train"]["runs"]) == 3
+
+
+def test_written_and_mended_take_turns_and_a_call_is_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    turns = _module("turns")
+    monkeypatch.setattr(turns, "_WARM_S", 0.0)
+    order: list[str] = []
+
+    def step(name: str, for_s: float) -> None:
+        order.append(name)
+        time.sleep(for_s)
+
+    told = turns.in_turns(lambda: step("written", 0.08), lambda: step("mended", 0.04), 4, 0.0, lambda: None)
+    assert [name for name in order[4:] if name == "written"] == ["written"] * 3
+    assert order[4] == "written"
+    assert order[5] == "mended"
+    assert [len(told[which]) for which in ("before_ms", "after_ms")] == [3, 3]
+    assert min(told["before_ms"]) >= 20
+    assert min(told["after_ms"]) >= 10
+
+
+def test_enough_short_steps_are_taken_to_end_a_recording() -> None:
+    pytest.importorskip("torch")
+    turns = _module("turns")
+    calls: list[None] = []
+    turns.take(lambda: calls.append(None), 32)
+    assert 32 * (len(calls) - 1) < turns.MOST_STEPS <= 32 * len(calls)
