@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -106,8 +107,39 @@ def test_the_line_clock_runs_around_the_recorder(tmp_path: Path) -> None:
     log: list[str] = []
     run = Driven(tmp_path, Logging(log, "device"), Logging(log, "lines"), warmup=1, steps=1)
     run.steps(1 + 3 + 2, took_ms=100)
-    assert log == ["lines start", "device start", "device stop", "lines stop"]
+    assert log == ["lines start", "device start", "lines flush", "device stop", "lines stop"]
     assert [event["of"] for event in run.events("facts")] == ["device", "lines"]
+
+
+class _Describing(Logging):
+    """A line clock that takes 3 ms to describe what is new."""
+
+    def flush(self) -> None:
+        super().flush()
+        self.run.clock.ns += 3_000_000
+
+    run: Driven
+
+
+def test_what_the_settling_step_showed_is_described_before_the_first_step_that_counts(tmp_path: Path) -> None:
+    log: list[str] = []
+    lines = _Describing(log, "lines")
+    lines.run = run = Driven(tmp_path, Logging(log, "device"), lines, warmup=1, steps=3)
+    run.steps(1 + 3 + 1 + 3, took_ms=100)
+    assert log.count("lines flush") == 1
+    at = [mark["at"] for mark in run.events("mark")]
+    assert [end - start for start, end in itertools.pairwise(at)] == [103_000_000, *[100_000_000] * 3]
+
+
+def test_lines_that_cannot_be_described_now_do_not_end_the_session(tmp_path: Path) -> None:
+    class FullDisk(Logging):
+        def flush(self) -> None:
+            raise OSError("no space left on device")
+
+    run = Driven(tmp_path, Logging([], "device"), FullDisk([], "lines"), warmup=1, steps=1)
+    run.steps(50, took_ms=100)
+    assert run.events("failed") == []
+    assert [event["steps"] for event in run.events("recorded")] == [1]
 
 
 def test_a_recorder_that_cannot_start_ends_the_session_and_nothing_else(tmp_path: Path) -> None:
@@ -125,7 +157,7 @@ def test_a_recorder_that_cannot_stop_leaves_the_line_clock_stopped(tmp_path: Pat
     log: list[str] = []
     run = Driven(tmp_path, Logging(log, "device", broken="stop"), Logging(log, "lines"), warmup=1, steps=1)
     run.steps(50, took_ms=100)
-    assert log == ["lines start", "device start", "device stop", "lines stop"]
+    assert log == ["lines start", "device start", "lines flush", "device stop", "lines stop"]
     assert [event["why"] for event in run.events("failed")] == ["RuntimeError: cannot stop"]
 
 

@@ -245,6 +245,9 @@ class Session:
             return
         if source == self._chosen:
             self._border += 1
+            if self._border == 1 and self._window is not None:
+                self._window.settle()
+                at_ns = self._now()
             self._tell_border(at_ns, source.kind)
             for_s = self._settings.for_s
             enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9

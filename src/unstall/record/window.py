@@ -51,6 +51,12 @@ class Window:
             )
             self._undo = undo.pop_all()
 
+    def settle(self) -> None:
+        """Describe now what the settling step showed: half a second on, that would take milliseconds of some step."""
+        if self._lines is not None:
+            with suppress(OSError):  # a disk that is full now may not be so at the end
+                self._lines.flush()
+
     def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
         """`wait` for the device, and record no more. All is undone, even where a part of that raises."""
         self._wait = wait
