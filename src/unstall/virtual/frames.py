@@ -1,0 +1,72 @@
+"""Stacks of host events → Python frames as slices of time, which nest as the calls did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.ancestry import nearest
+from unstall.timeline import I32, I64, HostKind, Stacks, Timeline
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Slices:
+    """One row a stretch that a frame spends on one line; a caller's rows enclose those of what it calls."""
+
+    thread: I32  # row of Threads
+    start: I64
+    end: I64
+    line: I32  # row of Lines
+
+
+def slices_of(timeline: Timeline) -> Slices:
+    """Each frame from the first event made from it to the end of the last; within an operator, only its own frames.
+
+    Annotations are left out: they begin and end in different places.
+    """
+    host = timeline.host
+    solid = host.kind != HostKind.ANNOTATION
+    outer = nearest(host.parent, solid & (host.stack >= 0))
+    rows = np.flatnonzero(solid & (host.stack >= 0))
+    chains = _chains(timeline.stacks)
+    # By what encloses them, so that those within one operator stand together, as do the outermost of a thread.
+    rows = rows[np.lexsort((host.start[rows], outer[rows], host.thread[rows]))]
+    stack, within, thread = host.stack[rows], outer[rows], host.thread[rows]
+    start, end = host.start[rows], host.end[rows]
+    shown = _common(chains, stack, np.where(within >= 0, host.stack[np.maximum(within, 0)], -1))
+    same = np.append(False, (within[1:] == within[:-1]) & (thread[1:] == thread[:-1]))[: len(rows)]
+    parts: list[tuple[I32, I64, I64, I32]] = []
+    for level in range(chains.shape[1]):
+        line = np.where(shown <= level, chains[stack, level], -1)
+        same &= np.append(False, line[1:] == line[:-1])[: len(rows)]
+        stops = np.append(np.flatnonzero(~same), len(rows))
+        begins = np.flatnonzero(~same & (line >= 0))
+        last = stops[np.searchsorted(stops, begins, side="right")] - 1
+        parts.append((thread[begins], start[begins], end[last], line[begins]))
+    if not parts:
+        return Slices(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
+    return Slices(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _chains(stacks: Stacks) -> I32:
+    """By row of Stacks its frames' lines, outermost first, filled up with -1."""
+    depth = np.zeros(len(stacks), np.int32)
+    for row, parent in enumerate(stacks.parent.tolist()):
+        depth[row] = depth[parent] + 1 if parent >= 0 else 1
+    chains = np.full((len(stacks), int(depth.max(initial=0))), -1, np.int32)
+    for row, parent in enumerate(stacks.parent.tolist()):
+        if parent >= 0:
+            chains[row] = chains[parent]
+        chains[row, depth[row] - 1] = stacks.line[row]
+    return chains
+
+
+def _common(chains: I32, stack: I32, outer: I32) -> I64:
+    """How many frames each stack has in common with the one around it, which shows them already."""
+    alike = np.zeros(len(stack), np.int64)
+    going = outer >= 0
+    for level in range(chains.shape[1]):
+        going = going & (chains[stack, level] == chains[outer, level]) & (chains[stack, level] >= 0)
+        alike += going
+    return alike

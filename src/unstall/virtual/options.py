@@ -1,0 +1,52 @@
+"""What a virtual GPU is asked to be, and how that reaches other processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias, get_args
+
+from unstall.errors import UsageError
+
+Numerics: TypeAlias = Literal["real", "skip"]
+HostClock: TypeAlias = Literal["modelled", "measured"]
+NUMERICS: tuple[Numerics, ...] = get_args(Numerics)
+HOST_CLOCKS: tuple[HostClock, ...] = get_args(HostClock)
+MOST_DEVICES = 16  # a CUDA device's index fits an int8, and torch's tables of peers are made for so many
+
+ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
+"""The variable by which child processes have the same virtual GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One virtual machine: `devices` GPUs named `gpu`.
+
+    `numerics`: compute values for real, or skip what cannot be seen. `host`: how long the program's own work takes,
+    as modelled for the GPU's host, or as measured on this one.
+    """
+
+    gpu: str = "h200"
+    devices: int = 1
+    numerics: Numerics = "real"
+    host: HostClock = "modelled"
+
+    def to_json(self) -> str:
+        """One line of ASCII, as an environment variable can hold it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Options:
+        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        return cls(**json.loads(text))
+
+
+def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> Options:
+    """What the user asked for: "h200", or "h200:2" for two. Raises UsageError for what cannot be."""
+    name, colon, count = gpu.partition(":")
+    if not name or (colon and not (count.isdecimal() and 1 <= int(count) <= MOST_DEVICES)):
+        raise UsageError(f"gpu: {gpu!r}: give a GPU's name, or its name and how many, from 1 to {MOST_DEVICES}: h200:2")
+    for what, value, known in (("numerics", numerics, NUMERICS), ("host", host, HOST_CLOCKS)):
+        if value not in known:
+            raise UsageError(f"{what}: {value!r} is none of {', '.join(known)}")
+    return Options(name.lower(), int(count or 1), numerics, host)  # type: ignore[arg-type]
