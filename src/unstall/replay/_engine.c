@@ -1,6 +1,9 @@
 /* The replay engine in C. Its twin in Python, interpreter.py, is the definition of what it does, and check.py that of
    what it refuses; both say the same sentences.
 
+   A replay can be fed a program part by part: what `State` holds stays between the parts. Targets, and ops that others
+   follow, count from the first part's beginning; the ends of an instruction's ops from its own part's.
+
    A column is refused unless it is what it should be, and those that hold indices are copied before they are checked:
    the loop runs without the GIL, so another thread could change the caller's. */
 
@@ -56,11 +59,21 @@ typedef struct {
 typedef struct {
     int64_t ready; /* when all that it has been given is done */
     int64_t held;  /* until when an event holds its next op */
-    Py_ssize_t device;
+    int32_t index; /* of its device */
+    Py_ssize_t device; /* row of that */
     int64_t *outstanding; /* a ring: when its last launches are done */
-    Py_ssize_t room, next; /* `room` is the program's capacity, or all its launches where they are fewer */
+    long long room, next; /* `room` is the capacity, or all launches so far where they are fewer */
+    long long launches; /* in the part at hand, up to the capacity */
     int full;
 } Stream;
+
+enum { GAPS = 64 };
+
+/* The last times that an engine was idle, in order. */
+typedef struct {
+    int64_t start[GAPS], end[GAPS];
+    int count;
+} Gaps;
 
 typedef struct {
     int32_t index;
@@ -68,14 +81,22 @@ typedef struct {
 } Device;
 
 typedef struct {
+    long long capacity, threads, engines;
+    int fills_gaps; /* engines serve whoever comes first, not whoever was launched first */
+    Py_ssize_t length, ops, streams_known; /* of the parts before */
+    Py_ssize_t length_room, ops_room;
+    uint64_t total; /* of all times before */
     int64_t *clock; /* by thread */
-    int64_t *free;  /* by engine */
-    int64_t *marked; /* by instruction */
-    int64_t *rings;
+    int64_t *free;  /* by engine: when it has done all that it was given */
+    Gaps *gaps;     /* … before that; NULL where none are filled */
+    int64_t *marked, *ends; /* by instruction */
+    int8_t *code;
+    int32_t *thread;
+    int64_t *op_ends; /* by op */
     Stream *streams;
     Device *devices; /* a row for each stream, in order of indices: the first of an index is the one in use */
     int64_t done; /* of all devices */
-    int64_t *start, *end, *op_start, *op_end;
+    int64_t *start, *end, *op_start, *op_end; /* of the part at hand */
 } State;
 
 typedef struct {
@@ -90,68 +111,82 @@ refuse(Fault *fault, const char *sentence, long long row, long long value, long 
     return -1;
 }
 
-static int
-check_instruction(const Program *p, Py_ssize_t i, Fault *fault)
+static inline int
+code_of(const Program *p, const State *s, Py_ssize_t instruction)
 {
+    return instruction < s->length ? s->code[instruction] : p->code[instruction - s->length];
+}
+
+static inline int32_t
+thread_of(const Program *p, const State *s, Py_ssize_t instruction)
+{
+    return instruction < s->length ? s->thread[instruction] : p->thread[instruction - s->length];
+}
+
+static int
+check_instruction(const Program *p, const State *s, Py_ssize_t i, Fault *fault)
+{
+    const long long number = s->length + i;
     const int code = p->code[i];
     const int32_t thread = p->thread[i], stream = p->stream[i], target = p->target[i];
     const int64_t first = i ? p->ends[i - 1] : 0;
     if (code < 0 || code >= CODES) {
-        return refuse(fault, "instruction %lld: there is no code %lld", i, code, 0);
+        return refuse(fault, "instruction %lld: there is no code %lld", number, code, 0);
     }
     if (thread < 0 || thread >= p->threads) {
-        return refuse(fault, "instruction %lld: thread %lld is none of the program's %lld", i, thread, p->threads);
+        return refuse(fault, "instruction %lld: thread %lld is none of the program's %lld", number, thread, p->threads);
     }
     if ((code == LAUNCH || code == RECORD || code == STREAM_WAIT || code == SYNC_STREAM) &&
         (stream < 0 || stream >= p->streams)) {
-        return refuse(fault, "instruction %lld: stream %lld is none of the program's %lld", i, stream, p->streams);
+        return refuse(fault, "instruction %lld: stream %lld is none of the program's %lld", number, stream, p->streams);
     }
     if (code == SYNC_DEVICE && stream < -1) {
-        return refuse(fault, "instruction %lld: %lld is neither a device nor -1, which is every device", i, stream, 0);
+        return refuse(fault, "instruction %lld: %lld is neither a device nor -1, which is every device", number, stream, 0);
     }
-    if ((code == STREAM_WAIT || code == SYNC_EVENT) && (target < 0 || target >= i || p->code[target] != RECORD)) {
-        return refuse(fault, "instruction %lld: its target %lld is not an earlier RECORD", i, target, 0);
+    if ((code == STREAM_WAIT || code == SYNC_EVENT) && (target < 0 || target >= number || code_of(p, s, target) != RECORD)) {
+        return refuse(fault, "instruction %lld: its target %lld is not an earlier RECORD", number, target, 0);
     }
-    if (code == JOIN && (target < 0 || target >= i || p->thread[target] == thread)) {
-        return refuse(fault, "instruction %lld: its target %lld is not an earlier instruction of another thread", i,
+    if (code == JOIN && (target < 0 || target >= number || thread_of(p, s, target) == thread)) {
+        return refuse(fault, "instruction %lld: its target %lld is not an earlier instruction of another thread", number,
                       target, 0);
     }
     if (p->work[i] < 0) {
-        return refuse(fault, "instruction %lld: its work is negative, %lld ns", i, p->work[i], 0);
+        return refuse(fault, "instruction %lld: its work is negative, %lld ns", number, p->work[i], 0);
     }
     if (p->call[i] < 0) {
-        return refuse(fault, "instruction %lld: its call is negative, %lld ns", i, p->call[i], 0);
+        return refuse(fault, "instruction %lld: its call is negative, %lld ns", number, p->call[i], 0);
     }
     if (p->ends[i] < first) {
-        return refuse(fault, "instruction %lld: its ops end at %lld, before they begin at %lld", i, p->ends[i], first);
+        return refuse(fault, "instruction %lld: its ops end at %lld, before they begin at %lld", number, p->ends[i], first);
     }
     if (p->ends[i] > p->ops) {
-        return refuse(fault, "instruction %lld: its ops end at %lld, and there are %lld", i, p->ends[i], p->ops);
+        return refuse(fault, "instruction %lld: its ops end at %lld, and there are %lld", number, p->ends[i], p->ops);
     }
     if (p->ends[i] > first && code != LAUNCH) {
-        return refuse(fault, "instruction %lld: it has ops and is not a LAUNCH", i, 0, 0);
+        return refuse(fault, "instruction %lld: it has ops and is not a LAUNCH", number, 0, 0);
     }
     return 0;
 }
 
 static int
-check_op(const Program *p, Py_ssize_t op, Fault *fault)
+check_op(const Program *p, const State *s, Py_ssize_t op, Fault *fault)
 {
+    const long long number = s->ops + op;
     const int32_t stream = p->op_stream[op], engine = p->op_engine[op], after = p->op_after[op];
     if (stream < 0 || stream >= p->streams) {
-        return refuse(fault, "op %lld: stream %lld is none of the program's %lld", op, stream, p->streams);
+        return refuse(fault, "op %lld: stream %lld is none of the program's %lld", number, stream, p->streams);
     }
     if (engine < -1 || engine >= p->engines) {
-        return refuse(fault, "op %lld: engine %lld is none of the program's %lld", op, engine, p->engines);
+        return refuse(fault, "op %lld: engine %lld is none of the program's %lld", number, engine, p->engines);
     }
-    if (after < -1 || after >= op) {
-        return refuse(fault, "op %lld: it follows op %lld, which is not an earlier one", op, after, 0);
+    if (after < -1 || after >= number) {
+        return refuse(fault, "op %lld: it follows op %lld, which is not an earlier one", number, after, 0);
     }
     if (p->op_duration[op] < 0) {
-        return refuse(fault, "op %lld: its duration is negative, %lld ns", op, p->op_duration[op], 0);
+        return refuse(fault, "op %lld: its duration is negative, %lld ns", number, p->op_duration[op], 0);
     }
     if (p->op_gap[op] < 0) {
-        return refuse(fault, "op %lld: its gap is negative, %lld ns", op, p->op_gap[op], 0);
+        return refuse(fault, "op %lld: its gap is negative, %lld ns", number, p->op_gap[op], 0);
     }
     return 0;
 }
@@ -168,16 +203,36 @@ adds_up(const int64_t *times, Py_ssize_t count, uint64_t *total)
     return 1;
 }
 
-/* Fills in `room` of the streams too. */
 static int
-check(const Program *p, State *s, Fault *fault)
+check_counts(const Program *p, const State *s, Fault *fault)
 {
-    for (Py_ssize_t i = 0; i < p->length; i++) {
-        if (check_instruction(p, i, fault) < 0) {
-            return -1;
+    if (p->threads < s->threads) {
+        return refuse(fault, "there were %lld threads before, and now %lld", s->threads, p->threads, 0);
+    }
+    if (p->engines < s->engines) {
+        return refuse(fault, "there were %lld engines before, and now %lld", s->engines, p->engines, 0);
+    }
+    if (p->streams < s->streams_known) {
+        return refuse(fault, "there were %lld streams before, and now %lld", s->streams_known, p->streams, 0);
+    }
+    for (Py_ssize_t i = 0; i < s->streams_known; i++) {
+        if (p->device_of_stream[i] != s->streams[i].index) {
+            return refuse(fault, "stream %lld is of device %lld, and was of %lld", i, p->device_of_stream[i],
+                          s->streams[i].index);
         }
-        if (p->code[i] == LAUNCH && s->streams[p->stream[i]].room < p->capacity) {
-            s->streams[p->stream[i]].room++;
+    }
+    return 0;
+}
+
+static int
+check(const Program *p, const State *s, uint64_t *total, Fault *fault)
+{
+    if (check_counts(p, s, fault) < 0) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < p->length; i++) {
+        if (check_instruction(p, s, i, fault) < 0) {
+            return -1;
         }
     }
     const int64_t last = p->length ? p->ends[p->length - 1] : 0;
@@ -185,15 +240,15 @@ check(const Program *p, State *s, Fault *fault)
         return refuse(fault, "the instructions' ops end at %lld, and there are %lld", last, p->ops, 0);
     }
     for (Py_ssize_t op = 0; op < p->ops; op++) {
-        if (check_op(p, op, fault) < 0) {
+        if (check_op(p, s, op, fault) < 0) {
             return -1;
         }
     }
-    uint64_t total = 0;
-    if (!adds_up(p->work, p->length, &total) || !adds_up(p->call, p->length, &total) ||
-        !adds_up(p->latency, p->length, &total) || !adds_up(p->op_duration, p->ops, &total) ||
-        !adds_up(p->op_latency, p->ops, &total) || !adds_up(p->op_gap, p->ops, &total) ||
-        !adds_up(p->op_lag, p->ops, &total)) {
+    *total = s->total;
+    if (!adds_up(p->work, p->length, total) || !adds_up(p->call, p->length, total) ||
+        !adds_up(p->latency, p->length, total) || !adds_up(p->op_duration, p->ops, total) ||
+        !adds_up(p->op_latency, p->ops, total) || !adds_up(p->op_gap, p->ops, total) ||
+        !adds_up(p->op_lag, p->ops, total)) {
         return refuse(fault, "the program's times add up to more than 2**62 ns", 0, 0, 0);
     }
     return 0;
@@ -222,9 +277,9 @@ keep_done(State *s, const Stream *stream)
 }
 
 static Device *
-find_device(const Program *p, const State *s, int32_t index)
+find_device(const State *s, Py_ssize_t streams, int32_t index)
 {
-    Py_ssize_t low = 0, high = p->streams;
+    Py_ssize_t low = 0, high = streams;
     while (low < high) {
         const Py_ssize_t middle = low + (high - low) / 2;
         if (s->devices[middle].index < index) {
@@ -234,7 +289,71 @@ find_device(const Program *p, const State *s, int32_t index)
             high = middle;
         }
     }
-    return low < p->streams && s->devices[low].index == index ? &s->devices[low] : NULL;
+    return low < streams && s->devices[low].index == index ? &s->devices[low] : NULL;
+}
+
+static void
+forget_first(Gaps *gaps, int until)
+{
+    memmove(gaps->start, gaps->start + 1, (size_t)until * sizeof(int64_t));
+    memmove(gaps->end, gaps->end + 1, (size_t)until * sizeof(int64_t));
+}
+
+/* Takes a time out of a gap that holds it. */
+static void
+fill(Gaps *gaps, int gap, int64_t begun, int64_t done)
+{
+    const int64_t from = gaps->start[gap], until = gaps->end[gap];
+    const int more = (begun > from) + (done < until) - 1;
+    if (more > 0 && gaps->count == GAPS) {
+        if (!gap) {
+            gaps->start[0] = done;
+            return;
+        }
+        forget_first(gaps, gap--);
+    }
+    else if (more) {
+        const size_t rest = (size_t)(gaps->count - gap - 1) * sizeof(int64_t);
+        memmove(gaps->start + gap + 1 + more, gaps->start + gap + 1, rest);
+        memmove(gaps->end + gap + 1 + more, gaps->end + gap + 1, rest);
+        gaps->count += more;
+    }
+    if (begun > from) {
+        gaps->start[gap] = from;
+        gaps->end[gap++] = begun;
+    }
+    if (done < until) {
+        gaps->start[gap] = done;
+        gaps->end[gap] = until;
+    }
+}
+
+/* When an engine serves an op that could begin at `time`. */
+static int64_t
+serve(State *s, int32_t engine, int64_t time, int64_t duration)
+{
+    Gaps *gaps = s->gaps ? &s->gaps[engine] : NULL;
+    int gap = gaps ? gaps->count : 0;
+    while (gap > 0 && gaps->end[gap - 1] > time) {
+        gap--;
+    }
+    for (; gaps && gap < gaps->count; gap++) {
+        const int64_t begun = later(time, gaps->start[gap]), done = plus(begun, duration);
+        if (done <= gaps->end[gap]) {
+            fill(gaps, gap, begun, done);
+            return begun;
+        }
+    }
+    if (gaps && time > s->free[engine]) {
+        if (gaps->count == GAPS) {
+            forget_first(gaps, --gaps->count);
+        }
+        gaps->start[gaps->count] = s->free[engine];
+        gaps->end[gaps->count++] = time;
+    }
+    time = later(time, s->free[engine]);
+    s->free[engine] = plus(time, duration);
+    return time;
 }
 
 static int64_t
@@ -252,24 +371,21 @@ launch(const Program *p, State *s, Stream *stream, Py_ssize_t op, Py_ssize_t las
         time = later(time, plus(later(follows, on->ready), p->op_gap[op]));
         time = later(time, on->held);
         if (after >= 0) {
-            time = later(time, plus(s->op_end[after], p->op_lag[op]));
+            time = later(time, plus(s->op_ends[after], p->op_lag[op]));
         }
         if (engine >= 0) {
-            time = later(time, s->free[engine]);
+            time = serve(s, engine, time, p->op_duration[op]);
         }
         s->op_start[op] = time;
         time = plus(time, p->op_duration[op]);
-        s->op_end[op] = on->ready = time;
-        if (engine >= 0) {
-            s->free[engine] = time;
-        }
+        s->op_end[op] = s->op_ends[s->ops + op] = on->ready = time;
         finished = later(finished, time);
         keep_done(s, on);
     }
     stream->ready = later(stream->ready, finished);
     keep_done(s, stream);
     stream->outstanding[stream->next++] = stream->ready;
-    if (stream->next == stream->room) {
+    if (stream->next == s->capacity) {
         stream->next = 0;
         stream->full = 1;
     }
@@ -286,14 +402,14 @@ run(const Program *p, State *s)
         const int64_t latency = p->latency[i];
         Stream *const stream = &s->streams[code == CALL || code >= SYNC_DEVICE ? 0 : number];
         const int64_t begin = plus(s->clock[p->thread[i]], p->work[i]);
-        int64_t done = plus(begin, p->call[i]);
+        int64_t done = plus(begin, p->call[i]), marked = 0;
         switch (code) {
         case LAUNCH:
             done = launch(p, s, stream, op, (Py_ssize_t)p->ends[i], begin, done);
             op = (Py_ssize_t)p->ends[i];
             break;
         case RECORD:
-            s->marked[i] = later(stream->ready, stream->held);
+            marked = later(stream->ready, stream->held);
             break;
         case STREAM_WAIT:
             stream->held = later(stream->held, plus(s->marked[target], latency));
@@ -307,7 +423,7 @@ run(const Program *p, State *s)
                 done = p->streams ? later(done, plus(s->done, latency)) : done;
             }
             else {
-                const Device *device = find_device(p, s, number);
+                const Device *device = find_device(s, p->streams, number);
                 done = device ? later(done, plus(device->done, latency)) : done;
             }
             break;
@@ -315,11 +431,16 @@ run(const Program *p, State *s)
             done = later(done, plus(s->marked[target], latency));
             break;
         case JOIN:
-            done = later(done, s->end[target]);
+            done = later(done, s->ends[target]);
             break;
         }
         s->start[i] = begin;
         s->end[i] = s->clock[p->thread[i]] = done;
+        const Py_ssize_t row = s->length + i;
+        s->ends[row] = done;
+        s->marked[row] = marked;
+        s->code[row] = (int8_t)code;
+        s->thread[row] = p->thread[i];
     }
 }
 
@@ -330,39 +451,119 @@ by_index(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* What all streams of a device are done with is what it is done with. */
 static void
 number_devices(const Program *p, State *s)
 {
     for (Py_ssize_t i = 0; i < p->streams; i++) {
-        s->devices[i].index = p->device_of_stream[i];
+        s->streams[i].index = p->device_of_stream[i];
+        s->devices[i] = (Device){p->device_of_stream[i], 0};
     }
     if (p->streams) {
         qsort(s->devices, (size_t)p->streams, sizeof(Device), by_index);
     }
     for (Py_ssize_t i = 0; i < p->streams; i++) {
-        s->streams[i].device = find_device(p, s, p->device_of_stream[i]) - s->devices;
+        s->streams[i].device = find_device(s, p->streams, p->device_of_stream[i]) - s->devices;
+        keep_done(s, &s->streams[i]);
     }
+}
+
+/* Rows of which the first `kept` stay as they are and the others are zero. */
+static int
+grow(void *place, Py_ssize_t kept, Py_ssize_t count, size_t size)
+{
+    void **rows = place;
+    if (*rows && count <= kept) {
+        return 0;
+    }
+    /* No row of length 0, whose address may be anything. */
+    const size_t wanted = count ? (size_t)count : 1;
+    void *more = !*rows ? PyMem_Calloc(wanted, size)
+                 : wanted <= PY_SSIZE_T_MAX / size ? PyMem_Realloc(*rows, wanted * size)
+                                                   : NULL;
+    if (!more) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (*rows) {
+        memset((char *)more + (size_t)kept * size, 0, (wanted - (size_t)kept) * size);
+    }
+    *rows = more;
+    return 0;
+}
+
+/* How much room for `needed` rows, with some for more parts to come. */
+static Py_ssize_t
+room_for(Py_ssize_t room, Py_ssize_t needed)
+{
+    return needed <= room ? room : room && room <= PY_SSIZE_T_MAX / 4 ? later(needed, 2 * room) : needed;
+}
+
+static int
+make_room(const Program *p, State *s)
+{
+    const Py_ssize_t length = room_for(s->length_room, s->length + p->length);
+    const Py_ssize_t ops = room_for(s->ops_room, s->ops + p->ops);
+    if (grow(&s->clock, (Py_ssize_t)s->threads, (Py_ssize_t)p->threads, sizeof(int64_t)) < 0 ||
+        grow(&s->free, (Py_ssize_t)s->engines, (Py_ssize_t)p->engines, sizeof(int64_t)) < 0 ||
+        (s->fills_gaps && grow(&s->gaps, (Py_ssize_t)s->engines, (Py_ssize_t)p->engines, sizeof(Gaps)) < 0) ||
+        grow(&s->streams, s->streams_known, p->streams, sizeof(Stream)) < 0 ||
+        grow(&s->devices, s->streams_known, p->streams, sizeof(Device)) < 0 ||
+        grow(&s->marked, s->length_room, length, sizeof(int64_t)) < 0 ||
+        grow(&s->ends, s->length_room, length, sizeof(int64_t)) < 0 ||
+        grow(&s->code, s->length_room, length, sizeof(int8_t)) < 0 ||
+        grow(&s->thread, s->length_room, length, sizeof(int32_t)) < 0 ||
+        grow(&s->op_ends, s->ops_room, ops, sizeof(int64_t)) < 0) {
+        return -1;
+    }
+    s->threads = p->threads;
+    s->engines = p->engines;
+    s->length_room = length;
+    s->ops_room = ops;
+    if (p->streams > s->streams_known) {
+        s->streams_known = p->streams;
+        number_devices(p, s);
+    }
+    for (Py_ssize_t i = 0; i < p->streams; i++) {
+        s->streams[i].launches = 0;
+    }
+    for (Py_ssize_t i = 0; i < p->length; i++) {
+        if (p->code[i] == LAUNCH && s->streams[p->stream[i]].launches < s->capacity) {
+            s->streams[p->stream[i]].launches++;
+        }
+    }
+    for (Py_ssize_t i = 0; i < p->streams; i++) {
+        Stream *stream = &s->streams[i];
+        long long room = stream->room + stream->launches;
+        room = room < s->capacity ? room : s->capacity;
+        if (room > stream->room) {
+            room = later(room, later(stream->room * 2, 16));
+            room = room < s->capacity ? room : s->capacity;
+            if (grow(&stream->outstanding, (Py_ssize_t)stream->room, (Py_ssize_t)room, sizeof(int64_t)) < 0) {
+                return -1;
+            }
+            stream->room = room;
+        }
+    }
+    return 0;
 }
 
 static void
-lay_out_rings(const Program *p, State *s)
+release(State *s)
 {
-    int64_t *ring = s->rings;
-    for (Py_ssize_t i = 0; i < p->streams; i++) {
-        s->streams[i].outstanding = ring;
-        ring += s->streams[i].room;
+    for (Py_ssize_t i = 0; s->streams && i < s->streams_known; i++) {
+        PyMem_Free(s->streams[i].outstanding);
     }
-}
-
-/* No row of length 0, whose address may be anything. */
-static void *
-zeros(Py_ssize_t count, size_t size)
-{
-    void *rows = PyMem_Calloc(count ? (size_t)count : 1, size);
-    if (!rows) {
-        PyErr_NoMemory();
-    }
-    return rows;
+    PyMem_Free(s->clock);
+    PyMem_Free(s->free);
+    PyMem_Free(s->gaps);
+    PyMem_Free(s->marked);
+    PyMem_Free(s->ends);
+    PyMem_Free(s->code);
+    PyMem_Free(s->thread);
+    PyMem_Free(s->op_ends);
+    PyMem_Free(s->streams);
+    PyMem_Free(s->devices);
 }
 
 static PyObject *
@@ -381,25 +582,20 @@ times(Py_ssize_t count, int64_t **rows)
     return array;
 }
 
-/* (start, end, op_start, op_end), each the bytes of int64 */
+/* (start, end, op_start, op_end) of a part, each the bytes of int64 */
 static PyObject *
-replay_checked(const Program *p)
+feed_checked(const Program *p, State *s)
 {
     PyObject *result = NULL, *arrays[4] = {NULL, NULL, NULL, NULL};
-    State s = {0};
     Fault fault = {0};
+    uint64_t total = 0;
     int refused;
-    if (!(arrays[0] = times(p->length, &s.start)) || !(arrays[1] = times(p->length, &s.end)) ||
-        !(arrays[2] = times(p->ops, &s.op_start)) || !(arrays[3] = times(p->ops, &s.op_end)) ||
-        !(s.clock = zeros((Py_ssize_t)p->threads, sizeof(int64_t))) ||
-        !(s.free = zeros((Py_ssize_t)p->engines, sizeof(int64_t))) ||
-        !(s.marked = zeros(p->length, sizeof(int64_t))) || !(s.streams = zeros(p->streams, sizeof(Stream))) ||
-        !(s.devices = zeros(p->streams, sizeof(Device)))) {
+    if (!(arrays[0] = times(p->length, &s->start)) || !(arrays[1] = times(p->length, &s->end)) ||
+        !(arrays[2] = times(p->ops, &s->op_start)) || !(arrays[3] = times(p->ops, &s->op_end))) {
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
-    number_devices(p, &s);
-    refused = check(p, &s, &fault);
+    refused = check(p, s, &total, &fault);
     Py_END_ALLOW_THREADS
     if (refused) {
         PyObject *sentence = PyUnicode_FromFormat(fault.sentence, fault.row, fault.value, fault.count);
@@ -409,25 +605,17 @@ replay_checked(const Program *p)
         }
         goto done;
     }
-    Py_ssize_t launches = 0;
-    for (Py_ssize_t i = 0; i < p->streams; i++) {
-        launches += s.streams[i].room;
-    }
-    if (!(s.rings = zeros(launches, sizeof(int64_t)))) {
+    if (make_room(p, s) < 0) {
         goto done;
     }
     Py_BEGIN_ALLOW_THREADS
-    lay_out_rings(p, &s);
-    run(p, &s);
+    run(p, s);
     Py_END_ALLOW_THREADS
+    s->length += p->length;
+    s->ops += p->ops;
+    s->total = total;
     result = PyTuple_Pack(4, arrays[0], arrays[1], arrays[2], arrays[3]);
 done:
-    PyMem_Free(s.clock);
-    PyMem_Free(s.free);
-    PyMem_Free(s.marked);
-    PyMem_Free(s.rings);
-    PyMem_Free(s.streams);
-    PyMem_Free(s.devices);
     for (int i = 0; i < 4; i++) {
         Py_XDECREF(arrays[i]);
     }
@@ -480,21 +668,16 @@ take_count(PyObject *object, const char *name, long long least, long long most, 
     return 0;
 }
 
-PyDoc_STRVAR(replay_doc, "replay(columns …, device_of_stream, threads, engines, capacity)\n--\n\n"
-                         "(start, end, op_start, op_end) of a program, each the bytes of a column of int64.\n\n"
-                         "Raises ValueError where something is not as a program has it.");
-
+/* Feeds `state` what the arguments say, or a new state if it is NULL: the last argument is then its capacity. */
 static PyObject *
-replay(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+feed_arguments(PyObject *const *arguments, State *state)
 {
-    if (count != ARGUMENTS) {
-        return PyErr_Format(PyExc_TypeError, "replay takes %d arguments, not %zd", (int)ARGUMENTS, count);
-    }
     PyObject *result = NULL;
     Py_buffer views[COLUMNS];
     void *copies[COLUMNS] = {NULL};
     const void *rows[COLUMNS];
     Program p = {0};
+    State fresh = {0};
     int taken = 0;
     for (; taken < COLUMNS; taken++) {
         if (take_column(arguments[taken], taken, &views[taken]) < 0) {
@@ -511,7 +694,7 @@ replay(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count
     }
     if (take_count(arguments[THREADS], "threads", 0, MOST_THREADS, &p.threads) < 0 ||
         take_count(arguments[ENGINES], "engines", 0, MOST_THREADS, &p.engines) < 0 ||
-        take_count(arguments[CAPACITY], "capacity", 1, MOST_CAPACITY, &p.capacity) < 0) {
+        (!state && take_count(arguments[CAPACITY], "capacity", 1, MOST_CAPACITY, &fresh.capacity) < 0)) {
         goto done;
     }
     for (int i = 0; i < COLUMNS; i++) {
@@ -546,8 +729,9 @@ replay(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count
     p.op_gap = rows[OP_GAP];
     p.op_lag = rows[OP_LAG];
     p.device_of_stream = rows[DEVICE_OF_STREAM];
-    result = replay_checked(&p);
+    result = feed_checked(&p, state ? state : &fresh);
 done:
+    release(&fresh);
     for (int i = 0; i < COLUMNS; i++) {
         PyMem_Free(copies[i]);
     }
@@ -557,12 +741,161 @@ done:
     return result;
 }
 
+PyDoc_STRVAR(replay_doc, "replay(columns …, device_of_stream, threads, engines, capacity)\n--\n\n"
+                         "(start, end, op_start, op_end) of a program, each the bytes of a column of int64.\n\n"
+                         "Raises ValueError where something is not as a program has it.");
+
+static PyObject *
+replay(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != ARGUMENTS) {
+        return PyErr_Format(PyExc_TypeError, "replay takes %d arguments, not %zd", (int)ARGUMENTS, count);
+    }
+    return feed_arguments(arguments, NULL);
+}
+
+typedef struct {
+    PyObject_HEAD
+    State state;
+    int busy; /* within a feed, which lets go of the GIL */
+} Replay;
+
+static PyObject *
+replay_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"capacity", "fills_gaps", NULL};
+    PyObject *capacity;
+    State state = {0};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|p:Replay", names, &capacity, &state.fills_gaps) ||
+        take_count(capacity, "capacity", 1, MOST_CAPACITY, &state.capacity) < 0) {
+        return NULL;
+    }
+    Replay *self = (Replay *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self) {
+        self->state = state;
+    }
+    return (PyObject *)self;
+}
+
+static void
+replay_dealloc(Replay *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    release(&self->state);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static int
+refuse_while_busy(const Replay *self)
+{
+    if (self->busy) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread feeds this replay");
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(feed_doc, "feed(columns …, device_of_stream, threads, engines)\n--\n\n"
+                       "(start, end, op_start, op_end) of the program's next part, each the bytes of a column of "
+                       "int64.\n\nRaises ValueError where something is not as a program has it.");
+
+static PyObject *
+replay_feed(Replay *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    if (count != CAPACITY) {
+        return PyErr_Format(PyExc_TypeError, "feed takes %d arguments, not %zd", (int)CAPACITY, count);
+    }
+    if (refuse_while_busy(self) < 0) {
+        return NULL;
+    }
+    self->busy = 1;
+    PyObject *result = feed_arguments(arguments, &self->state);
+    self->busy = 0;
+    return result;
+}
+
+/* The index that was asked for; -1 with an IndexError. */
+static long long
+index_below(PyObject *argument, long long count, const char *what)
+{
+    const long long index = PyLong_AsLongLong(argument);
+    if (index == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (index < 0 || index >= count) {
+        PyErr_Format(PyExc_IndexError, "%s %lld is none of %lld", what, index, count);
+        return -1;
+    }
+    return index;
+}
+
+static PyObject *
+replay_clock(Replay *self, PyObject *argument)
+{
+    const long long thread = refuse_while_busy(self) < 0 ? -1 : index_below(argument, self->state.threads, "thread");
+    return thread < 0 ? NULL : PyLong_FromLongLong(self->state.clock[thread]);
+}
+
+static PyObject *
+replay_done(Replay *self, PyObject *argument)
+{
+    const long long row =
+        refuse_while_busy(self) < 0 ? -1 : index_below(argument, self->state.streams_known, "stream");
+    if (row < 0) {
+        return NULL;
+    }
+    const Stream *stream = &self->state.streams[row];
+    return PyLong_FromLongLong(later(stream->ready, stream->held));
+}
+
+static PyObject *
+replay_marked(Replay *self, PyObject *argument)
+{
+    const long long row =
+        refuse_while_busy(self) < 0 ? -1 : index_below(argument, self->state.length, "instruction");
+    return row < 0 ? NULL : PyLong_FromLongLong(self->state.marked[row]);
+}
+
+static PyMethodDef replay_methods[] = {
+    {"feed", (PyCFunction)(void (*)(void))replay_feed, METH_FASTCALL, feed_doc},
+    {"clock", (PyCFunction)replay_clock, METH_O, "clock(thread)\n--\n\nWhen a thread has done all so far."},
+    {"done", (PyCFunction)replay_done, METH_O, "done(stream)\n--\n\nWhen a stream has done all so far."},
+    {"marked", (PyCFunction)replay_marked, METH_O,
+     "marked(instruction)\n--\n\nWhen what this RECORD marked is done; of other instructions 0."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot replay_slots[] = {
+    {Py_tp_new, (void *)replay_new},
+    {Py_tp_dealloc, (void *)replay_dealloc},
+    {Py_tp_methods, replay_methods},
+    {Py_tp_doc, "Replay(capacity, fills_gaps=False)\n--\n\nA program that is replayed part by part."},
+    {0, NULL},
+};
+
+static PyType_Spec replay_spec = {
+    .name = "unstall.replay._engine.Replay",
+    .basicsize = sizeof(Replay),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = replay_slots,
+};
+
+static int
+add_types(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &replay_spec, NULL);
+    const int failed = !type || PyModule_AddType(module, (PyTypeObject *)type) < 0;
+    Py_XDECREF(type);
+    return failed ? -1 : 0;
+}
+
 static PyMethodDef methods[] = {
     {"replay", (PyCFunction)(void (*)(void))replay, METH_FASTCALL, replay_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_types}, {0, NULL}};
 
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT, .m_name = "_engine", .m_methods = methods, .m_slots = slots,

@@ -22,3 +22,31 @@ def replay(
     capacity: int,
     /,
 ) -> tuple[bytearray, bytearray, bytearray, bytearray]: ...
+
+class Replay:
+    def __init__(self, capacity: int, fills_gaps: bool = False) -> None: ...
+    def feed(
+        self,
+        code: I8,
+        thread: I32,
+        stream: I32,
+        target: I32,
+        work: I64,
+        call: I64,
+        latency: I64,
+        ops: I64,
+        op_stream: I32,
+        op_engine: I32,
+        op_after: I32,
+        op_duration: I64,
+        op_latency: I64,
+        op_gap: I64,
+        op_lag: I64,
+        device_of_stream: I32,
+        threads: int,
+        engines: int,
+        /,
+    ) -> tuple[bytearray, bytearray, bytearray, bytearray]: ...
+    def clock(self, thread: int, /) -> int: ...
+    def done(self, stream: int, /) -> int: ...
+    def marked(self, instruction: int, /) -> int: ...

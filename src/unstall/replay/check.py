@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,8 +29,23 @@ _OF_RECORD = (Code.STREAM_WAIT, Code.SYNC_EVENT)
 _Column = I8 | I32 | I64
 
 
-def check(program: Program) -> None:
+@dataclass(frozen=True, eq=False, slots=True)
+class Before:
+    """What a program's parts before this one held."""
+
+    code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
+    thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    ops: int = 0
+    total_ns: int = 0
+    threads: int = 0
+    engines: int = 0
+    device_of_stream: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
+
+
+def check(program: Program, before: Before | None = None) -> Before:
     """Raises ValueError with a sentence about the first thing that no replay could make sense of.
+
+    Returns what there is before the part that follows this one.
 
     Times may be negative where a wait can end early, `latency` and `lag`; a column that an instruction's code has no
     use for may hold anything.
@@ -38,12 +54,24 @@ def check(program: Program) -> None:
     _check_count("threads", program.threads, 0, MOST_THREADS)
     _check_count("engines", program.engines, 0, MOST_THREADS)
     _check_count("capacity", program.capacity, 1, MOST_CAPACITY)
-    _check_instructions(program)
-    _check_ops(program)
+    before = before or Before()
+    _check_counts(program, before)
+    _check_instructions(program, before)
+    _check_ops(program, before)
     do, ops = program.instructions, program.ops
     times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag)
-    if sum(_total(column) for column in times) > MOST_NS:
+    total = before.total_ns + sum(_total(column) for column in times)
+    if total > MOST_NS:
         raise ValueError("the program's times add up to more than 2**62 ns")
+    return Before(
+        np.concatenate((before.code, do.code)),
+        np.concatenate((before.thread, do.thread)),
+        before.ops + len(ops),
+        total,
+        operator.index(program.threads),
+        operator.index(program.engines),
+        program.device_of_stream.copy(),
+    )
 
 
 def _check_columns(program: Program) -> None:
@@ -79,14 +107,31 @@ def _check_count(name: str, count: int, least: int, most: int) -> None:
         raise ValueError(f"{name} must be from {least} to {most}, not {count}")
 
 
-def _check_instructions(program: Program) -> None:
-    do, rows = program.instructions, np.arange(len(program.instructions))
+def _check_counts(program: Program, before: Before) -> None:
+    streams, known = program.device_of_stream, before.device_of_stream
+    for what, now, then in (
+        ("threads", program.threads, before.threads),
+        ("engines", program.engines, before.engines),
+        ("streams", len(streams), len(known)),
+    ):
+        if now < then:
+            raise ValueError(f"there were {then} {what} before, and now {operator.index(now)}")
+    moved = np.flatnonzero(streams[: len(known)] != known)
+    if len(moved):
+        row = int(moved[0])
+        raise ValueError(f"stream {row} is of device {streams[row]}, and was of {known[row]}")
+
+
+def _check_instructions(program: Program, so_far: Before) -> None:
+    do, rows = program.instructions, len(so_far.code) + np.arange(len(program.instructions))
     streams, ops = len(program.device_of_stream), len(program.ops)
     before = np.append(0, do.ops[:-1])[: len(do)]
     earlier = (do.target >= 0) & (do.target < rows)
     target = np.where(earlier, do.target, 0)
+    codes, threads = np.concatenate((so_far.code, do.code)), np.concatenate((so_far.thread, do.thread))
     _refuse(
         "instruction",
+        len(so_far.code),
         ((do.code < 0) | (do.code > max(Code)), "there is no code {}", do.code),
         (_outside(do.thread, program.threads), "thread {} is none of the program's {}", do.thread, program.threads),
         (
@@ -101,12 +146,12 @@ def _check_instructions(program: Program) -> None:
             do.stream,
         ),
         (
-            np.isin(do.code, _OF_RECORD) & ~(earlier & (do.code[target] == Code.RECORD)),
+            np.isin(do.code, _OF_RECORD) & ~(earlier & (codes[target] == Code.RECORD)),
             "its target {} is not an earlier RECORD",
             do.target,
         ),
         (
-            (do.code == Code.JOIN) & ~(earlier & (do.thread[target] != do.thread)),
+            (do.code == Code.JOIN) & ~(earlier & (threads[target] != do.thread)),
             "its target {} is not an earlier instruction of another thread",
             do.target,
         ),
@@ -121,11 +166,12 @@ def _check_instructions(program: Program) -> None:
         raise ValueError(f"the instructions' ops end at {last}, and there are {ops}")
 
 
-def _check_ops(program: Program) -> None:
-    ops, rows = program.ops, np.arange(len(program.ops))
+def _check_ops(program: Program, before: Before) -> None:
+    ops, rows = program.ops, before.ops + np.arange(len(program.ops))
     streams, engines = len(program.device_of_stream), program.engines
     _refuse(
         "op",
+        before.ops,
         (_outside(ops.stream, streams), "stream {} is none of the program's {}", ops.stream, streams),
         ((ops.engine < -1) | (ops.engine >= engines), "engine {} is none of the program's {}", ops.engine, engines),
         ((ops.after < -1) | (ops.after >= rows), "it follows op {}, which is not an earlier one", ops.after),
@@ -139,14 +185,15 @@ def _outside(numbers: I32, count: int) -> Bool:
     return wrong
 
 
-def _refuse(what: str, *faults: tuple[Bool, str, *tuple[_Column | int, ...]]) -> None:
-    """Of (which rows are wrong, sentence, its figures) the first that is wrong of the first row that is."""
+def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | int, ...]]) -> None:
+    """Of (which rows are wrong, sentence, its figures) the first that is wrong of the first row that is; rows are told
+    from `first` on."""
     found = [(int(wrong.argmax()), number) for number, (wrong, *_) in enumerate(faults) if wrong.any()]
     if found:
         row, number = min(found)
         wrong, sentence, *figures = faults[number]
         said = (int(np.broadcast_to(figure, wrong.shape)[row]) for figure in figures)
-        raise ValueError(f"{what} {row}: {sentence.format(*said)}")
+        raise ValueError(f"{what} {first + row}: {sentence.format(*said)}")
 
 
 def _total(column: I64) -> int:

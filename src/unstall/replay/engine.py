@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from unstall.errors import UsageError
 from unstall.replay import interpreter
 from unstall.replay.program import Program, Replayed
+from unstall.timeline import I8, I32, I64
 
 try:
     from unstall.replay import _engine
@@ -38,9 +40,46 @@ def name() -> str:
     return asked or next(iter(ENGINES))
 
 
+def begin(capacity: int, *, fills_gaps: bool = False) -> Resumable:
+    """A replay that is fed part by part; see `interpreter.Replay`.
+
+    Raises ValueError for a capacity that is none, UsageError as `replay` does.
+    """
+    return RESUMABLE[name()](capacity, fills_gaps)
+
+
+class Resumable(Protocol):
+    """See `interpreter.Replay`, whose methods these are."""
+
+    def feed(self, program: Program) -> Replayed: ...
+    def clock(self, thread: int) -> int: ...
+    def done(self, stream: int) -> int: ...
+    def marked(self, instruction: int) -> int: ...
+
+
+class _ReplayInC:
+    def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
+        self._replay = _engine.Replay(capacity, fills_gaps)
+        self.clock, self.done, self.marked = self._replay.clock, self._replay.done, self._replay.marked
+
+    def feed(self, program: Program) -> Replayed:
+        return _replayed(self._replay.feed(*_columns(program), program.threads, program.engines))
+
+
 def _replay_in_c(program: Program) -> Replayed:
+    return _replayed(_engine.replay(*_columns(program), program.threads, program.engines, program.capacity))
+
+
+def _replayed(times: tuple[bytearray, bytearray, bytearray, bytearray]) -> Replayed:
+    return Replayed(*(np.frombuffer(column, dtype=np.int64) for column in times))
+
+
+_Columns: TypeAlias = tuple[I8, I32, I32, I32, I64, I64, I64, I64, I32, I32, I32, I64, I64, I64, I64, I32]
+
+
+def _columns(program: Program) -> _Columns:
     do, ops = program.instructions, program.ops
-    times = _engine.replay(
+    return (
         do.code,
         do.thread,
         do.stream,
@@ -57,11 +96,7 @@ def _replay_in_c(program: Program) -> Replayed:
         ops.gap,
         ops.lag,
         program.device_of_stream,
-        program.threads,
-        program.engines,
-        program.capacity,
     )
-    return Replayed(*(np.frombuffer(column, dtype=np.int64) for column in times))
 
 
 ENGINES: dict[str, Callable[[Program], Replayed]] = {
@@ -69,3 +104,9 @@ ENGINES: dict[str, Callable[[Program], Replayed]] = {
     "python": interpreter.replay,
 }
 """The engines that there are, the preferred one first."""
+
+RESUMABLE: dict[str, Callable[[int, bool], Resumable]] = {
+    **({"c": _ReplayInC} if _engine else {}),
+    "python": interpreter.Replay,
+}
+"""Likewise, for programs that are fed part by part."""

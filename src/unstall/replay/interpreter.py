@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.replay.check import check
+from unstall.replay.check import Before, check
 from unstall.replay.program import Code, Program, Replayed
+
+GAPS = 64
+"""The last times that an engine was idle, which a replay that fills gaps remembers."""
 
 
 def replay(program: Program) -> Replayed:
@@ -15,63 +18,143 @@ def replay(program: Program) -> Replayed:
     events that its stream waits for, the op that it is `after`, and its copy engine's being free. Streams,
     engines and threads are served in the order of the program. Raises ValueError for what is no program, see `check`.
     """
-    check(program)
-    do, ops = program.instructions, program.ops
-    columns = (do.code, do.thread, do.stream, do.target, do.work, do.call, do.latency, do.ops)
-    op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
-    op_duration, op_latency = ops.duration.tolist(), ops.latency.tolist()
-    op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
-    device_of_stream = program.device_of_stream.tolist()
+    return Replay(program.capacity).feed(program)
 
-    clock = [0] * program.threads
-    ready = [0] * len(device_of_stream)  # when all that a stream has been given is done
-    held = [0] * len(device_of_stream)  # until when an event holds its next op
-    free = [0] * program.engines
-    queue: list[list[int]] = [[] for _ in device_of_stream]  # ends of a stream's launches
-    start, end = [0] * len(do), [0] * len(do)
-    op_start, op_end = [0] * len(ops), [0] * len(ops)
-    marked = [0] * len(do)
-    op = 0
-    for i, (code, thread, stream, target, work, call, latency, last) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        begin = start[i] = clock[thread] + work
-        done = begin + call
-        if code == Code.LAUNCH:
-            outstanding = queue[stream]
-            if len(outstanding) >= program.capacity:
-                done = max(done, outstanding[-program.capacity])
-            follows = ready[stream]
-            finished = 0
-            while op < last:
-                on, engine, after = op_stream[op], op_engine[op], op_after[op]
-                time = max(begin, done + op_latency[op], max(follows, ready[on]) + op_gap[op], held[on])
-                if after >= 0:
-                    time = max(time, op_end[after] + op_lag[op])
-                if engine >= 0:
-                    time = max(time, free[engine])
-                op_start[op] = time
-                time += op_duration[op]
-                op_end[op] = ready[on] = time
-                if engine >= 0:
-                    free[engine] = time
-                finished = max(finished, time)
-                op += 1
-            ready[stream] = max(ready[stream], finished)
-            outstanding.append(ready[stream])
-        elif code == Code.RECORD:
-            marked[i] = max(ready[stream], held[stream])
-        elif code == Code.STREAM_WAIT:
-            held[stream] = max(held[stream], marked[target] + latency)
-        elif code == Code.SYNC_STREAM:
-            done = max(done, max(ready[stream], held[stream]) + latency)
-        elif code == Code.SYNC_DEVICE:
-            for on, device in enumerate(device_of_stream):
-                if stream in (-1, device):
-                    done = max(done, max(ready[on], held[on]) + latency)
-        elif code == Code.SYNC_EVENT:
-            done = max(done, marked[target] + latency)
-        elif code == Code.JOIN:
-            done = max(done, end[target])
-        end[i] = clock[thread] = done
-    return Replayed(*(np.array(times, dtype=np.int64) for times in (start, end, op_start, op_end)))
+
+class Replay:
+    """A program that is replayed part by part: the times are the same as of all at once.
+
+    In a part, `target` and `after` count from the first part's beginning, an instruction's `ops` from the part's own.
+    Streams, threads and engines of a later part are those before it and perhaps more.
+    """
+
+    def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
+        """`fills_gaps`: an engine serves an op as soon as it is idle for so long, though one launched before must still
+        wait for something else. A longer op may then let another one begin sooner."""
+        self._capacity = capacity
+        self._before = Before()
+        self._gaps: list[list[tuple[int, int]]] | None = [] if fills_gaps else None
+        self._clock: list[int] = []
+        self._ready: list[int] = []  # when all that a stream has been given is done
+        self._held: list[int] = []  # until when an event holds its next op
+        self._free: list[int] = []  # when an engine has done all that it was given
+        self._queue: list[list[int]] = []  # ends of a stream's last launches
+        self._end: list[int] = []  # by instruction
+        self._marked: list[int] = []
+        self._op_end: list[int] = []
+
+    def feed(self, program: Program) -> Replayed:
+        """When everything in the next part happens. Raises ValueError for what is none; it then counts as not fed."""
+        after = check(program, self._before)
+        self._make_room(program)
+        start, end, op_start, op_end = self._run(program)
+        self._before = after
+        return Replayed(*(np.array(times, dtype=np.int64) for times in (start, end, op_start, op_end)))
+
+    def clock(self, thread: int) -> int:
+        """When a thread has done all so far."""
+        return _at(self._clock, thread, "thread")
+
+    def done(self, stream: int) -> int:
+        """When a stream has done all so far."""
+        return max(_at(self._ready, stream, "stream"), self._held[stream])
+
+    def marked(self, instruction: int) -> int:
+        """When what this RECORD marked is done; of other instructions 0."""
+        return _at(self._marked, instruction, "instruction")
+
+    def _make_room(self, program: Program) -> None:
+        more_streams = len(program.device_of_stream) - len(self._ready)
+        self._clock += [0] * (program.threads - len(self._clock))
+        self._ready += [0] * more_streams
+        self._held += [0] * more_streams
+        self._queue += [[] for _ in range(more_streams)]
+        self._free += [0] * (program.engines - len(self._free))
+        if self._gaps is not None:
+            self._gaps += [[] for _ in range(program.engines - len(self._gaps))]
+
+    def _run(self, program: Program) -> tuple[list[int], list[int], list[int], list[int]]:
+        do, ops, capacity = program.instructions, program.ops, self._capacity
+        columns = (do.code, do.thread, do.stream, do.target, do.work, do.call, do.latency, do.ops)
+        op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
+        op_duration, op_latency = ops.duration.tolist(), ops.latency.tolist()
+        op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
+        device_of_stream = program.device_of_stream.tolist()
+        clock, ready, held, marked = self._clock, self._ready, self._held, self._marked
+
+        first, first_op = len(self._end), len(self._op_end)
+        start: list[int] = []
+        op_start: list[int] = []
+        op = 0
+        for code, thread, stream, target, work, call, latency, last in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            begin = clock[thread] + work
+            done = begin + call
+            mark = 0
+            if code == Code.LAUNCH:
+                outstanding = self._queue[stream]
+                if len(outstanding) >= capacity:
+                    done = max(done, outstanding[-capacity])
+                    del outstanding[:-capacity]
+                follows = ready[stream]
+                finished = 0
+                while op < last:
+                    on, engine, after = op_stream[op], op_engine[op], op_after[op]
+                    time = max(begin, done + op_latency[op], max(follows, ready[on]) + op_gap[op], held[on])
+                    if after >= 0:
+                        time = max(time, self._op_end[after] + op_lag[op])
+                    if engine >= 0:
+                        time = self._serve(engine, time, op_duration[op])
+                    op_start.append(time)
+                    time += op_duration[op]
+                    self._op_end.append(time)
+                    ready[on] = time
+                    finished = max(finished, time)
+                    op += 1
+                ready[stream] = max(ready[stream], finished)
+                outstanding.append(ready[stream])
+            elif code == Code.RECORD:
+                mark = max(ready[stream], held[stream])
+            elif code == Code.STREAM_WAIT:
+                held[stream] = max(held[stream], marked[target] + latency)
+            elif code == Code.SYNC_STREAM:
+                done = max(done, max(ready[stream], held[stream]) + latency)
+            elif code == Code.SYNC_DEVICE:
+                for on, device in enumerate(device_of_stream):
+                    if stream in (-1, device):
+                        done = max(done, max(ready[on], held[on]) + latency)
+            elif code == Code.SYNC_EVENT:
+                done = max(done, marked[target] + latency)
+            elif code == Code.JOIN:
+                done = max(done, self._end[target])
+            start.append(begin)
+            marked.append(mark)
+            self._end.append(done)
+            clock[thread] = done
+        return start, self._end[first:], op_start, self._op_end[first_op:]
+
+    def _serve(self, engine: int, time: int, duration: int) -> int:
+        """When an engine serves an op that could begin at `time`."""
+        free = self._free[engine]
+        if self._gaps is not None:
+            gaps = self._gaps[engine]
+            for row, (begins, ends) in enumerate(gaps):
+                begun = max(time, begins)
+                done = begun + duration
+                if ends > time and done <= ends:
+                    gaps[row : row + 1] = [gap for gap in ((begins, begun), (done, ends)) if gap[0] < gap[1]]
+                    del gaps[:-GAPS]
+                    return begun
+            if time > free:
+                gaps.append((free, time))
+                del gaps[:-GAPS]
+        time = max(time, free)
+        self._free[engine] = time + duration
+        return time
+
+
+def _at(times: list[int], index: int, what: str) -> int:
+    if not 0 <= index < len(times):
+        raise IndexError(f"{what} {index} is none of {len(times)}")
+    return times[index]
