@@ -1,15 +1,20 @@
 """What recording costs, and how well that is taken out again: step times of real programs on a GPU.
 
-    python -m benchmarks.recording [--rounds 5] [--out benchmarks/results/recording_h200.json]
+    python -m benchmarks.recording [--rounds 5] [--only resnet-18] [--out benchmarks/results/recording_h200.json]
 
 Each round times every way of recording between two stretches without, in one process and in turns; figures are ratios
 of the neighbours, as medians with their quartiles. "over" is the stretch behind by the one before. Needs a CUDA GPU,
 torchvision and transformers, and says so where there is none.
+
+Then recordings as `unstall run` makes them tell the step time, with the one measured without recording withheld. What
+they take out of a step (recorded over undistorted) stands against the ratio of the rounds: each is of one moment, while
+plain steps timed half a second away may be of a host that is faster or slower by half.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import platform
 import re
@@ -24,6 +29,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unstall.record.journal import read
+
 if TYPE_CHECKING:
     from unstall.record.settings import RecorderName
     from unstall.timeline import Timeline
@@ -31,12 +38,14 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 CHEAP = ("cupti", "cupti, lines by sys.monitoring")
 USUAL = ("torch", "torch.profiler with stacks and shapes")
-_RECORDINGS: dict[RecorderName, int] = {"cupti": 2, "torch": 1}
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="of the cheap ways; of the others there are half as many")
+    parser.add_argument("--only", metavar="NAME", default="", help="programs whose name has this in it")
+    parser.add_argument("--recorders", nargs="+", choices=("cupti", "torch"), default=["cupti", "torch"])
+    parser.add_argument("--recordings", type=int, default=2, help="by cupti, to be undistorted; by torch half as many")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     parser.add_argument("--traces", type=Path, help="a folder for a recording of each program")
     parser.add_argument(
@@ -63,20 +72,25 @@ def main(argv: list[str] | None = None) -> int:
         "date": time.strftime("%Y-%m-%d"),
         "programs": {},
     }
-    steps = {name: (make(), count) for name, (make, count) in PROGRAMS.items()}
+    chosen = {name: each for name, each in PROGRAMS.items() if args.only.lower() in name.lower()}
+    if not chosen:
+        parser.error(f"--only {args.only}: it is in none of {', '.join(PROGRAMS)}")
+    steps = {name: (make(), count) for name, (make, count) in chosen.items()}
     overheads: dict[str, _Overhead] = {}
     # Once torch's profiler has been used, its hold on CUPTI stays: it comes last.
-    passes: tuple[tuple[RecorderName, Sequence[str], int], ...] = (
-        ("cupti", CHEAP, args.rounds),
-        ("torch", USUAL, max(2, args.rounds // 2)),
+    passes: tuple[tuple[RecorderName, Sequence[str], int, int], ...] = (
+        ("cupti", CHEAP, args.rounds, args.recordings),
+        ("torch", USUAL, max(2, args.rounds // 2), max(1, args.recordings // 2)),
     )
-    for recorder, ways, rounds in passes:
+    for recorder, ways, rounds, recordings in passes:
+        if recorder not in args.recorders:
+            continue
         for name, (step, count) in steps.items():
             for _ in range(10):
                 step()
             overhead = overheads.setdefault(name, _Overhead(step, count))
             overhead.measure(ways, rounds)
-            rows = _undistorted(name, step, recorder, args.traces)
+            rows = _undistorted(name, step, recorder, recordings, args.traces)
             figures = result["programs"].setdefault(name, {"undistorted": {}})
             figures["overhead"] = overhead.figures()
             figures["undistorted"][recorder] = rows
@@ -157,23 +171,45 @@ def _recorded(way: str) -> Iterator[None]:
                 clock.stop()
 
 
-def _undistorted(name: str, step: Callable[[], None], recorder: RecorderName, traces: Path | None) -> list[Row]:
+def _undistorted(
+    name: str, step: Callable[[], None], recorder: RecorderName, recordings: int, traces: Path | None
+) -> list[Row]:
     """Recordings in which steps are timed without recording too, and what each tells without knowing that."""
     import unstall
 
     # Long enough for what is timed before the window and after it.
     enough = 30 + round(1.5 / _timed(step, 4))
     rows = []
-    for number in range(_RECORDINGS[recorder]):
+    for number in range(recordings):
         with unstall.record(steps=5, warmup=2, recorder=recorder) as recording:
             for _ in range(enough):
                 step()
                 unstall.step()
-        rows.append(_told(recording.timeline()))
+        rows.append({**_told(recording.timeline()), **steps_told(read(recording._recorded()))})
         if traces and not number:
             traces.mkdir(exist_ok=True)
             recording.save(traces / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}-{recorder}.trace.json.gz")
     return rows
+
+
+def steps_told(events: Sequence[Row]) -> Row:
+    """What a recording's journal says of single steps, in ms: those of the window, first the one in which the recorder
+    settles; those timed before and after it; and what it took to start the recorder."""
+    at = [event["at"] / 1e6 for event in events if event["event"] == "mark"]
+    begun = next((event["at"] for event in events if event["event"] == "machine"), None)
+    window = next((event["at"] for event in events if event["event"] == "window"), None)
+    plain = {
+        event["which"]: [each / 1e6 for each in event["marks_ns"]] for event in events if event["event"] == "plain"
+    }
+    return {
+        "start_ms": (window - begun) / 1e6 if begun is not None and window is not None else None,
+        "window_ms": [round(each, 3) for each in _between(at)],
+        "timed_ms": {which: _spread(_between(marks)) for which, marks in plain.items() if len(marks) > 2},
+    }
+
+
+def _between(times: Sequence[float]) -> list[float]:
+    return [end - start for start, end in itertools.pairwise(times)]
 
 
 def _told(timeline: Timeline) -> Row:
@@ -183,8 +219,13 @@ def _told(timeline: Timeline) -> Row:
     plain_ns = timeline.meta.plain_step_ns
     result = explain(replace(timeline, meta=replace(timeline.meta, plain_step_ns=None))).result
     told_ns = result.replay.undistorted_mean_step_ns if result.replay else None
-    error = told_ns / plain_ns - 1 if plain_ns and told_ns else None
-    return {"plain_ns": plain_ns, "recorded_ns": result.steps.mean_ns, "undistorted_ns": told_ns, "error": error}
+    return {
+        "plain_ns": plain_ns,
+        "recorded_ns": result.steps.mean_ns,
+        "undistorted_ns": told_ns,
+        "error": told_ns / plain_ns - 1 if plain_ns and told_ns else None,
+        "taken_out": result.steps.mean_ns / told_ns if told_ns else None,
+    }
 
 
 def _again(traces: Path) -> int:
@@ -192,7 +233,7 @@ def _again(traces: Path) -> int:
 
     for path in sorted(traces.glob("*.trace.json.gz")):
         row = _told(unstall.load(path))
-        print(f"{path.name}: {row}")
+        print(f"{path.name}: {shown(row)}")
     return 0
 
 
@@ -213,8 +254,29 @@ def _show(name: str, figures: dict[str, Any]) -> None:
         )
     for recorder, rows in figures["undistorted"].items():
         for row in rows:
-            print(f"  undistorted from {recorder}: {row}")
+            print(f"  from {recorder}: {shown(row)}")
     sys.stdout.flush()
+
+
+def shown(row: Row) -> str:
+    """One undistorted recording, for people."""
+    plain, recorded, told = (
+        "?" if row[f"{which}_ns"] is None else f"{row[f'{which}_ns'] / 1e6:.2f}"
+        for which in ("plain", "recorded", "undistorted")
+    )
+    error, taken_out = row["error"], row["taken_out"]
+    text = f"plain {plain}, recorded {recorded}, undistorted {told} ms"
+    text += f" ({error:+.1%})" if error is not None else ""
+    text += f", taken out {taken_out:.3f}x" if taken_out is not None else ""
+    if row.get("window_ms"):
+        settling, *steps = (f"{each:.2f}" for each in row["window_ms"])
+        timed = (
+            f"{which} {each['median']:.2f} ({each['q1']:.2f} to {each['q3']:.2f})"
+            for which, each in row["timed_ms"].items()
+        )
+        text += f"\n    steps {' '.join(steps)}, settling {settling} ms; timed {', '.join(timed)} ms"
+        text += f"; the recorder started in {row['start_ms']:.0f} ms" if row["start_ms"] is not None else ""
+    return text
 
 
 if __name__ == "__main__":
