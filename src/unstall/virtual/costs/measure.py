@@ -1,0 +1,201 @@
+"""Runs cases on a GPU and says what each did: its kernels, how long they took, what memory it took. Needs torch.
+
+Each call stands between two calls of `torch.cuda._sleep`, whose kernel has a name of its own: what runs between a pair of them, in the order of
+the device, is that call's. The L2 cache is flushed before, and the case's hot arguments read into it again. Allocations are told
+apart in the same way, in the allocator's own trace, by requests of a size that nothing else has.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from unstall.virtual.costs.observe import signature_of
+from unstall.virtual.costs.signature import Signature
+from unstall.virtual.costs.suite.case import Case, Pool
+
+_FENCE = "spin_kernel"
+_MARKER_BYTES = 512 * 1_237
+_CHUNK = 768
+_CHUNK_GFLOP = 20_000.0
+_FLUSHED_BYTES = 160 << 20
+_HOT_BYTES = 48 << 20
+
+
+@dataclass
+class Observation:
+    """What one case did. `kernels` are (name, median ns); `taken` the bytes of each allocation that was no output, in order."""
+
+    signature: Signature
+    kernels: list[tuple[str, int]] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    """Of `taken`, what was still there afterwards."""
+
+
+def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[Observation]]:
+    """Observations of the cases, a chunk at a time, until they are all done or `time.monotonic()` has passed the deadline."""
+    pool = Pool("cuda")
+    flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
+    chunk: list[Case] = []
+    gflop = 0.0
+    for case in cases:
+        if time.monotonic() > deadline:
+            break
+        chunk.append(case)
+        gflop += case.gflop
+        if len(chunk) >= _CHUNK or gflop > _CHUNK_GFLOP:
+            yield _measure_chunk(chunk, pool, flushed, repeats)
+            chunk, gflop = [], 0.0
+    if chunk and time.monotonic() < deadline:
+        yield _measure_chunk(chunk, pool, flushed, repeats)
+
+
+def _measure_chunk(chunk: list[Case], pool: Pool, flushed: torch.Tensor, repeats: int) -> list[Observation]:
+    observations: list[Observation] = []
+    outputs: list[set[int]] = []
+    calls: list[int] = []  # the observation of each fenced call
+    torch.cuda.synchronize()
+    torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=1 << 20)
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for case in chunk:
+            _run_case(case, pool, flushed, repeats, observations, outputs, calls)
+        torch.cuda.synchronize()
+    trace = torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    torch.cuda.memory._record_memory_history(None)
+    _attribute_memory(trace, observations, outputs)
+    _attribute_kernels(profiler, observations, calls)
+    return observations
+
+
+def _run_case(
+    case: Case,
+    pool: Pool,
+    flushed: torch.Tensor,
+    repeats: int,
+    observations: list[Observation],
+    outputs: list[set[int]],
+    calls: list[int],
+) -> None:
+    operator = _resolve(case.operator)
+    pool.begin()
+    try:
+        args, kwargs = _split(case.build(pool))
+        tensors = [args[position] for position in case.hot] if case.hot is not None else _tensors(args)
+        torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
+        try:
+            result = operator(*args, **kwargs)
+        finally:
+            torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
+            torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
+            outputs.append({tensor.untyped_storage().data_ptr() for tensor in _tensors((*args, *kwargs.values()))})
+            observations.append(Observation(Signature("", "", (), ())))
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        print(f"{case.operator}: {str(error).splitlines()[0][:150]}", file=sys.stderr)
+        return
+    outputs[-1] |= {tensor.untyped_storage().data_ptr() for tensor in _tensors((result,))}
+    observations[-1].signature = signature_of(operator, args, kwargs, result)
+    del result
+    for _ in range(repeats):
+        flushed.zero_()
+        for tensor in reversed(tensors):
+            _touch(tensor)
+        torch.cuda._sleep(1)
+        operator(*args, **kwargs)
+        torch.cuda._sleep(1)
+        calls.append(len(observations) - 1)
+
+
+def _touch(tensor: torch.Tensor) -> None:
+    """Reads and writes the memory from the tensor's first element on, as much as it has elements."""
+    if tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= _HOT_BYTES:
+        there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
+        tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).abs_()
+
+
+def _attribute_memory(trace: list[dict[str, Any]], observations: list[Observation], outputs: list[set[int]]) -> None:
+    events = [event for event in trace if event["action"] in ("alloc", "free_requested")]
+    marks = [index for index, event in enumerate(events) if event["action"] == "alloc" and event["size"] == _MARKER_BYTES]
+    if len(marks) != 3 * len(observations):
+        print(f"{len(marks)} markers for {len(observations)} cases: their memory is not known", file=sys.stderr)
+        return
+    for number, observation in enumerate(observations):
+        first, last = marks[3 * number], marks[3 * number + 1]
+        held: dict[int, int] = {}
+        for event in events[first + 2 : last]:
+            if event["addr"] in outputs[number] and event["action"] == "alloc":
+                continue
+            if event["action"] == "alloc":
+                observation.taken.append(event["size"])
+                held[event["addr"]] = event["size"]
+            else:
+                held.pop(event["addr"], None)
+        observation.kept = list(held.values())
+
+
+def _attribute_kernels(profiler: Any, observations: list[Observation], calls: list[int]) -> None:
+    groups = fenced(device_events(profiler))
+    if len(groups) != 2 * len(calls):
+        print(f"{len(groups)} fences for {len(calls)} calls: the chunk is left out", file=sys.stderr)
+        observations.clear()
+        return
+    runs: dict[int, list[list[tuple[str, int]]]] = {}
+    for call, observation in enumerate(calls):
+        runs.setdefault(observation, []).append(groups[2 * call])
+    for observation, found in runs.items():
+        usual = statistics.mode([tuple(name for name, _ in run) for run in found])
+        same = [run for run in found if tuple(name for name, _ in run) == usual]
+        observations[observation].kernels = [
+            (name, round(statistics.median(run[position][1] for run in same))) for position, name in enumerate(usual)
+        ]
+    observations[:] = [observation for observation in observations if observation.signature.name]
+
+
+def device_events(profiler: Any) -> list[tuple[str, int]]:
+    """(name, ns) of what ran on the device, in its order."""
+    events = [
+        (event.start_ns(), event.duration_ns(), event.name())
+        for event in profiler.profiler.kineto_results.events()
+        if str(event.device_type()).endswith("CUDA")
+    ]
+    events.sort(key=lambda event: event[0])
+    return [(name, duration) for _, duration, name in events]
+
+
+def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    """What ran after each fence, until the next."""
+    groups: list[list[tuple[str, int]]] = []
+    for name, duration in events:
+        if _FENCE in name:
+            groups.append([])
+        elif groups:
+            groups[-1].append((name, duration))
+    return groups
+
+
+def _resolve(name: str) -> Any:
+    operator, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, operator), overload)
+
+
+def _split(built: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if built and isinstance(built[-1], dict):
+        return built[:-1], built[-1]
+    return built, {}
+
+
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(_tensors(value))
+    return found

@@ -1,0 +1,149 @@
+"""What the virtual GPU's log says of one operator: its name, its arguments, its outputs. No values, no torch.
+
+A tensor comes as `("t", dtype, sizes, strides)`, a list of tensors as `("l", (tensor, …))`, a Scalar or float as `("s",)`; None, bools,
+ints, strings and tuples of ints come as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
+    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor's type and shape. Strides are in elements."""
+
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        return prod(self.sizes)
+
+    @property
+    def item_bytes(self) -> int:
+        return ITEM_BYTES.get(self.dtype, 4)
+
+    @property
+    def distinct_bytes(self) -> int:
+        """Bytes of memory that it covers: an expanded dimension counts once."""
+        return self.item_bytes * prod(size for size, stride in zip(self.sizes, self.strides, strict=True) if stride)
+
+    @property
+    def dense(self) -> bool:
+        """Whether its elements lie side by side, in whatever order of dimensions."""
+        expected = 1
+        for stride, size in sorted(zip(self.strides, self.sizes, strict=True)):
+            if size != 1:
+                if stride != expected:
+                    return False
+                expected *= size
+        return True
+
+    @property
+    def contiguous(self) -> bool:
+        expected = 1
+        for size, stride in zip(reversed(self.sizes), reversed(self.strides), strict=True):
+            if size != 1:
+                if stride != expected:
+                    return False
+                expected *= size
+        return True
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether it lies in memory as NHWC and not as NCHW too."""
+        if len(self.sizes) != 4 or self.contiguous:
+            return False
+        order = [self.strides[dim] for dim in (1, 3, 2, 0)]
+        return order == sorted(order) and self.strides[1] == 1
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One operator's call, as it arrives at the CUDA dispatch key. Arguments stand in the schema's order."""
+
+    name: str
+    overload: str
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors among the arguments, those of lists too."""
+        return tuple(_flat(self.inputs))
+
+    @cached_property
+    def results(self) -> tuple[Tensor, ...]:
+        return tuple(_flat(self.outputs))
+
+    def tensor(self, position: int) -> Tensor | None:
+        """The argument at `position`, if it is there and a tensor."""
+        value = self.inputs[position] if position < len(self.inputs) else None
+        return value if isinstance(value, Tensor) else None
+
+    def value(self, position: int, default: Any = None) -> Any:
+        """The argument at `position`, or `default` where it is not given."""
+        value = self.inputs[position] if position < len(self.inputs) else None
+        return default if value is None else value
+
+
+def parse(raw: tuple[Any, ...]) -> Signature:
+    """A signature of the shim's plain tuples `(name, overload, inputs, outputs)`."""
+    name, overload, inputs, outputs = raw
+    return Signature(name, overload, tuple(map(_argument, inputs)), tuple(map(_argument, outputs)))
+
+
+def plain(signature: Signature) -> tuple[Any, ...]:
+    """The opposite of `parse`."""
+    return (
+        signature.name, signature.overload, tuple(map(_raw, signature.inputs)), tuple(map(_raw, signature.outputs))
+    )  # fmt: skip
+
+
+def _argument(raw: Any) -> Any:
+    if isinstance(raw, (tuple, list)) and raw:
+        match raw[0]:
+            case "t":
+                sizes = tuple(raw[2])
+                return Tensor(raw[1], sizes, tuple(raw[3]) if len(raw) > 3 else contiguous_strides(sizes))
+            case "l":
+                return tuple(map(_argument, raw[1]))
+    return tuple(raw) if isinstance(raw, list) else raw
+
+
+def _raw(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return ("t", value.dtype, value.sizes, value.strides)
+    if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
+        return ("l", tuple(map(_raw, value)))
+    return value
+
+
+def contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    strides = []
+    step = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _flat(values: tuple[Any, ...]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, tuple):
+            found.extend(part for part in value if isinstance(part, Tensor))
+    return found

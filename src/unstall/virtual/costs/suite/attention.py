@@ -1,0 +1,80 @@
+"""Scaled dot-product attention by the kernels that torch chooses: efficient for float32, flash for half precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from unstall.virtual.costs.suite.case import Case, Pool
+
+_LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 197, 256, 384, 512, 768, 1024, 1500, 2048)
+_BATCHES = ((1, 1), (1, 8), (1, 12), (1, 16), (8, 3), (8, 6), (8, 12), (8, 16), (32, 8), (32, 12), (256, 4), (512, 3))
+
+
+def cases() -> Iterator[Case]:
+    for dtype, backend in ((torch.float32, "efficient"), (torch.bfloat16, "flash"), (torch.float16, "flash")):
+        rank = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 3}[dtype]
+        for batch, heads in _BATCHES:
+            for length in _LENGTHS:
+                for width in (32, 64, 80, 96, 128):
+                    elements = batch * heads * length
+                    if elements * length > 1 << 28 or elements * width > 1 << 25:
+                        continue
+                    likely = width in (32, 64) or (width == 128 and batch == 1)
+                    gflop = 4e-9 * elements * length * width
+                    for causal, masked, drop in ((False, False, 0.0), (True, False, 0.0), (False, True, 0.0), (False, False, 0.1)):
+                        if masked and backend == "flash":
+                            continue
+                        if (causal or masked) and (length == 1 or width in (80, 96) or batch * heads in (8, 16, 24)):
+                            continue
+                        options = (batch, heads, length, width, dtype, backend, causal, masked, drop)
+                        level = rank + (not likely) + (drop > 0 and width != 64)
+                        if drop == 0 and backend == "efficient":
+                            build = partial(_forward, options, False)
+                            yield Case(f"_scaled_dot_product_{backend}_attention.default", build, rank=level, gflop=gflop)
+                        build = partial(_forward, options, True)
+                        yield Case(f"_scaled_dot_product_{backend}_attention.default", build, rank=level, gflop=gflop)
+                        build = partial(_backward, options)
+                        yield Case(
+                            f"_scaled_dot_product_{backend}_attention_backward.default", build, rank=level, gflop=2.5 * gflop
+                        )
+
+
+def _tensors(options: tuple[Any, ...], pool: Pool) -> list[torch.Tensor]:
+    batch, heads, length, width, dtype, *_ = options
+    return [pool(batch, length, heads, width, dtype=dtype).transpose(1, 2) for _ in range(3)]
+
+
+def _mask(options: tuple[Any, ...], pool: Pool) -> torch.Tensor | None:
+    batch, heads, length, _, dtype, _, _, masked, _ = options
+    if not masked:
+        return None
+    padded = -(-length // 16) * 16
+    return pool(batch, 1, length, padded, dtype=dtype)[..., :length].expand(batch, heads, length, length)
+
+
+def _forward(options: tuple[Any, ...], training: bool, pool: Pool) -> tuple[Any, ...]:
+    *_, backend, causal, masked, drop = options
+    query, key, value = _tensors(options, pool)
+    if backend == "efficient":
+        return query, key, value, _mask(options, pool), training, drop, causal
+    return query, key, value, drop, causal
+
+
+def _backward(options: tuple[Any, ...], pool: Pool) -> tuple[Any, ...]:
+    *_, backend, causal, masked, drop = options
+    query, key, value = _tensors(options, pool)
+    mask = _mask(options, pool)
+    gradient = _tensors(options, pool)[0]
+    aten = torch.ops.aten
+    if backend == "efficient":
+        forward = aten._scaled_dot_product_efficient_attention.default
+        out, logsumexp, seed, offset = forward(query, key, value, mask, True, drop, causal)
+        wanted = [True, True, True, False]
+        return gradient, query, key, value, mask, out, logsumexp, seed, offset, drop, wanted, causal
+    forward = aten._scaled_dot_product_flash_attention.default
+    out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward(query, key, value, drop, causal)
+    return gradient, query, key, value, out, logsumexp, cum_q, cum_k, max_q, max_k, drop, causal, seed, offset

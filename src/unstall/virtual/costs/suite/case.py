@@ -1,0 +1,70 @@
+"""One thing to measure: an operator and how to make its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+MAX_ELEMENTS = 1 << 28
+
+
+@dataclass(frozen=True)
+class Case:
+    """`build(pool)` gives the operator's arguments; those at the positions `hot` are read into the L2 cache before each call, as
+    if the operator before had just written them. `rank` orders cases: those of rank 0 matter most.
+    """
+
+    operator: str
+    build: Callable[[Pool], tuple[Any, ...]]
+    rank: int = 0
+    hot: tuple[int, ...] | None = None
+    gflop: float = 0.0
+
+
+class Pool:
+    """Random memory that cases cut their tensors of, so that making one costs nothing. Tensors of one case do not overlap until
+    the pool is used up.
+    """
+
+    def __init__(self, device: str, elements: int = MAX_ELEMENTS) -> None:
+        self.device = device
+        self._elements = elements
+        self._pools: dict[torch.dtype, torch.Tensor] = {}
+        self._used = 0
+
+    def begin(self) -> None:
+        """The next tensors are another case's."""
+        self._used = 0
+
+    def __call__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """A contiguous tensor of normal random numbers."""
+        count = prod(sizes)
+        if count > self._elements:
+            raise ValueError(f"{sizes}: larger than the pool")
+        if self._used + count > self._elements:
+            self._used = 0
+        cut = self._pool(dtype)[self._used : self._used + count]
+        self._used += -(-count // 1024) * 1024
+        return cut.view(sizes)
+
+    def zeros(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(sizes, dtype=dtype, device=self.device)
+
+    def integers(self, high: int, *sizes: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+        return torch.randint(0, high, sizes, dtype=dtype, device=self.device)
+
+    def bools(self, *sizes: int) -> torch.Tensor:
+        return torch.rand(sizes, device=self.device) < 0.9
+
+    def _pool(self, dtype: torch.dtype) -> torch.Tensor:
+        if dtype not in self._pools:
+            pool = torch.empty(self._elements, dtype=dtype, device=self.device)
+            if self.device != "meta":
+                for part in pool.split(1 << 24):
+                    part.copy_(torch.randn(part.shape, device=self.device))
+            self._pools[dtype] = pool
+        return self._pools[dtype]

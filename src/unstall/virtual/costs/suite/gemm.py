@@ -1,0 +1,90 @@
+"""Matrix products as linear layers and attention by hand make them, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Case, Pool
+
+_WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 4096)
+_RATIOS = ((1, 1), (3, 1), (4, 1), (1, 4), (2, 1), (1, 2), (1, 3))
+_ROWS = (
+    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 49, 64, 77, 96, 128, 160, 197, 256, 320, 384, 512, 768, 1024, 1280, 1576, 2048, 3072,
+    4096, 6304, 8192, 12544, 16384, 25088, 50176, 100352,
+)  # fmt: skip
+_FEW_ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+_HEADS = (2, 3, 10, 100, 1000, 21841)
+_VOCABULARIES = (30522, 32000, 32128, 50257, 50265, 51865)
+
+
+def cases() -> Iterator[Case]:
+    pairs = sorted({(a * d, b * d) for d in _WIDTHS for a, b in _RATIOS if max(a * d, b * d) <= 8192})
+    for rows in _ROWS:
+        for wide, deep in pairs:
+            yield from _linear(rows, wide, deep, 0 if rows in _FEW_ROWS or rows in (197, 1576, 6304) else 1)
+    for rows in (1, 2, 4, 8, 16, 32, 64, 128):
+        for classes in _HEADS:
+            for width in (192, 320, 384, 512, 768, 1024, 1280, 2048):
+                yield from _linear(rows, classes, width, 0)
+    for rows in (1, 8, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384):
+        for words in _VOCABULARIES:
+            for width in (384, 512, 768, 1024):
+                yield from _linear(rows, words, width, 0)
+    for dtype, rank in ((torch.bfloat16, 1), (torch.float16, 3)):
+        for rows in _FEW_ROWS:
+            for wide, deep in pairs:
+                if all(width in (64, 128, 256, 384, 512, 768, 1024, 1280, 2048, 3072, 4096, 8192) for width in (wide, deep)):
+                    yield from _linear(rows, wide, deep, rank, dtype)
+            for words in (32000, 50257):
+                yield from _linear(rows, words, 768, rank, dtype)
+    yield from _batched()
+
+
+def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = torch.float32) -> Iterator[Case]:
+    if max(rows * wide, rows * deep, wide * deep) > MAX_ELEMENTS // 2:
+        return
+    gflop = 2e-9 * rows * wide * deep
+    if gflop > 700:
+        return
+    make = partial(Case, gflop=gflop, rank=rank)
+    yield make("addmm.default", partial(_addmm, rows, wide, deep, dtype), hot=(1,))
+    yield make("mm.default", partial(_mm, rows, wide, deep, dtype, "nn"), hot=(0,))
+    yield make("mm.default", partial(_mm, rows, wide, deep, dtype, "tn"), hot=(0,))
+    if rank != 1 or rows in _FEW_ROWS:
+        yield make("mm.default", partial(_mm, rows, wide, deep, dtype, "nt"), hot=(0,))
+
+
+def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    x, weight, bias = pool(rows, deep, dtype=dtype), pool(wide, deep, dtype=dtype), pool(wide, dtype=dtype)
+    return bias, x, weight.t()
+
+
+def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: Pool) -> tuple[Any, ...]:
+    """Of a linear layer with a weight [wide, deep]: nt is its forward, nn the gradient of its input, tn of its weight."""
+    x, weight, y = pool(rows, deep, dtype=dtype), pool(wide, deep, dtype=dtype), pool(rows, wide, dtype=dtype)
+    return {"nt": (x, weight.t()), "nn": (y, weight), "tn": (y.t(), x)}[layout]
+
+
+def _batched() -> Iterator[Case]:
+    for dtype, rank in ((torch.float32, 1), (torch.bfloat16, 2)):
+        for batch in (1, 6, 8, 12, 16, 64, 96, 128, 256, 384, 512, 1536):
+            for length in (1, 16, 49, 64, 128, 197, 256, 512, 1024):
+                for width in (32, 64, 80, 128):
+                    if batch * length * max(length, width) > MAX_ELEMENTS // 4 or (batch > 16 and width == 80):
+                        continue
+                    gflop = 2e-9 * batch * length * length * width
+                    for layout in ("scores", "values", "gradient"):
+                        build = partial(_bmm, batch, length, width, dtype, layout)
+                        yield Case("bmm.default", build, rank=rank, hot=(0, 1), gflop=gflop)
+
+
+def _bmm(batch: int, length: int, width: int, dtype: torch.dtype, layout: str, pool: Pool) -> tuple[Any, ...]:
+    query, key = pool(batch, length, width, dtype=dtype), pool(batch, length, width, dtype=dtype)
+    weights = pool(batch, length, length, dtype=dtype)
+    return {
+        "scores": (query, key.transpose(1, 2)), "values": (weights, key), "gradient": (weights.transpose(1, 2), key),
+    }[layout]  # fmt: skip

@@ -1,0 +1,101 @@
+"""Layer, batch, group and RMS norms, and softmax, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Case, Pool
+
+aten = torch.ops.aten
+_ROWS = (1, 8, 16, 64, 128, 197, 512, 1024, 1576, 4096, 8192, 16384, 25088, 65536, 100352, 401408)
+_WIDTHS = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1280, 2048, 4096)
+
+
+def cases() -> Iterator[Case]:
+    for dtype, rank in ((torch.float32, 0), (torch.bfloat16, 2)):
+        for rows in _ROWS:
+            for width in _WIDTHS:
+                if rows * width <= MAX_ELEMENTS // 4:
+                    yield Case("native_layer_norm.default", partial(_layer, rows, width, dtype), rank)
+                    yield Case("native_layer_norm_backward.default", partial(_layer_backward, rows, width, dtype), rank)
+                    yield Case("_fused_rms_norm.default", partial(_rms, rows, width, dtype), rank + 2)
+        for outer in (1, 8, 12, 32, 96, 128, 384, 512, 1024, 1576, 4096, 6144, 16384, 50176, 75648):
+            for width in (2, 10, 49, 64, 128, 197, 256, 512, 1000, 1024, 2048, 4096, 21841, 30522, 32128, 50257):
+                if outer * width <= MAX_ELEMENTS // 2 and (outer <= 16384 or width <= 1024):
+                    level = rank + (width > 4096 and outer > 4096)
+                    for name in ("softmax", "log_softmax"):
+                        yield Case(f"_{name}.default", partial(_softmax, outer, width, dtype), level)
+                        build = partial(_softmax_backward, outer, width, dtype)
+                        yield Case(f"_{name}_backward_data.default", build, level)
+        for batch in (1, 8, 32):
+            for channels in (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1280, 2048):
+                for side in (1, 7, 14, 28, 56, 112):
+                    if channels * side <= 16384 and (side > 1 or channels > 256):
+                        shape = (batch, channels, side, side, dtype)
+                        level = rank + (batch == 1) * 0
+                        yield Case("cudnn_batch_norm.default", partial(_batch, *shape, False), level)
+                        if batch > 1:
+                            yield Case("cudnn_batch_norm.default", partial(_batch, *shape, True), level + (batch == 32))
+                            build = partial(_batch_backward, *shape)
+                            yield Case("cudnn_batch_norm_backward.default", build, level + (batch == 32))
+                            for training in (False, True):
+                                build = partial(_native_batch, *shape, training)
+                                yield Case("native_batch_norm.default", build, level + 2)
+        for batch in (1, 8):
+            for channels in (32, 64, 128, 256, 320, 512, 1280):
+                for side in (8, 16, 32, 64):
+                    yield Case("native_group_norm.default", partial(_group, batch, channels, side, dtype), rank + 2)
+                    yield Case("native_group_norm_backward.default", partial(_group_backward, batch, channels, side, dtype), rank + 2)
+
+
+def _layer(rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    return pool(rows, width, dtype=dtype), [width], pool(width, dtype=dtype), pool(width, dtype=dtype), 1e-5
+
+
+def _layer_backward(rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    x, sizes, weight, bias, eps = _layer(rows, width, dtype, pool)
+    _, mean, rstd = aten.native_layer_norm.default(x, sizes, weight, bias, eps)
+    return pool(rows, width, dtype=dtype), x, sizes, mean, rstd, weight, bias, [True, True, True]
+
+
+def _rms(rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    return pool(rows, width, dtype=dtype), [width], pool(width, dtype=dtype), 1e-5
+
+
+def _softmax(outer: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    return pool(outer, width, dtype=dtype), -1, False
+
+
+def _softmax_backward(outer: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    return pool(outer, width, dtype=dtype), pool(outer, width, dtype=dtype), -1, dtype
+
+
+def _batch(batch: int, channels: int, height: int, width: int, dtype: torch.dtype, training: bool, pool: Pool) -> tuple[Any, ...]:
+    x, weight, bias = pool(batch, channels, height, width, dtype=dtype), pool(channels), pool(channels)
+    return x, weight, bias, pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
+
+
+def _native_batch(*shape_and_pool: Any) -> tuple[Any, ...]:
+    return _batch(*shape_and_pool)
+
+
+def _batch_backward(batch: int, channels: int, height: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    x, weight, bias, mean, var, *_ = _batch(batch, channels, height, width, dtype, True, pool)
+    _, save_mean, save_var, reserve = aten.cudnn_batch_norm.default(x, weight, bias, mean, var, True, 0.1, 1e-5)
+    return x, pool(batch, channels, height, width, dtype=dtype), weight, mean, var, save_mean, save_var, 1e-5, reserve
+
+
+def _group(batch: int, channels: int, side: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    x = pool(batch, channels, side, side, dtype=dtype)
+    return x, pool(channels, dtype=dtype), pool(channels, dtype=dtype), batch, channels, side * side, 32, 1e-5
+
+
+def _group_backward(batch: int, channels: int, side: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    x, weight, bias, *sizes, eps = _group(batch, channels, side, dtype, pool)
+    _, mean, rstd = aten.native_group_norm.default(x, weight, bias, *sizes, eps)
+    gradient = pool(batch, channels, side, side, dtype=dtype)
+    return gradient, x, mean, rstd, weight, *sizes, [True, True, True]
