@@ -81,6 +81,15 @@ class WaitKind(IntEnum):
     STREAM_EVENT = 3
 
 
+class RaceKind(IntEnum):
+    """What two accesses that nothing orders do to the same bytes; the worst first."""
+
+    READ_EARLY = 0  # read before a write has finished
+    WRITTEN_TWICE = 1  # written by both
+    OVERWRITTEN_EARLY = 2  # overwritten before a read has finished
+    REUSED = 3  # freed, and given to another allocation that is used before the first one's use has finished
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Host:
     """Host events, sorted by (thread, start, -end): a caller stands before what it calls."""
@@ -197,6 +206,27 @@ class Memory:
         return len(self.time)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Races:
+    """Data races, where every access and every ordering is known: a row each, by when they happened first."""
+
+    kind: I8  # RaceKind
+    earlier: I32  # host row of the call or operator that was asked for first, -1 where not known
+    later: I32
+    earlier_stream: I32  # row of Streams that the access runs on; -1: the host itself
+    later_stream: I32
+    bytes: I64  # that both touch
+    count: I64  # how often
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def none(cls) -> Races:
+        row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
+
+
 @dataclass(frozen=True, slots=True)
 class Meta:
     """Where a timeline came from, and what is wrong with it."""
@@ -231,6 +261,7 @@ class Timeline:
     lines: Lines
     stacks: Stacks
     memory: Memory
+    races: Races = field(default_factory=Races.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:
@@ -248,6 +279,6 @@ class Timeline:
         save(self, Path(path))
 
     @property
-    def tables(self) -> dict[str, Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory]:
+    def tables(self) -> dict[str, Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races]:
         """The column tables by name: all but `strings` and `meta`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}

@@ -32,6 +32,8 @@ from unstall.timeline import (
     Lines,
     Memory,
     Meta,
+    RaceKind,
+    Races,
     Stacks,
     Streams,
     Threads,
@@ -55,7 +57,9 @@ _TABLES: dict[str, type[Any]] = {
     "lines": Lines,
     "stacks": Stacks,
     "memory": Memory,
+    "races": Races,
 }
+_NOT_ALWAYS = {"races": Races.none}  # files from before there was one
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -78,6 +82,7 @@ _POINTS_INTO = {
     "threads": {"process": _TEXT, "thread": _TEXT, "name": _TEXT},
     "lines": {"file": _TEXT, "function": _TEXT},
     "stacks": {"parent": "stacks", "line": "lines"},
+    "races": {"earlier": "host", "later": "host", "earlier_stream": "streams", "later_stream": "streams"},
 }
 _NEVER_NONE = frozenset(
     {
@@ -95,6 +100,7 @@ _KINDS: dict[str, dict[str, type[IntEnum]]] = {
     "host": {"kind": HostKind},
     "device": {"kind": DeviceKind, "direction": CopyDirection, "host_memory": HostMemory},
     "waits": {"kind": WaitKind},
+    "races": {"kind": RaceKind},
 }
 
 
@@ -150,6 +156,8 @@ def _check_size(archive: zipfile.ZipFile, path: Path) -> None:
 
 
 def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:
+    if name in _NOT_ALWAYS and not any(member.startswith(f"{name}.") for member in archive.namelist()):
+        return _NOT_ALWAYS[name]()
     columns = {}
     for column in fields(cls):
         member = f"{name}.{column.name}.npy"

@@ -1,0 +1,14 @@
+"""Data races between streams, and between the device and the host: found in the order that a program asks for.
+
+Whether a race shows depends on luck; whether two accesses are ordered does not. Clocks of positions in the log say for
+each stream what of every other one has ended before its next work starts, as FastTrack does for threads (Flanagan and
+Freund, https://doi.org/10.1145/1543135.1542490).
+"""
+
+from __future__ import annotations
+
+from unstall.virtual.races.find import find_races
+from unstall.virtual.races.found import Access, Placement, Race
+from unstall.virtual.races.table import races_table
+
+__all__ = ["Access", "Placement", "Race", "find_races", "races_table"]

@@ -1,0 +1,86 @@
+"""What has ended before what: for each lane and the host, up to which position every lane's work has."""
+
+from __future__ import annotations
+
+from unstall.virtual.races.lanes import Lanes
+
+_NOTHING = -1
+
+
+class Clocks:
+    """`of[s][t]`: work of lane t up to this position has ended before the next work of lane s starts.
+
+    A lane's place in its own clock means nothing: it runs in order. The host is one, whatever its threads: a thread
+    that goes by what another has waited for has been told so by it.
+    """
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.lanes = lanes
+        self.host = [_NOTHING] * lanes.host
+        self.of = [[_NOTHING] * lanes.host for _ in range(lanes.host)]
+        self._waited = 0  # how often the host has waited
+        self._known = [0] * lanes.host  # how often it had when the lane was last told
+        self._events: dict[tuple[int, int], list[int]] = {}
+        self._launched: dict[int, list[int]] = {}
+
+    def now(self, lane: int) -> list[int]:
+        """The clock of work that the host puts on a lane now."""
+        clock = self.of[lane]
+        if self._known[lane] != self._waited:
+            self._known[lane] = self._waited
+            _join(clock, self.host)
+        return clock
+
+    def record(self, event: tuple[int, int], lane: int, position: int) -> None:
+        """An event stands for all of the lane up to here."""
+        self._events[event] = self._up_to(lane, position)
+
+    def wait(self, event: tuple[int, int], lane: int) -> None:
+        """The lane waits for the event's last record, or for nothing if there was none."""
+        if event in self._events:
+            _join(self.of[lane], self._events[event])
+
+    def host_waits_for_event(self, event: tuple[int, int]) -> None:
+        if event in self._events:
+            self._host_joins(self._events[event])
+
+    def host_waits(self, lane: int, position: int) -> None:
+        """For all of the lane up to here."""
+        self._host_joins(self._up_to(lane, position))
+
+    def host_waits_for_device(self, device: int, position: int) -> None:
+        for lane in range(self.lanes.host):
+            if self.lanes.device[lane] == device:
+                self.host_waits(lane, position)
+
+    def hand_over(self, source: int, target: int, position: int) -> None:
+        """The target goes on only when all of the source has ended."""
+        _join(self.of[target], self._up_to(source, position))
+
+    def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
+        """A graph's lanes start after the launching lane and after the graph's previous launch, as CUDA has it."""
+        if graph in self._launched:
+            _join(self.of[lane], self._launched[graph])
+        for part in own:
+            self.hand_over(lane, part, position)
+
+    def end_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
+        """The launching lane goes on when all parts have ended."""
+        for part in own:
+            self.hand_over(part, lane, position)
+        self._launched[graph] = self._up_to(lane, position)
+
+    def _up_to(self, lane: int, position: int) -> list[int]:
+        clock = self.now(lane).copy()
+        clock[lane] = position
+        return clock
+
+    def _host_joins(self, clock: list[int]) -> None:
+        _join(self.host, clock)
+        self._waited += 1
+
+
+def _join(clock: list[int], other: list[int]) -> None:
+    for lane, position in enumerate(other):
+        if position > clock[lane]:
+            clock[lane] = position

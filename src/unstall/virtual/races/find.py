@@ -1,0 +1,171 @@
+"""A program's log → its races."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline import I64, RaceKind
+from unstall.virtual.log import DIRECTION_BITS, Code
+from unstall.virtual.races.clocks import Clocks
+from unstall.virtual.races.found import Placement, Race
+from unstall.virtual.races.lanes import WORK, Lanes, lanes_of
+from unstall.virtual.races.reuse import Reuse
+from unstall.virtual.races.schedule import BEGIN_LAUNCH, schedule, waits_for_copy
+from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
+from unstall.virtual.races.tally import Tally, Use
+
+
+def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | None = None) -> tuple[Race, ...]:
+    """The races of a whole log, by when they happened first; rows are of `log.RECORD` and `log.USE`.
+
+    With a placement also those of memory that is freed and given to another allocation while a stream still uses it;
+    memory that a graph's own pool hands from one node to another is left out of that.
+    Raises ValueError where the log does not fit together.
+    """
+    owner = record_of_use(records, uses)
+    lanes = lanes_of(records)
+    shared = shared_uses(records, uses, owner, lanes, reused=placement is not None)
+    if shared is None:
+        return ()
+    tally = Tally(records, lanes)
+    clocks = Clocks(lanes)
+    reuse = Reuse(records, uses, owner, lanes, placement, clocks, tally) if placement is not None else None
+    _Walk(records, lanes, shared, clocks, tally, reuse).run()
+    return tally.races()
+
+
+class _Walk:
+    """One pass over the schedule. Of each segment it keeps each lane's last write and last read."""
+
+    def __init__(
+        self,
+        records: np.ndarray,
+        lanes: Lanes,
+        shared: SharedUses,
+        clocks: Clocks,
+        tally: Tally,
+        reuse: Reuse | None,
+    ) -> None:
+        self.records, self.lanes, self.shared, self.clocks = records, lanes, shared, clocks
+        self.tally, self.reuse = tally, reuse
+        self.writes: list[dict[int, Use]] = [{} for _ in shared.size]
+        self.reads: list[dict[int, Use]] = [{} for _ in shared.size]
+
+    def run(self) -> None:
+        shared, clocks = self.shared, self.clocks
+        using = np.unique(shared.record)
+        rows = schedule(self.records, self.lanes, using, np.fromiter(shared.home, dtype=np.int64))
+        own_uses = self._uses_of(rows.record)
+        ends_at_once = waits_for_copy(self.records)[rows.record]
+        graphs = {graph.number: graph.own for graph in self.lanes.graphs}
+        object_of = self.records["a"][rows.record]
+        columns = (rows.position, rows.record, rows.launch, rows.lane, rows.code, rows.graph, object_of, ends_at_once)
+        for (position, record, launch, lane, code, graph, a, ends), (first, last) in zip(
+            zip(*(column.tolist() for column in columns), strict=True), own_uses, strict=True
+        ):
+            if code in _WORKS or code <= Code.OP_END:
+                peer = self._peer(record) if code == Code.COPY else None
+                if peer is not None:
+                    clocks.hand_over(peer, lane, position)
+                if first < last:
+                    self._access(Use(position, record, launch, lane), first, last)
+                if peer is not None:
+                    clocks.hand_over(lane, peer, position)
+                if ends:
+                    clocks.host_waits(lane, position)
+            elif code == Code.EVENT_RECORD:
+                clocks.record((graph, a), lane, position)
+            elif code == Code.EVENT_WAIT:
+                clocks.wait((graph, a), lane)
+            elif code == Code.SYNC_EVENT:
+                clocks.host_waits_for_event((graph, a))
+            elif code == Code.SYNC_STREAM:
+                clocks.host_waits(lane, position)
+            elif code == Code.SYNC_DEVICE:
+                clocks.host_waits_for_device(int(self.records["device"][record]), position)
+            elif code == BEGIN_LAUNCH:
+                clocks.begin_launch(a, graphs.get(a, ()), lane, position)
+            elif code == Code.GRAPH_LAUNCH:
+                clocks.end_launch(a, graphs.get(a, ()), lane, position)
+            elif self.reuse is not None:
+                self._of_allocations(self.reuse, code, a, lane, position)
+                continue
+            if self.reuse is not None and code in _ORDERS:
+                self.reuse.told(position)
+        if self.reuse is not None:
+            self.reuse.finish()
+
+    def _uses_of(self, record: I64) -> list[tuple[int, int]]:
+        first = np.searchsorted(self.shared.record, record)
+        last = np.searchsorted(self.shared.record, record, "right")
+        return list(zip(first.tolist(), last.tolist(), strict=True))
+
+    def _access(self, use: Use, first: int, last: int) -> None:
+        lane, shared = use.lane, self.shared
+        on_host = lane == self.lanes.host
+        clock = self.clocks.host if on_host else self.clocks.now(lane)
+        columns = (shared.first, shared.last, shared.write)
+        parts = list(zip(*(column[first:last].tolist() for column in columns), strict=True))
+        found: dict[Use, tuple[RaceKind, set[int]]] = {}
+        for start, end, write in parts:
+            after_write = RaceKind.WRITTEN_TWICE if write else RaceKind.READ_EARLY
+            for segment in range(start, end):
+                for other, earlier in self.writes[segment].items():
+                    if other != lane and clock[other] < earlier.position:
+                        _note(found, earlier, after_write, segment)
+                for other, earlier in self.reads[segment].items() if write else ():
+                    if other != lane and clock[other] < earlier.position:
+                        _note(found, earlier, RaceKind.OVERWRITTEN_EARLY, segment)
+        for earlier, (kind, segments) in found.items():
+            self.tally.add(kind, earlier, use, sum(int(shared.size[segment]) for segment in segments))
+        if on_host:
+            return
+        for start, end, write in parts:
+            known = self.writes if write else self.reads
+            for segment in range(start, end):
+                known[segment][lane] = use
+        if self.reuse is not None:
+            for row, (start, end, write) in enumerate(parts, first):
+                allocation = int(shared.allocation[row])
+                size = int(shared.size[start:end].sum())
+                self.reuse.used(use, allocation, shared.home[allocation], int(shared.offset[start]), size, write)
+
+    def _peer(self, record: int) -> int | None:
+        """The lane on the other device of a copy across devices: torch makes each wait for the other.
+
+        The log does not say which of its streams it is; nearly always the default stream.
+        """
+        row = self.records[record]
+        if row["flags"] & DIRECTION_BITS or row["b"] < 0 or row["b"] == row["device"]:
+            return None
+        peer = np.flatnonzero((self.lanes.device == row["b"]) & (self.lanes.stream == 0))
+        return int(peer[0]) if len(peer) else None
+
+    def _of_allocations(self, reuse: Reuse, code: int, allocation: int, lane: int, position: int) -> None:
+        if code == Code.EMPTY_CACHE:
+            reuse.emptied(position)
+        elif code == Code.USE_STREAM:
+            reuse.uses_stream(allocation, lane)
+        elif code == Code.FREE:
+            first, last = self.shared.segments_of[allocation]
+            parts = [
+                (int(self.shared.offset[i]), int(self.shared.size[i]), known[i], write)
+                for i in range(first, last)
+                for known, write in ((self.writes, True), (self.reads, False))
+                if known[i]
+            ]
+            reuse.freed(allocation, self.shared.home[allocation], position, parts)
+
+
+def _note(found: dict[Use, tuple[RaceKind, set[int]]], earlier: Use, kind: RaceKind, segment: int) -> None:
+    """Of one pair of uses the worst kind counts, and all segments."""
+    worst, segments = found.setdefault(earlier, (kind, set()))
+    segments.add(segment)
+    if kind < worst:
+        found[earlier] = kind, segments
+
+
+_WORKS = frozenset(map(int, WORK))
+_ORDERS = frozenset(
+    map(int, (Code.EVENT_WAIT, Code.SYNC_EVENT, Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.GRAPH_LAUNCH, Code.COPY))
+)

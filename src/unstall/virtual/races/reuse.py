@@ -1,0 +1,193 @@
+"""Memory that goes from one allocation to another while a stream still uses it.
+
+The caching allocator hands a freed block to the next request of the stream that it was allocated on, and goes by the
+host's order in that. So an allocation that only this stream uses needs no more order than the stream's own; one that
+another stream uses does, on both ends of its life:
+
+- when it is freed, the other stream has to be done with it, or `record_stream` has to hold it back;
+- when the other stream first uses it, what its own stream did with the memory before has to be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unstall.timeline import I32, I64, Bool, RaceKind
+from unstall.virtual.log import Code
+from unstall.virtual.races.clocks import Clocks
+from unstall.virtual.races.found import Placement
+from unstall.virtual.races.lanes import Lanes
+from unstall.virtual.races.tally import Tally, Use
+
+_MOST_OF_A_KIND = 100  # of what differs in nothing but when; each is looked up among all uses of memory
+_NEVER = np.iinfo(np.int64).max
+
+Part = tuple[int, int, dict[int, Use], bool]
+"""(offset within the allocation, bytes, each lane's last use, whether it wrote)."""
+
+
+@dataclass(slots=True)
+class _Leftover:
+    """Freed memory that a lane may still use."""
+
+    use: Use
+    wrote: bool
+    address: int
+    size: int
+    freed: int
+    until: list[int] = field(default_factory=list)  # by lane: from when on its work knows that the use has ended
+
+
+class Reuse:
+    """Follows frees and first uses through one pass; finds what else used the memory."""
+
+    def __init__(
+        self,
+        records: np.ndarray,
+        uses: np.ndarray,
+        owner: I64,
+        lanes: Lanes,
+        placement: Placement,
+        clocks: Clocks,
+        tally: Tally,
+    ) -> None:
+        self._records, self._uses, self._owner, self._lanes = records, uses, owner, lanes
+        self._placement, self._clocks, self._tally = placement, clocks, tally
+        self._other_streams: dict[int, set[int]] = {}
+        self._pending: list[_Leftover] = []
+        self._leftovers: list[_Leftover] = []
+        self._how_many: dict[object, int] = {}
+        self._claimed: set[tuple[int, int]] = set()
+        self._index: _Index | None = None
+        self._emptied = -1
+        allocating = np.flatnonzero(records["code"] == Code.MALLOC)
+        self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
+
+    def uses_stream(self, allocation: int, lane: int) -> None:
+        """record_stream: the block is held back until the stream is done with it."""
+        self._other_streams.setdefault(allocation, set()).add(lane)
+
+    def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
+        """Remember what `home`, whose requests get the memory from now on, does not wait for."""
+        address = self._address(allocation)
+        held_back = self._other_streams.pop(allocation, set())
+        if address is None or home < 0:
+            return
+        clock = self._clocks.now(home)
+        for offset, size, known, wrote in parts:
+            for lane, use in known.items():
+                if lane == home or lane in held_back or clock[lane] >= use.position:
+                    continue
+                if self._seen_often(("free", self._tally.way(use), home, wrote)):
+                    continue
+                leftover = _Leftover(use, wrote, address + offset, size, position, [_NEVER] * self._lanes.host)
+                self._pending.append(leftover)
+                self._leftovers.append(leftover)
+        self.told(position)
+
+    def told(self, position: int) -> None:
+        """Something was ordered: who knows now that leftovers are done with?"""
+        for leftover in list(self._pending):
+            use = leftover.use
+            for lane, known in enumerate(leftover.until):
+                if known == _NEVER and (lane == use.lane or self._clocks.now(lane)[use.lane] >= use.position):
+                    leftover.until[lane] = position
+            if _NEVER not in leftover.until:
+                self._pending.remove(leftover)
+
+    def emptied(self, position: int) -> None:
+        """What is free goes back to the device, which waits for all work before."""
+        for leftover in self._pending:
+            leftover.until = [min(known, position) for known in leftover.until]
+        self._pending.clear()
+        self._emptied = position
+
+    def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
+        """At its first use on another lane than its own: has that one ended what it did with the memory before?"""
+        if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
+            return
+        self._claimed.add((allocation, use.lane))
+        address, allocated = self._address(allocation), self._allocated.get(allocation)
+        known = max(self._clocks.now(use.lane)[home], self._emptied)
+        if address is None or allocated is None or known >= allocated:
+            return
+        if self._seen_often(("use", self._tally.way(use), home)):
+            return
+        index = self._indexed()
+        rows = index.within(known + 1, allocated, address + offset, size)
+        rows = rows[(index.lane[rows] == home) & (wrote | index.write[rows])]
+        if len(rows):
+            row = int(rows[-1])
+            self._tally.add(RaceKind.REUSED, index.use(row), use, index.shared(row, address + offset, size))
+
+    def finish(self) -> None:
+        """Look up which later uses met leftovers."""
+        for leftover in self._leftovers:
+            index = self._indexed()
+            rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)
+            until = np.array(leftover.until, dtype=np.int64)
+            rows = rows[(index.position[rows] < until[index.lane[rows]]) & (leftover.wrote | index.write[rows])]
+            if len(rows):
+                row = int(rows[0])
+                shared = index.shared(row, leftover.address, leftover.size)
+                self._tally.add(RaceKind.REUSED, leftover.use, index.use(row), shared)
+
+    def _seen_often(self, key: object) -> bool:
+        self._how_many[key] = self._how_many.get(key, 0) + 1
+        return self._how_many[key] > _MOST_OF_A_KIND
+
+    def _address(self, allocation: int) -> int | None:
+        placement = self._placement
+        row = int(np.searchsorted(placement.allocation, allocation))
+        if row == len(placement.allocation) or placement.allocation[row] != allocation:
+            return None
+        return int(placement.address[row])
+
+    def _indexed(self) -> _Index:
+        if self._index is None:
+            self._index = _Index.of(self._uses, self._owner, self._lanes, self._placement)
+        return self._index
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Index:
+    """Uses of placed memory, by position; captured ones are left out."""
+
+    position: I64
+    record: I64
+    lane: I32
+    start: I64  # address
+    end: I64
+    write: Bool
+
+    @classmethod
+    def of(cls, uses: np.ndarray, owner: I64, lanes: Lanes, placement: Placement) -> _Index:
+        at = np.minimum(np.searchsorted(placement.allocation, uses["allocation"]), len(placement.allocation) - 1)
+        known = (placement.allocation[at] == uses["allocation"]) & ~lanes.captured[owner] & (uses["bytes"] > 0)
+        rows = np.flatnonzero(known)
+        start = placement.address[at[rows]] + uses["offset"][rows]
+        owners = owner[rows]
+        return cls(
+            position=lanes.position[owners],
+            record=owners,
+            lane=lanes.of[owners],
+            start=start,
+            end=start + uses["bytes"][rows],
+            write=uses["write"][rows] != 0,
+        )
+
+    def within(self, first: int, last: int, address: int, size: int) -> I64:
+        """Rows with a position in [first, last) that touch the range."""
+        low, high = np.searchsorted(self.position, (first, last)).tolist()
+        touches = (self.start[low:high] < address + size) & (self.end[low:high] > address)
+        found: I64 = low + np.flatnonzero(touches)
+        return found
+
+    def use(self, row: int) -> Use:
+        return Use(int(self.position[row]), int(self.record[row]), -1, int(self.lane[row]))
+
+    def shared(self, row: int, address: int, size: int) -> int:
+        """Bytes that the row's use and the range share."""
+        return min(int(self.end[row]), address + size) - max(int(self.start[row]), address)

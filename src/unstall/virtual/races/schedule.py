@@ -1,0 +1,87 @@
+"""The records that matter, in the order in which they run: those that order work, and those that use shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.timeline import I32, I64
+from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag
+from unstall.virtual.races.lanes import Lanes
+
+BEGIN_LAUNCH = 255  # before a graph's nodes; its GRAPH_LAUNCH stands after them
+_ORDERING = (
+    *(Code.EVENT_RECORD, Code.EVENT_WAIT, Code.SYNC_EVENT, Code.SYNC_STREAM, Code.SYNC_DEVICE),
+    *(Code.GRAPH_LAUNCH, Code.EMPTY_CACHE),
+)
+_OF_ALLOCATIONS = (Code.MALLOC, Code.FREE, Code.USE_STREAM)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Schedule:
+    """A row each, by position."""
+
+    position: I64
+    record: I64
+    launch: I64  # the record that launched the graph that this is a part of, or -1
+    lane: I32
+    code: I32  # Code, or BEGIN_LAUNCH
+    graph: I64  # number of the graph that this is a part of, or -1: its events are its own
+
+
+def schedule(records: np.ndarray, lanes: Lanes, using: I64, allocations: I64) -> Schedule:
+    """`using` are the records that use shared memory, `allocations` those whose MALLOC, FREE and USE_STREAM matter."""
+    code = records["code"]
+    matters = np.isin(code, _ORDERING) | waits_for_copy(records) | _crosses_devices(records)
+    matters |= np.isin(code, _OF_ALLOCATIONS) & np.isin(records["a"], allocations)
+    matters[using] = True
+    direct = np.flatnonzero(matters & ~lanes.captured)
+    none = np.full(len(direct), -1, dtype=np.int64)
+    parts = [(lanes.position[direct], direct, none, lanes.of[direct], code[direct].astype(np.int32), none)]
+    for graph in lanes.graphs:
+        chosen = np.flatnonzero(matters[graph.nodes])
+        nodes, own = graph.nodes[chosen], graph.lanes[chosen]
+        for launch in graph.launches.tolist():
+            start = int(lanes.position[launch]) - len(graph.nodes)
+            lane = lanes.of[launch]
+            rows = (np.append(start - 1, start + chosen), np.append(launch, nodes))
+            part = (np.full(len(chosen) + 1, launch), np.append(lane, np.where(own < 0, lane, own)))
+            codes = np.append(BEGIN_LAUNCH, code[nodes])
+            parts.append((*rows, *part, codes, np.full(len(chosen) + 1, graph.number)))
+    position, record, launched, lane, kind, of_graph = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(position, kind="stable")
+    return Schedule(
+        position[order],
+        record[order].astype(np.int64),
+        launched[order].astype(np.int64),
+        lane[order].astype(np.int32),
+        kind[order].astype(np.int32),
+        of_graph[order].astype(np.int64),
+    )
+
+
+def waits_for_copy(records: np.ndarray) -> np.ndarray:
+    """Which records are copies that have ended when the call returns.
+
+    An upload from pageable memory that is asked for as non_blocking returns once it is staged: its source may be
+    overwritten then, but nothing is known of its destination.
+    """
+    flags = records["flags"]
+    direction = flags & DIRECTION_BITS
+    download = direction == CopyFlag.DEVICE_TO_HOST
+    blocking = ((flags & CopyFlag.NON_BLOCKING) == 0) | ((flags & CopyFlag.VALUE) != 0)
+    pageable_download = download & ((flags & CopyFlag.PINNED) == 0)
+    with_host = download | (direction == CopyFlag.HOST_TO_DEVICE)
+    waits: np.ndarray = (records["code"] == Code.COPY) & with_host & (blocking | pageable_download)
+    return waits
+
+
+def _crosses_devices(records: np.ndarray) -> np.ndarray:
+    crosses: np.ndarray = (
+        (records["code"] == Code.COPY)
+        & ((records["flags"] & DIRECTION_BITS) == 0)
+        & (records["b"] >= 0)
+        & (records["b"] != records["device"])
+    )
+    return crosses

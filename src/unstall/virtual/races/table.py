@@ -1,0 +1,38 @@
+"""Races of a log as a table of its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from unstall.timeline import I32, Races
+from unstall.virtual.races.found import Access, Race
+
+
+def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int, int], int]) -> Races:
+    """`host_row`: by record, the timeline's row of the call that it became, or of the operator around it; -1 for none.
+
+    `stream_row` gives the row of Streams for (device, stream). What a graph ran and has no row of its own is at the
+    row of the launch.
+    """
+
+    def row_of(access: Access) -> int:
+        row = int(host_row[access.record])
+        return row if row >= 0 or access.launch < 0 else int(host_row[access.launch])
+
+    def stream_of(access: Access) -> int:
+        return -1 if access.stream is None else stream_row(access.device, access.stream)
+
+    def column(values: Sequence[int], dtype: type[np.integer]) -> np.ndarray:
+        return np.array(values, dtype=dtype)
+
+    return Races(
+        kind=column([race.kind for race in races], np.int8),
+        earlier=column([row_of(race.earlier) for race in races], np.int32),
+        later=column([row_of(race.later) for race in races], np.int32),
+        earlier_stream=column([stream_of(race.earlier) for race in races], np.int32),
+        later_stream=column([stream_of(race.later) for race in races], np.int32),
+        bytes=column([race.bytes for race in races], np.int64),
+        count=column([race.count for race in races], np.int64),
+    )
