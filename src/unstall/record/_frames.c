@@ -331,6 +331,69 @@ frames_here(void)
     return recent.slots[at].number;
 }
 
+/* Whether each frame's code is known; with `know`, and the GIL, what is not becomes so as far as it can. */
+static int
+chain_known(const char *frame, int know)
+{
+    const Layout *where = layout;
+    for (int left = MOST_STEPS; frame && left; left--, frame = pointer_at(frame, where->previous)) {
+        const char *code = pointer_at(frame, where->code);
+        Table *table = known;
+        /* Frames that stand for C have None for their code in Python 3.13. */
+        if (!code || code == (const char *)Py_None || slot_of(table, code)->code) {
+            continue;
+        }
+        if (!know) {
+            return 0;
+        }
+        if (frames_know((PyObject *)(uintptr_t)code) < 0) {
+            PyErr_Clear();
+            return 0;
+        }
+    }
+    return 1;
+}
+
+int32_t
+frames_here_all(void)
+{
+    const char *thread = Py_IsInitialized() ? (const char *)PyGILState_GetThisThreadState() : NULL;
+    if (!thread) {
+        return NO_PYTHON;
+    }
+    if (!known) {
+        PyGILState_STATE held = PyGILState_Ensure();
+        if (!known && frames_supported() && make_room()) {
+            PyErr_Clear();
+        }
+        PyGILState_Release(held);
+    }
+    if (!known || !layout) {
+        return NO_FRAME;
+    }
+    const Layout *where = layout;
+    const char *frame = pointer_at(thread, where->frame_of_thread);
+    if (where->indirect && frame) {
+        frame = pointer_at(frame, where->frame_in_it);
+    }
+    uint64_t now = atomic_load(&generation);
+    if (recent.generation == now) {
+        uint64_t chain = chain_of(frame);
+        if (recent.slots[chain & (RECENT - 1)].chain == chain) {
+            return recent.slots[chain & (RECENT - 1)].number;
+        }
+    }
+    if (!chain_known(frame, 0)) {
+        PyGILState_STATE held = PyGILState_Ensure();
+        PyObject *type, *value, *traceback; /* the caller may be about to raise */
+        PyErr_Fetch(&type, &value, &traceback);
+        chain_known(frame, 1);
+        PyErr_Restore(type, value, traceback);
+        PyGILState_Release(held);
+    }
+    return frames_here();
+}
+
 PyObject *
 frames_stacks(uint32_t first)
 {

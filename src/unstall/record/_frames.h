@@ -29,6 +29,9 @@ enum { NO_PYTHON = -1, NO_FRAME = -2 };
    where none of its frames is known. Takes no GIL; only for the thread that calls it. */
 int32_t frames_here(void);
 
+/* The same, of all code: what is not known becomes so, for which the GIL is taken. The caller holds no lock. */
+int32_t frames_here_all(void);
+
 /* Know this code from now on. 1: it was not known before; 0: it was; -1: with an exception. Needs the GIL. */
 int frames_know(PyObject *code);
 

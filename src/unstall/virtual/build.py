@@ -1,0 +1,159 @@
+"""Compiling the virtual GPU against the torch that is installed: once for each version of it, kept in the user's cache."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from unstall.errors import UnstallError
+
+SHIM = Path(__file__).parent / "shim"
+FRAMES = Path(__file__).parent.parent / "record"
+OLDEST_TORCH = (2, 11)
+CPU_WHEEL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+FLAGS = ("-O2", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1")
+LANGUAGE = {".cpp": ("-std=c++20", "-fvisibility=hidden"), ".c": ("-x", "c", "-std=gnu11")}
+STALE_S = 7 * 24 * 3600
+
+
+class VirtualGpuError(UnstallError):
+    """The virtual GPU cannot be had here: the message says what to install."""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The torch that this Python would import."""
+
+    root: Path
+    version: str
+
+
+def installed_torch() -> Torch:
+    """Finds torch without importing it; refuses one that the virtual GPU cannot be compiled against."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        raise VirtualGpuError(f"the virtual GPU needs PyTorch, which {sys.executable} does not have: {CPU_WHEEL}")
+    root = Path(spec.submodule_search_locations[0])
+    found = re.search(r"^__version__ = ['\"]([^'\"]+)", (root / "version.py").read_text(), re.MULTILINE)
+    version = found.group(1) if found else "of unknown version"
+    if re.search(r"\+(cu|rocm|xpu)", version) or any((root / "lib").glob("libtorch_cuda*.so")):
+        raise VirtualGpuError(
+            f"torch {version} is built for a real GPU, whose place the virtual one cannot take; "
+            f"in an environment of its own: {CPU_WHEEL}"
+        )
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise VirtualGpuError(f"the virtual GPU needs torch {oldest} or newer, this is {version}: {CPU_WHEEL}")
+    return Torch(root, version)
+
+
+def cache_folder() -> Path:
+    """Where compiled shims are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
+
+
+def build(torch: Torch) -> Path:
+    """The compiled shim for this torch and this Python; compiles what is not in the cache."""
+    compiler = _compiler()
+    include = Path(sysconfig.get_path("include"))
+    if not (include / "Python.h").exists():
+        raise VirtualGpuError(
+            f"compiling the virtual GPU needs Python's headers, which are not in {include}: install python3-dev"
+        )
+    sources = sorted(SHIM.glob("*.cpp")) + [FRAMES / "_frames.c"]
+    headers = sorted(SHIM.glob("*.h")) + [FRAMES / "_frames.h"]
+    setting = _hash(torch.version, str(torch.root), sys.version, _version_of(compiler), repr(FLAGS), repr(LANGUAGE))
+    shared = _hash(*(header.read_text() for header in headers))
+    folder = cache_folder() / f"shim-{setting[:16]}"
+    objects = {source: folder / f"{source.stem}-{_hash(shared, source.read_text())[:16]}.o" for source in sources}
+    shim = (
+        folder
+        / _hash(*(each.name for each in objects.values()))[:16]
+        / f"_shim{sysconfig.get_config_var('EXT_SUFFIX')}"
+    )
+    if shim.exists():
+        return shim
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        if not shim.exists():
+            missing = [source for source in sources if not objects[source].exists()]
+            print(
+                f"unstall: compiling the virtual GPU for torch {torch.version}, once "
+                f"(about {5 + 50 * len(missing) // len(sources)} s) …",
+                file=sys.stderr,
+                flush=True,
+            )
+            includes = [f"-I{each}" for each in (torch.root / "include", include, SHIM, FRAMES)]
+
+            def compile_one(source: Path) -> None:
+                flags = [*LANGUAGE[source.suffix], *FLAGS, *includes]
+                _run([compiler, *flags, "-c", str(source)], objects[source])
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(compile_one, missing))
+            shim.parent.mkdir(exist_ok=True)
+            _run([compiler, "-shared", *map(str, objects.values())], shim)
+            _forget_stale(folder, keep={*objects.values(), shim})
+    return shim
+
+
+def _compiler() -> str:
+    named = os.environ.get("CXX", "g++")
+    compiler = shutil.which(named)
+    if compiler is None:
+        raise VirtualGpuError(
+            f"the virtual GPU is compiled on first use, which needs a C++ compiler: {named} was not found; "
+            "install it (Debian, Ubuntu: apt install g++) or name another in CXX"
+        )
+    return compiler
+
+
+def _version_of(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def _run(command: list[str], result: Path) -> None:
+    """Runs a compiler whose result is seen whole or not at all."""
+    partial = result.with_name(f".{os.getpid()}-{result.name}")
+    done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        partial.unlink(missing_ok=True)
+        first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-500:])
+        raise VirtualGpuError(f"compiling the virtual GPU failed: {first}")
+    partial.replace(result)
+
+
+def _hash(*texts: str) -> str:
+    together = hashlib.sha256()
+    for text in texts:
+        together.update(f"{len(text)}:{text}".encode())
+    return together.hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Only one process compiles; the others wait for what it makes."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _forget_stale(folder: Path, keep: set[Path]) -> None:
+    """Results of older sources, which nothing has asked for in a week."""
+    for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
+        if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,57 @@
+"""Loading the virtual GPU into this process: before torch is imported, as torch asks only once whether there is CUDA.
+
+The shim's functions (`configure`, `take`, `signatures`, …) are those of `shim/module.cpp`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import sys
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from unstall.record.importing import when_imported
+from unstall.virtual.build import VirtualGpuError, build, installed_torch
+
+NAME = "unstall.virtual._shim"
+# In the order in which they need each other. Global: the shim, which names none of them, finds their symbols.
+LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
+
+
+def load(devices: int = 1, numerics: str = "real", keeper: object | None = None) -> Any:
+    """Gives this process `devices` virtual GPUs and returns the shim. torch must not be imported yet.
+
+    numerics: "real" computes values; "skip" only shapes.
+    """
+    if "torch" in sys.modules:
+        raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")
+    torch = installed_torch()
+    path = build(torch)
+    for library in LIBRARIES:
+        ctypes.CDLL(str(torch.root / "lib" / library), mode=ctypes.RTLD_GLOBAL)
+    shim = _import(path)
+    shim.configure(devices, numerics, keeper)
+    when_imported("torch._C", lambda: _install("torch_cuda", "install", sys.modules["torch._C"]))
+    when_imported("torch", lambda: _install("torch_cuda", "finish", sys.modules["torch"]))
+    return shim
+
+
+def _import(path: Path) -> ModuleType:
+    loader = ExtensionFileLoader(NAME, str(path))
+    shim = importlib.util.module_from_spec(ModuleSpec(NAME, loader, origin=str(path)))
+    loader.exec_module(shim)
+    sys.modules[NAME] = shim
+    return shim
+
+
+def _install(module: str, function: str, torch: ModuleType) -> None:
+    """Calls `function` of `unstall.virtual.<module>`, where there is such a module with such a function."""
+    name = f"unstall.virtual.{module}"
+    if importlib.util.find_spec(name) is not None:
+        act = getattr(importlib.import_module(name), function, None)
+        if act is not None:
+            act(torch)

@@ -1,0 +1,136 @@
+// copy_ in all directions, as ATen/native/cuda/Copy.cu does it: which copies it makes, through which temporaries.
+#include "redirect.h"
+
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
+
+namespace unstall {
+namespace {
+
+// The values, whatever is logged of it.
+void move_values(const Tensor& to, const Tensor& from) {
+  computed([&] { to_cpu(to).copy_(to_cpu(from)); });
+}
+
+bool as_one_run(const Tensor& to, const Tensor& from) {
+  if (to.sizes() != from.sizes()) return false;
+  if (to.is_contiguous() && from.is_contiguous()) return true;
+  return to.is_non_overlapping_and_dense() && from.is_non_overlapping_and_dense() && to.strides() == from.strides();
+}
+
+bool plain_bytes(const Tensor& to, const Tensor& from) {
+  return to.scalar_type() == from.scalar_type() && to.is_conj() == from.is_conj() && to.is_neg() == from.is_neg() &&
+      as_one_run(to, from);
+}
+
+void log_copy(const Tensor& to, const Tensor& from, int device, int peer, int flags) {
+  Use uses[2] = {use_of(from, false), use_of(to, true)};
+  write({.code = Code::COPY, .device = device, .stream = current_stream(device), .a = int64_t(to.nbytes()), .b = peer,
+         .flags = uint8_t(flags), .uses = uses, .use_count = 2});
+}
+
+void on_one_device(const Tensor& to, const Tensor& from) {
+  int device = to.get_device();
+  if (plain_bytes(to, from)) {
+    move_values(to, from);
+    if (to.data_ptr() != from.data_ptr()) log_copy(to, from, device, -1, D2D | NON_BLOCKING);
+    return;
+  }
+  static const OpName name("aten::copy_");
+  Launch launch(name, device);
+  launch.input(to, true);
+  launch.input(from);
+  move_values(to, from);
+  launch.output(to);
+  launch.log();
+}
+
+// Between devices each waits for the other: the source until the destination may be written, and it for the copy.
+void between_devices(const Tensor& to, const Tensor& from) {
+  int source = from.get_device(), destination = to.get_device();
+  int64_t ready = new_event(), done = new_event();
+  record_event(ready, destination, current_stream(destination));
+  wait_event(ready, source, current_stream(source));
+  if (plain_bytes(to, from)) {
+    move_values(to, from);
+    log_copy(to, from, source, destination, PEER | NON_BLOCKING);
+  } else {
+    OnDevice on_source(source);
+    Tensor packed = from.to(to.scalar_type()).expand(to.sizes()).contiguous();
+    Tensor arrived = to.is_contiguous() ? to : at::empty_like(to, c10::MemoryFormat::Contiguous);
+    move_values(arrived, packed);
+    log_copy(arrived, packed, source, destination, PEER | NON_BLOCKING);
+    if (!arrived.is_same(to)) on_one_device(to, arrived);
+  }
+  record_event(done, source, current_stream(source));
+  wait_event(done, destination, current_stream(destination));
+}
+
+void between_host_and_device(const Tensor& to, const Tensor& from, bool non_blocking) {
+  if (!plain_bytes(to, from)) {
+    // Types are converted on the device where the copy does not block, and else on the host.
+    bool on_device = non_blocking;
+    Tensor packed, arrived;
+    if (from.is_cuda() == on_device) {
+      arrived = to.is_contiguous() ? to : at::empty_like(to, c10::MemoryFormat::Contiguous);
+      packed = from.to(to.scalar_type()).expand(to.sizes()).contiguous();
+    } else {
+      bool direct = to.is_contiguous() && to.scalar_type() == from.scalar_type();
+      arrived = direct ? to : at::empty_like(to, to.options().dtype(from.scalar_type()), c10::MemoryFormat::Contiguous);
+      packed = from.expand(to.sizes()).contiguous();
+    }
+    arrived._set_conj(to.is_conj());
+    packed._set_conj(from.is_conj());
+    arrived._set_neg(to.is_neg());
+    packed._set_neg(from.is_neg());
+    between_host_and_device(arrived, packed, non_blocking);
+    if (!arrived.is_same(to)) to.copy_(arrived, non_blocking);
+    return;
+  }
+  const Tensor& host = to.is_cuda() ? from : to;
+  int device = (to.is_cuda() ? to : from).get_device();
+  bool pinned = is_pinned(host.storage().data());
+  move_values(to, from);
+  log_copy(to, from, device, -1, (to.is_cuda() ? H2D : D2H) | (pinned ? PINNED : 0) | (non_blocking ? NON_BLOCKING : 0));
+  if (!non_blocking) sync_stream(device, current_stream(device));
+}
+
+Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
+  if (self.is_same(source)) return self;
+  Tensor from = source.sizes() == self.sizes() ? source : source.expand(self.sizes());
+  if (self.numel() == 0) return self;
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!self.is_cuda() || !from.is_cuda()) between_host_and_device(self, from, non_blocking);
+  else if (self.get_device() == from.get_device()) on_one_device(self, from);
+  else between_devices(self, from);
+  return self;
+}
+
+Tensor copy_from(const Tensor& self, const Tensor& to, bool non_blocking) {
+  Tensor destination = to;
+  return copy_(destination, self, non_blocking);
+}
+
+Tensor copy_from_and_resize(const Tensor& self, const Tensor& to) {
+  to.resize_(self.sizes());
+  return copy_from(self, to, false);
+}
+
+at::Scalar local_scalar(const Tensor& self) {
+  log_read(self.get_device(), int64_t(self.itemsize()));
+  return computed([&] { return at::native::_local_scalar_dense_cpu(to_cpu(self)); });
+}
+
+} // namespace
+
+VIRTUAL_KERNELS(kernels) {
+  kernels.impl("copy_", TORCH_FN(copy_));
+  kernels.impl("_copy_from", TORCH_FN(copy_from));
+  kernels.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  kernels.impl("_local_scalar_dense", TORCH_FN(local_scalar));
+}
+
+} // namespace unstall

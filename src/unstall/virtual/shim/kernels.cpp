@@ -1,0 +1,259 @@
+// The redirecting kernel: any operator of the virtual GPU by the kernel of the CPU, over the same bytes.
+#include "generator.h"
+#include "graphs.h"
+#include "keeper.h"
+#include "redirect.h"
+#include "twins.h"
+
+#include <ATen/core/List.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+
+#include <mutex>
+#include <unordered_map>
+
+namespace unstall {
+namespace {
+
+using c10::IValue;
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+// CUDA's kernels of these bring a count to the host and wait for it, to know how large the result is.
+const std::unordered_map<std::string, int64_t> bytes_read = {
+    {"aten::nonzero", 8}, {"aten::_unique2", 8}, {"aten::unique_dim", 8}, {"aten::unique_consecutive", 8},
+    {"aten::unique_dim_consecutive", 8}, {"aten::_unique", 8}, {"aten::equal", 1}, {"aten::bincount", 8},
+    {"aten::_linalg_eigh", 4}, {"aten::masked_select", 8}};
+
+// Tensors of the CPU that are no scalars may be among the arguments of these.
+const std::unordered_set<std::string> takes_host_tensors = {
+    "aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index",
+    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::segment_reduce"};
+
+struct About {
+  explicit About(const OperatorHandle& op)
+      : name(op.operator_name()), number(name.name, name.overload_name) {
+    const auto& schema = op.schema();
+    for (const auto& argument : schema.arguments()) {
+      written.push_back(argument.alias_info() && argument.alias_info()->isWrite());
+      any_written = any_written || written.back();
+      if (argument.name() == "generator") generator = int(written.size()) - 1;
+    }
+    for (const auto& result : schema.returns())
+      view = result.alias_info() && !result.alias_info()->isWrite();
+    draws = op.hasTag(at::Tag::nondeterministic_seeded) && generator < 0;
+    host_tensors = takes_host_tensors.count(name.name) != 0;
+    auto found = bytes_read.find(name.name);
+    reads = found == bytes_read.end() ? 0 : found->second;
+  }
+
+  c10::OperatorName name;
+  OpName number;
+  c10::SmallVector<bool, 8> written; // of each argument
+  bool any_written = false, view = false, draws = false, host_tensors = false;
+  int generator = -1;
+  int64_t reads = 0;
+};
+
+// One call: its arguments as they were, and as the CPU's kernel gets them.
+class Call {
+ public:
+  Call(const About& about, const OperatorHandle& op, Stack* stack)
+      : about_(about), op_(op), stack_(stack), first_(stack->size() - about.written.size()) {}
+
+  void run() {
+    look();
+    Launch launch(about_.number, device_);
+    for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
+    for (size_t i = 0; i < about_.written.size(); i++) twin(argument(i));
+    compute();
+    size_t results = op_.schema().returns().size();
+    size_t elements = 0;
+    for (size_t i = stack_->size() - results; i < stack_->size(); i++) back((*stack_)[i]);
+    if (about_.any_written)
+      for (auto& [cuda, cpu] : pairs_) follow(cuda, cpu);
+    for (size_t i = stack_->size() - results; i < stack_->size(); i++) elements += output((*stack_)[i], launch);
+    if (results == 0)
+      for (auto& pair : pairs_) elements += size_t(pair.first.numel());
+    if (!about_.view && elements) launch.log();
+    if (about_.reads) log_read(device_, about_.reads);
+  }
+
+ private:
+  IValue& argument(size_t i) { return (*stack_)[first_ + i]; }
+
+  void look() {
+    SameDevice devices;
+    std::optional<c10::Device> wanted;
+    for (size_t i = 0; i < about_.written.size(); i++) {
+      const IValue& value = argument(i);
+      if (value.isTensor()) {
+        devices.add(value.toTensor());
+      } else if (value.isDevice()) {
+        wanted = value.toDevice();
+      } else if (value.isTensorList() || value.isOptionalTensorList()) {
+        for (const auto& one : value.toListRef())
+          if (one.isTensor()) devices.add(one.toTensor());
+      }
+    }
+    device_ = devices.device();
+    if (device_ < 0) device_ = device_number(wanted ? *wanted : c10::Device(c10::kCUDA));
+    else if (!about_.host_tensors) devices.check(about_.name.name, true);
+  }
+
+  Tensor twin_of(const Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+    Tensor cpu = to_cpu(tensor);
+    pairs_.emplace_back(tensor, cpu);
+    return cpu;
+  }
+
+  void twin(IValue& value) {
+    if (value.isTensor()) {
+      value = twin_of(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& one : value.toTensorVector()) list.push_back(twin_of(one));
+      value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<Tensor>> list;
+      for (const std::optional<Tensor>& one : value.toOptionalTensorVector())
+        list.push_back(one ? std::optional<Tensor>(twin_of(*one)) : std::nullopt);
+      value = std::move(list);
+    } else if (value.isDevice() && value.toDevice().is_cuda()) {
+      value = c10::Device(c10::kCPU);
+    }
+  }
+
+  void compute() {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "the virtual GPU cannot run ", about_.name,
+        ": it computes by kernels of the CPU, and torch has none for this operator");
+    std::optional<InsteadOfDefault> instead;
+    if (about_.draws) instead.emplace(device_);
+    if (about_.generator >= 0) {
+      auto& given = argument(size_t(about_.generator));
+      given = draw_from(given.isNone() ? std::nullopt : std::optional(given.toGenerator()), device_);
+    }
+    OnDevice on_device(device_);
+    computed([&] { op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_); });
+  }
+
+  // The tensor that the CPU's kernel returned, on the virtual GPU: an argument itself, a view of one, or a new one.
+  Tensor back_from(const Tensor& cpu) {
+    if (!cpu.defined() || !cpu.is_cpu()) return cpu;
+    for (auto& [cuda, twin] : pairs_)
+      if (twin.is_same(cpu)) return cuda;
+    if (cpu.has_storage()) {
+      auto* bytes = cpu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+      for (auto& [cuda, twin] : pairs_)
+        if (twin.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == bytes)
+          return over(cpu, cuda.storage());
+    }
+    Tensor fresh = to_cuda(cpu, device_);
+    pairs_.emplace_back(fresh, cpu); // what else is returned may be a view of it
+    return fresh;
+  }
+
+  void back(IValue& value) {
+    if (value.isTensor()) {
+      value = back_from(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& one : value.toTensorVector()) list.push_back(back_from(one));
+      value = std::move(list);
+    }
+  }
+
+  static size_t output(const IValue& value, Launch& launch) {
+    if (value.isTensor()) {
+      launch.output(value.toTensor());
+      return value.toTensor().defined() ? size_t(value.toTensor().numel()) : 0;
+    }
+    if (!value.isTensorList()) return 1;
+    size_t elements = 0;
+    for (const Tensor& one : value.toTensorVector()) {
+      launch.output(one);
+      elements += size_t(one.numel());
+    }
+    return elements;
+  }
+
+  const About& about_;
+  const OperatorHandle& op_;
+  Stack* stack_;
+  size_t first_;
+  int device_ = 0;
+  c10::SmallVector<std::pair<Tensor, Tensor>, 8> pairs_; // of the virtual GPU, its twin of the CPU
+};
+
+// One for each operator: what does not change from call to call is worked out once.
+struct Kernel final : c10::OperatorKernel {
+  explicit Kernel(const OperatorHandle& op) : about(op) {}
+  void operator()(const OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    Call(about, op, stack).run();
+    drain_when_long();
+  }
+  About about;
+};
+
+// For operators that were registered after this was loaded, such as torchvision's.
+void fallback(const OperatorHandle& op, Stack* stack) {
+  redirect(op, stack);
+}
+
+void refuse(const OperatorHandle& op, Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "the virtual GPU computes strided tensors only: it cannot run ", op.operator_name(),
+      " on sparse, quantized or nested tensors");
+}
+
+std::vector<void (*)(Kernels&)>& files() {
+  static auto* files = new std::vector<void (*)(Kernels&)>;
+  return *files;
+}
+
+torch::Library* library(const char* ns, c10::DispatchKey key) {
+  return new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // for good
+}
+
+} // namespace
+
+void redirect(const OperatorHandle& op, Stack* stack) {
+  static std::mutex lock;
+  static auto* known = new std::unordered_map<c10::OperatorName, About>;
+  const About* about = nullptr;
+  {
+    std::lock_guard guard(lock);
+    auto found = known->find(op.operator_name());
+    if (found == known->end()) found = known->emplace(op.operator_name(), About(op)).first;
+    about = &found->second; // elements of the map stay where they are
+  }
+  Call(*about, op, stack).run();
+  drain_when_long();
+}
+
+KernelsOfFile::KernelsOfFile(void (*add)(Kernels&)) {
+  files().push_back(add);
+}
+
+void register_kernels() {
+  auto* aten = library("aten", c10::DispatchKey::CUDA);
+  Kernels kernels(*aten);
+  for (auto* add : files()) add(kernels);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    auto op = dispatcher.findOp(name);
+    if (!op || !op->hasSchema() || name.name.rfind("aten::", 0) != 0) continue;
+    if (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    if (kernels.has(full)) continue;
+    aten->impl(full.c_str() + 6, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(*op)));
+  }
+  library("_", c10::DispatchKey::CUDA)->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  for (auto key : {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
+                   c10::DispatchKey::NestedTensorCUDA})
+    library("_", key)->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+}
+
+} // namespace unstall

@@ -1,0 +1,143 @@
+#include "log.h"
+
+#include "stacks.h"
+
+#include <pthread.h>
+#include <time.h>
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+namespace unstall {
+namespace {
+
+constexpr size_t LONG = size_t(1) << 16;
+
+struct Log {
+  std::mutex lock;
+  std::vector<Record> records;
+  std::vector<Use> uses;
+};
+
+struct Names {
+  std::mutex lock;
+  std::deque<std::string> names; // grows without moving what it holds
+  std::unordered_map<std::string_view, int32_t> numbers;
+};
+
+// Never destroyed: storages are freed, and so logged, after static objects are.
+Log& the_log() {
+  static auto* log = new Log;
+  return *log;
+}
+
+Names& the_names() {
+  static auto* names = new Names;
+  return *names;
+}
+
+std::atomic<bool> on{false};
+std::atomic<bool> is_long{false};
+std::atomic<int32_t> threads{0};
+
+// A thread that is not there in a forked child may have held a lock.
+void forked() {
+  on = false;
+  new (&the_log().lock) std::mutex;
+  new (&the_names().lock) std::mutex;
+}
+
+} // namespace
+
+bool logging() {
+  return on.load(std::memory_order_relaxed);
+}
+
+void set_logging(bool wanted) {
+  static const int registered = pthread_atfork(nullptr, nullptr, forked);
+  (void)registered;
+  on = wanted;
+}
+
+int64_t now_ns() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
+ThreadState& this_thread() {
+  static thread_local ThreadState state{threads++};
+  return state;
+}
+
+int32_t stack_here() {
+  auto& stacks = this_thread().stacks;
+  return stacks.empty() ? python_stack() : stacks.back();
+}
+
+void write(const Entry& entry) {
+  if (!logging()) return;
+  auto& thread = this_thread();
+  Record record{};
+  record.stack = stack_here();
+  record.computing_ns = std::exchange(thread.computing_ns, 0);
+  record.a = entry.a;
+  record.b = entry.b;
+  record.stream = entry.stream;
+  record.thread = thread.number;
+  record.id = entry.id;
+  record.uses = int32_t(entry.use_count);
+  record.code = uint8_t(entry.code);
+  record.device = int8_t(entry.device);
+  record.flags = entry.flags;
+  auto& log = the_log();
+  std::lock_guard guard(log.lock);
+  record.host_ns = now_ns(); // under the lock: times go up along the log
+  log.records.push_back(record);
+  log.uses.insert(log.uses.end(), entry.uses, entry.uses + entry.use_count);
+  if (log.records.size() > LONG) is_long.store(true, std::memory_order_relaxed);
+}
+
+std::pair<std::vector<Record>, std::vector<Use>> take() {
+  std::vector<Record> records;
+  std::vector<Use> uses;
+  records.reserve(LONG);
+  auto& log = the_log();
+  std::lock_guard guard(log.lock);
+  records.swap(log.records);
+  uses.swap(log.uses);
+  is_long = false;
+  return {std::move(records), std::move(uses)};
+}
+
+bool log_is_long() {
+  return is_long.load(std::memory_order_relaxed);
+}
+
+int32_t name_number(std::string_view name) {
+  auto& names = the_names();
+  std::lock_guard guard(names.lock);
+  auto found = names.numbers.find(name);
+  if (found != names.numbers.end()) return found->second;
+  names.names.emplace_back(name);
+  auto number = int32_t(names.names.size() - 1);
+  names.numbers.emplace(names.names.back(), number);
+  return number;
+}
+
+std::string name_of(int32_t number) {
+  auto& names = the_names();
+  std::lock_guard guard(names.lock);
+  return names.names.at(size_t(number));
+}
+
+std::vector<std::string> names_from(size_t first) {
+  auto& names = the_names();
+  std::lock_guard guard(names.lock);
+  std::vector<std::string> result;
+  for (size_t i = first; i < names.names.size(); i++) result.push_back(names.names[i]);
+  return result;
+}
+
+} // namespace unstall

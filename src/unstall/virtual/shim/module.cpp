@@ -1,0 +1,112 @@
+// What Python calls: see the contract in load.py.
+#include "devices.h"
+#include "graphs.h"
+#include "keeper.h"
+#include "log.h"
+#include "memory.h"
+#include "operators.h"
+#include "redirect.h"
+#include "signatures.h"
+#include "stacks.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Storage.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace py = pybind11;
+
+namespace unstall {
+namespace {
+
+void configure(int devices, const std::string& numerics, py::object keeper) {
+  if (devices < 1 || devices > MOST_DEVICES)
+    throw py::value_error("devices must be from 1 to " + std::to_string(MOST_DEVICES));
+  if (numerics != "real" && numerics != "skip") throw py::value_error("numerics is 'real' or 'skip'");
+  settings().devices = devices;
+  settings().skip = numerics == "skip";
+  set_keeper(keeper.ptr());
+  read_stacks(true);
+  watch_operators();
+  set_logging(true);
+}
+
+template <class T>
+py::bytes bytes_of(const std::vector<T>& rows) {
+  return py::bytes(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(T));
+}
+
+py::tuple taken() {
+  auto [records, uses] = take();
+  return py::make_tuple(bytes_of(records), bytes_of(uses));
+}
+
+void append(
+    int code, int device, int64_t stream, int64_t a, int64_t b, const py::object& id_or_name, int flags) {
+  int32_t id = py::isinstance<py::str>(id_or_name) ? name_number(id_or_name.cast<std::string>())
+      : id_or_name.is_none()                       ? -1
+                                                   : id_or_name.cast<int32_t>();
+  write({.code = Code(code), .device = device, .stream = stream, .a = a, .b = b, .id = id, .flags = uint8_t(flags)});
+}
+
+const at::Tensor& tensor_of(const py::object& object) {
+  if (!THPVariable_Check(object.ptr())) throw py::type_error("expected a tensor");
+  return THPVariable_Unpack(object.ptr());
+}
+
+int64_t allocation_of(const py::object& object) {
+  const auto& tensor = tensor_of(object);
+  if (!tensor.has_storage()) return 0;
+  Block* block = block_of(*tensor.storage().unsafeGetStorageImpl());
+  return block ? block->allocation : 0;
+}
+
+void resize_storage(const py::object& object, int64_t bytes) {
+  if (!THPStorage_Check(object.ptr())) throw py::type_error("expected a storage");
+  resize_bytes(*THPStorage_Unpack(object.ptr()).unsafeGetStorageImpl(), bytes);
+}
+
+} // namespace
+} // namespace unstall
+
+PYBIND11_MODULE(_shim, m) {
+  using namespace unstall;
+  using py::arg;
+  this_thread(); // number 0
+  register_kernels();
+
+  m.def("configure", configure, arg("devices"), arg("numerics"), arg("keeper") = py::none());
+  m.def("take", taken);
+  m.def("signatures", [](size_t first) { return py::reinterpret_steal<py::object>(signatures_from(first)); });
+  m.def("names", names_from);
+  m.def("stacks", [](uint32_t first) { return py::reinterpret_steal<py::object>(stacks_from(first)); });
+  m.def("set_logging", set_logging, arg("on"));
+  m.def("set_headroom", set_headroom, arg("device"), arg("bytes"));
+  m.def("append", append, arg("code"), arg("device") = -1, arg("stream") = 0, arg("a") = 0, arg("b") = 0,
+        arg("id_or_name") = py::none(), arg("flags") = 0);
+
+  m.def("device_count", [] { return settings().devices; });
+  m.def("current_device", current_device);
+  m.def("set_device", [](int device) { set_current_device(device_number(device)); });
+  m.def("current_stream", [](int device) { return current_stream(device_number(device)); });
+  m.def("set_stream", [](int device, int64_t stream) { set_current_stream(device_number(device), stream); });
+  m.def("new_stream", [](int device, int priority) { return new_stream(device_number(device), priority); },
+        arg("device"), arg("priority") = 0);
+
+  m.def("new_event", new_event);
+  m.def("record_event", record_event, arg("id"), arg("device"), arg("stream"));
+  m.def("wait_event", wait_event, arg("id"), arg("device"), arg("stream"));
+  m.def("sync_event", sync_event, arg("id"));
+  m.def("sync_stream", sync_stream, arg("device"), arg("stream"));
+  m.def("sync_device", [](int device) { sync_device(device_number(device)); });
+
+  m.def("capture_begin", capture_begin, arg("graph"), arg("device"), arg("stream"), arg("pool"));
+  m.def("capture_end", capture_end, arg("graph"));
+  m.def("replay", replay, arg("graph"), arg("device"), arg("stream"));
+  m.def("free_graph", free_graph, arg("graph"));
+  m.def("is_capturing", [](int device, int64_t stream) { return capturing(device, stream); });
+
+  m.def("allocation_of", allocation_of, arg("tensor"));
+  m.def("resize_storage", resize_storage, arg("storage"), arg("bytes"));
+  m.def("is_pinned", [](uintptr_t pointer) { return is_pinned(reinterpret_cast<const void*>(pointer)); });
+}

@@ -1,0 +1,53 @@
+// Operators that CUDA computes by others than the CPU does, or with other outputs: what stands in for the CPU's kernel.
+//
+// A substitute is an ordinary function with the operator's C++ signature. It gets tensors of the CPU, or of the device
+// meta where only shapes are wanted, and gives what a kernel of CUDA gives: its shapes, strides and dtypes, since from
+// these the memory of a program is predicted. Everything else (bytes, the log, streams, capture) is redirect()'s.
+//
+//   SUBSTITUTES(list) { list.add("native_group_norm", &group_norm); }
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/operator_name.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+namespace unstall {
+
+struct Substitute {
+  c10::KernelFunction kernel;
+  uint64_t host_outputs; // bit i: output i is a tensor of the CPU on CUDA, too
+};
+
+// nullptr where the CPU's own kernel computes what CUDA's does.
+const Substitute* substitute_for(const c10::OperatorName& name);
+
+class Substitutes {
+ public:
+  // `name` as in Kernels::impl: without "aten::", with its overload ("_ctc_loss.Tensor").
+  template <class F>
+  void add(const std::string& name, F* function, std::initializer_list<int> host_outputs = {}) {
+    uint64_t bits = 0;
+    for (int output : host_outputs) bits |= uint64_t(1) << output;
+    insert(name, {c10::KernelFunction::makeFromUnboxedRuntimeFunction(function), bits});
+  }
+
+ private:
+  void insert(const std::string& name, Substitute substitute);
+};
+
+struct SubstitutesOfFile {
+  explicit SubstitutesOfFile(void (*add)(Substitutes&));
+};
+
+#define SUBSTITUTES(list)                                                             \
+  static void substitutes_of_this_file(::unstall::Substitutes& list);                 \
+  static ::unstall::SubstitutesOfFile substitutes_added(substitutes_of_this_file);    \
+  static void substitutes_of_this_file(::unstall::Substitutes& list)
+
+// `tensor` with CUDA's memory format: itself where it has that already.
+at::Tensor in_format(const at::Tensor& tensor, at::MemoryFormat format);
+
+} // namespace unstall
