@@ -1,0 +1,78 @@
+"""Tensors in whatever they come in: tuples, named tuples, lists, mappings, dataclasses, deep in one another."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """The same nest with `change` of each tensor in its place, in the order in which they stand.
+
+    A container without a tensor in it is handed through as it is; others are made anew, of their own type. What is
+    no container, say a string, is handed through too. The lengths in a `PackedSequence` stay: they must be on the CPU.
+    """
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        return _mapping(value, {key: map_tensors(item, change) for key, item in value.items()})
+    if isinstance(value, PackedSequence):
+        data = change(value.data)
+        order = [map_tensors(indices, change) for indices in (value.sorted_indices, value.unsorted_indices)]
+        return PackedSequence(data, value.batch_sizes, *order)
+    if isinstance(value, tuple):
+        items = [map_tensors(item, change) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, list):
+        items = [map_tensors(item, change) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return items if type(value) is list else type(value)(items)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dataclass(value, change)
+    return value
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """All tensors of a nest, in order."""
+    found: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(value, keep)
+    return found
+
+
+def _mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    if all(items[key] is value[key] for key in items):
+        return value
+    if type(value) is dict:
+        return items
+    # A copy keeps what else its type holds: the default of a defaultdict, the encodings of a tokenizer's batch.
+    other = copy.copy(value)
+    try:
+        for key, item in items.items():
+            other[key] = item  # type: ignore[index]
+    except TypeError:  # it cannot be written to
+        return items
+    return other
+
+
+def _dataclass(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    old = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    new = {name: map_tensors(item, change) for name, item in old.items()}
+    if all(new[name] is old[name] for name in old):
+        return value
+    other = copy.copy(value)  # and not its constructor, which may do anything
+    for name, item in new.items():
+        object.__setattr__(other, name, item)
+    return other
