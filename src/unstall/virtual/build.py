@@ -1,4 +1,4 @@
-"""Compiling the virtual GPU against the torch that is installed: once for each version of it, kept in the user's cache."""
+"""Compiling the virtual GPU against the torch that is installed: once for each version, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -74,17 +74,14 @@ def build(torch: Torch) -> Path:
         raise VirtualGpuError(
             f"compiling the virtual GPU needs Python's headers, which are not in {include}: install python3-dev"
         )
-    sources = sorted(SHIM.glob("*.cpp")) + [FRAMES / "_frames.c"]
-    headers = sorted(SHIM.glob("*.h")) + [FRAMES / "_frames.h"]
+    sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
+    headers = [*sorted(SHIM.glob("*.h")), FRAMES / "_frames.h"]
     setting = _hash(torch.version, str(torch.root), sys.version, _version_of(compiler), repr(FLAGS), repr(LANGUAGE))
     shared = _hash(*(header.read_text() for header in headers))
     folder = cache_folder() / f"shim-{setting[:16]}"
     objects = {source: folder / f"{source.stem}-{_hash(shared, source.read_text())[:16]}.o" for source in sources}
-    shim = (
-        folder
-        / _hash(*(each.name for each in objects.values()))[:16]
-        / f"_shim{sysconfig.get_config_var('EXT_SUFFIX')}"
-    )
+    linked = _hash(*(each.name for each in objects.values()))[:16]
+    shim = folder / linked / f"_shim{sysconfig.get_config_var('EXT_SUFFIX')}"
     if shim.exists():
         return shim
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from unstall.record.importing import when_imported
+from unstall.virtual import storages
 from unstall.virtual.build import VirtualGpuError, build, installed_torch
 
 NAME = "unstall.virtual._shim"
@@ -36,8 +37,13 @@ def load(devices: int = 1, numerics: str = "real", keeper: object | None = None)
     shim = _import(path)
     shim.configure(devices, numerics, keeper)
     when_imported("torch._C", lambda: _install("torch_cuda", "install", sys.modules["torch._C"]))
-    when_imported("torch", lambda: _install("torch_cuda", "finish", sys.modules["torch"]))
+    when_imported("torch", lambda: _finish(shim))
     return shim
+
+
+def _finish(shim: ModuleType) -> None:
+    storages.install(sys.modules["torch"], shim)
+    _install("torch_cuda", "finish", sys.modules["torch"])
 
 
 def _import(path: Path) -> ModuleType:

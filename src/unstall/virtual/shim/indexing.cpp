@@ -1,19 +1,83 @@
-// Small operators that CUDA makes of others, so that the log has those.
+// Operators that CUDA makes of others, which the log should have: masks become indices by nonzero(), which waits.
 #include "redirect.h"
 
+#include <ATen/core/List.h>
+#include <ATen/native/IndexingUtils.h>
 #include <ATen/ops/fill.h>
 
 namespace unstall {
 namespace {
 
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
 Tensor& zero_(Tensor& self) {
   return self.fill_(0);
+}
+
+c10::List<std::optional<Tensor>> with_indices_for_masks(const Tensor& self, const c10::IValue& given) {
+  c10::List<std::optional<Tensor>> indices;
+  for (const Tensor& index : at::native::expandTensors(self, given.toOptionalTensorList(), true))
+    indices.push_back(index.defined() ? std::optional(index) : std::nullopt);
+  return indices;
+}
+
+// index and index_put: the tensor that is indexed and its indices are the arguments `self` and `self` + 1.
+template <size_t arguments>
+void indexed(const OperatorHandle& op, Stack* stack) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  size_t self = stack->size() - arguments;
+  Tensor tensor = (*stack)[self].toTensor();
+  (*stack)[self + 1] = with_indices_for_masks(tensor, (*stack)[self + 1]);
+  redirect(op, stack);
+}
+
+// self[mask] = number, with one mask and a number of the host, is masked_fill_: native::canDispatchToMaskedFill.
+Tensor mask_to_fill(const Tensor& self, const c10::List<std::optional<Tensor>>& indices, const Tensor& value) {
+  if (value.numel() != 1 || !value.is_cpu()) return {};
+  Tensor mask;
+  int64_t dims = 0;
+  for (const std::optional<Tensor>& index : indices) {
+    if (!index || !index->defined()) {
+      dims++;
+      continue;
+    }
+    bool masks = index->scalar_type() == at::kBool || index->scalar_type() == at::kByte;
+    if (!masks || mask.defined() || dims + index->dim() > self.dim()) return {};
+    for (int64_t i = 0; i < index->dim(); i++)
+      if (index->size(i) != self.size(dims + i)) return {};
+    mask = *index;
+    dims += index->dim();
+  }
+  for (; mask.defined() && dims < self.dim(); dims++) mask = mask.unsqueeze(-1);
+  return mask;
+}
+
+void index_put(const OperatorHandle& op, Stack* stack) {
+  constexpr size_t ARGUMENTS = 5; // self, indices, values, accumulate, unsafe
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  size_t first = stack->size() - ARGUMENTS;
+  Tensor self = (*stack)[first].toTensor(), value = (*stack)[first + 2].toTensor();
+  if (!(*stack)[first + 3].toBool()) {
+    Tensor mask = mask_to_fill(self, (*stack)[first + 1].toOptionalTensorList(), value);
+    if (mask.defined()) {
+      self.masked_fill_(mask.device() == self.device() ? mask : mask.to(self.device()), value.item());
+      stack->erase(stack->end() - ARGUMENTS, stack->end());
+      stack->emplace_back(self);
+      return;
+    }
+  }
+  if (value.is_cpu() && value.dim() == 0) (*stack)[first + 2] = value.to(self.device());
+  indexed<ARGUMENTS>(op, stack);
 }
 
 } // namespace
 
 VIRTUAL_KERNELS(kernels) {
   kernels.impl("zero_", TORCH_FN(zero_));
+  kernels.impl("index.Tensor", torch::CppFunction::makeFromBoxedFunction<&indexed<2>>());
+  kernels.impl("index.Tensor_out", torch::CppFunction::makeFromBoxedFunction<&indexed<3>>());
+  kernels.impl("_index_put_impl_", torch::CppFunction::makeFromBoxedFunction<&index_put>());
 }
 
 } // namespace unstall

@@ -23,12 +23,22 @@ using torch::jit::Stack;
 const std::unordered_map<std::string, int64_t> bytes_read = {
     {"aten::nonzero", 8}, {"aten::_unique2", 8}, {"aten::unique_dim", 8}, {"aten::unique_consecutive", 8},
     {"aten::unique_dim_consecutive", 8}, {"aten::_unique", 8}, {"aten::equal", 1}, {"aten::bincount", 8},
-    {"aten::_linalg_eigh", 4}, {"aten::masked_select", 8}};
+    {"aten::masked_select", 8}, {"aten::repeat_interleave", 8}, {"aten::multinomial", 1}};
 
-// Tensors of the CPU that are no scalars may be among the arguments of these.
+// Tensors of the CPU, of whatever size, may be among the arguments of these.
 const std::unordered_set<std::string> takes_host_tensors = {
-    "aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index",
-    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::segment_reduce"};
+    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::segment_reduce",
+    "aten::bernoulli_"};
+
+// Tensors of the CPU without dimensions may stand beside those of a device in what is computed element by element,
+// and in these (native_functions.yaml: device_check: NoCheck).
+const std::unordered_set<std::string> takes_host_scalars = {
+    "aten::index_fill_", "aten::index_fill", "aten::fill_", "aten::masked_fill_", "aten::masked_fill", "aten::where"};
+
+bool is_scalar_friendly(const OperatorHandle& op, const std::string& name) {
+  return op.hasTag(at::Tag::pointwise) || name.rfind("aten::_foreach", 0) == 0 || name.rfind("aten::_fused", 0) == 0 ||
+      takes_host_scalars.count(name) != 0;
+}
 
 struct About {
   explicit About(const OperatorHandle& op)
@@ -38,11 +48,14 @@ struct About {
       written.push_back(argument.alias_info() && argument.alias_info()->isWrite());
       any_written = any_written || written.back();
       if (argument.name() == "generator") generator = int(written.size()) - 1;
+      if (argument.name() == "output_size" && name.name == "aten::repeat_interleave")
+        told_size = int(written.size()) - 1;
     }
     for (const auto& result : schema.returns())
       view = result.alias_info() && !result.alias_info()->isWrite();
     draws = op.hasTag(at::Tag::nondeterministic_seeded) && generator < 0;
     host_tensors = takes_host_tensors.count(name.name) != 0;
+    scalars = is_scalar_friendly(op, name.name);
     auto found = bytes_read.find(name.name);
     reads = found == bytes_read.end() ? 0 : found->second;
   }
@@ -50,8 +63,8 @@ struct About {
   c10::OperatorName name;
   OpName number;
   c10::SmallVector<bool, 8> written; // of each argument
-  bool any_written = false, view = false, draws = false, host_tensors = false;
-  int generator = -1;
+  bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false;
+  int generator = -1, told_size = -1; // arguments
   int64_t reads = 0;
 };
 
@@ -63,6 +76,7 @@ class Call {
 
   void run() {
     look();
+    bool reads = about_.reads && (about_.told_size < 0 || argument(size_t(about_.told_size)).isNone());
     Launch launch(about_.number, device_);
     for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
     for (size_t i = 0; i < about_.written.size(); i++) twin(argument(i));
@@ -76,29 +90,57 @@ class Call {
     if (results == 0)
       for (auto& pair : pairs_) elements += size_t(pair.first.numel());
     if (!about_.view && elements) launch.log();
-    if (about_.reads) log_read(device_, about_.reads);
+    if (reads) log_read(device_, about_.reads);
   }
 
  private:
   IValue& argument(size_t i) { return (*stack_)[first_ + i]; }
 
+  // Finds the device that this is for; refuses arguments on several.
   void look() {
-    SameDevice devices;
     std::optional<c10::Device> wanted;
     for (size_t i = 0; i < about_.written.size(); i++) {
       const IValue& value = argument(i);
       if (value.isTensor()) {
-        devices.add(value.toTensor());
+        look_at(value.toTensor(), i);
       } else if (value.isDevice()) {
         wanted = value.toDevice();
       } else if (value.isTensorList() || value.isOptionalTensorList()) {
         for (const auto& one : value.toListRef())
-          if (one.isTensor()) devices.add(one.toTensor());
+          if (one.isTensor()) look_at(one.toTensor(), i);
       }
     }
-    device_ = devices.device();
-    if (device_ < 0) device_ = device_number(wanted ? *wanted : c10::Device(c10::kCUDA));
-    else if (!about_.host_tensors) devices.check(about_.name.name, true);
+    bool any = first_device_ && first_device_->is_cuda();
+    if (other_device_) {
+      any = true;
+      if (!first_device_->is_cuda()) std::swap(first_device_, other_device_);
+      if (!about_.host_tensors || other_device_->is_cuda()) refuse_devices();
+    }
+    device_ = any ? first_device_->index() : device_number(wanted ? *wanted : c10::Device(c10::kCUDA));
+  }
+
+  void look_at(const Tensor& tensor, size_t i) {
+    if (!tensor.defined() || !(tensor.is_cuda() || tensor.is_cpu())) return;
+    if (tensor.is_cpu() && about_.scalars && tensor.dim() == 0) return;
+    if (!first_device_) {
+      first_device_ = tensor.device();
+    } else if (tensor.device() != *first_device_ && !other_device_) {
+      other_device_ = tensor.device();
+      other_ = i;
+    }
+  }
+
+  // In the words of CUDA's kernels: of TensorIterator, and of the checks that are generated for the others.
+  void refuse_devices() const {
+    TORCH_CHECK(
+        !about_.scalars, "Expected all tensors to be on the same device, but found at least two devices, ",
+        *first_device_, " and ", *other_device_, "!");
+    std::string method = about_.name.name.substr(about_.name.name.find("::") + 2);
+    if (!about_.name.overload_name.empty()) method += "_" + about_.name.overload_name;
+    TORCH_CHECK(
+        false, "Expected all tensors to be on the same device, but got ", op_.schema().arguments()[other_].name(),
+        " is on ", *other_device_, ", different from other tensors on ", *first_device_,
+        " (when checking argument in method wrapper_CUDA_", method, ")");
   }
 
   Tensor twin_of(const Tensor& tensor) {
@@ -184,6 +226,8 @@ class Call {
   Stack* stack_;
   size_t first_;
   int device_ = 0;
+  std::optional<c10::Device> first_device_, other_device_; // of tensors
+  size_t other_ = 0; // the argument on the other device
   c10::SmallVector<std::pair<Tensor, Tensor>, 8> pairs_; // of the virtual GPU, its twin of the CPU
 };
 

@@ -1,0 +1,171 @@
+// Normalizations: CUDA saves statistics in the accumulation type, and for cuDNN's batch norm other ones in evaluation.
+#include "substitutes.h"
+
+#include <ATen/Functions.h>
+
+namespace unstall {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+at::ScalarType accumulated(const Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+bool is_defined(const OptionalTensor& tensor) {
+  return tensor && tensor->defined();
+}
+
+// The CPU's kernels want statistics in the type of the parameters.
+at::ScalarType parameter_type(const Tensor& input, const OptionalTensor& weight) {
+  return is_defined(weight) ? weight->scalar_type() : input.scalar_type();
+}
+
+at::MemoryFormat format_of(const Tensor& input) {
+  return input.suggest_memory_format();
+}
+
+Four cudnn_batch_norm(
+    const Tensor& input, const Tensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
+    const OptionalTensor& variance, bool training, double momentum, double eps) {
+  auto [out, saved_mean, saved_invstd] =
+      at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps);
+  auto options = weight.options().dtype(accumulated(weight));
+  if (training) {
+    saved_mean = saved_mean.to(accumulated(weight));
+    saved_invstd = saved_invstd.to(accumulated(weight));
+  } else {
+    saved_mean = at::empty({0}, options);
+    saved_invstd = at::empty({0}, options);
+  }
+  return {in_format(out, format_of(input)), saved_mean, saved_invstd, at::empty({0}, input.options().dtype(at::kByte))};
+}
+
+Three cudnn_batch_norm_backward(
+    const Tensor& input, const Tensor& grad, const Tensor& weight, const OptionalTensor& mean,
+    const OptionalTensor& variance, const OptionalTensor& saved_mean, const OptionalTensor& saved_invstd, double eps,
+    const Tensor&) {
+  auto [grad_input, grad_weight, grad_bias] = at::native_batch_norm_backward(
+      grad, input, weight, mean, variance, saved_mean, saved_invstd, true, eps, {true, true, true});
+  return {in_format(grad_input, format_of(input)), grad_weight, grad_bias};
+}
+
+Three batch_norm(
+    const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias, const OptionalTensor& mean,
+    const OptionalTensor& variance, bool training, double momentum, double eps) {
+  auto [out, saved_mean, saved_invstd] =
+      at::native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps);
+  auto type = accumulated(input);
+  if (!training && is_defined(mean) && is_defined(variance)) {
+    saved_mean = mean->to(type, false, true);
+    saved_invstd = at::rsqrt(variance->to(type) + eps);
+  } else {
+    saved_mean = saved_mean.to(type);
+    saved_invstd = saved_invstd.to(type);
+  }
+  return {in_format(out, format_of(input)), saved_mean, saved_invstd};
+}
+
+Three batch_norm_backward(
+    const Tensor& grad, const Tensor& input, const OptionalTensor& weight, const OptionalTensor& mean,
+    const OptionalTensor& variance, const OptionalTensor& saved_mean, const OptionalTensor& saved_invstd,
+    bool training, double eps, std::array<bool, 3> wanted) {
+  auto type = parameter_type(input, weight);
+  auto as_parameters = [&](const OptionalTensor& x) { return is_defined(x) ? OptionalTensor(x->to(type)) : x; };
+  auto [grad_input, grad_weight, grad_bias] = at::native_batch_norm_backward(
+      grad, input, weight, mean, variance, as_parameters(saved_mean), as_parameters(saved_invstd), training, eps,
+      wanted);
+  if (grad_input.defined()) grad_input = in_format(grad_input, format_of(input));
+  return {grad_input, grad_weight, grad_bias};
+}
+
+Three layer_norm(
+    const Tensor& input, IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
+  auto [out, mean, rstd] = at::native_layer_norm(input, shape, weight, bias, eps);
+  return {out, mean.to(accumulated(input)), rstd.to(accumulated(input))};
+}
+
+Three layer_norm_backward(
+    const Tensor& grad, const Tensor& input, IntArrayRef shape, const Tensor& mean, const Tensor& rstd,
+    const OptionalTensor& weight, const OptionalTensor& bias, std::array<bool, 3> wanted) {
+  auto type = parameter_type(input, weight);
+  return at::native_layer_norm_backward(grad, input, shape, mean.to(type), rstd.to(type), weight, bias, wanted);
+}
+
+void check_group_norm(const Tensor& input, const OptionalTensor& weight) {
+  TORCH_CHECK(
+      !is_defined(weight) || weight->scalar_type() == input.scalar_type(), "expected scalar type ",
+      input.scalar_type(), " but found ", weight->scalar_type());
+}
+
+Three group_norm(
+    const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias, int64_t n, int64_t c, int64_t hw,
+    int64_t groups, double eps) {
+  check_group_norm(input, weight);
+  auto [out, mean, rstd] = at::native_group_norm(input.contiguous(), weight, bias, n, c, hw, groups, eps);
+  return {out, mean.to(input.scalar_type()), rstd.to(input.scalar_type())};
+}
+
+Three group_norm_backward(
+    const Tensor& grad, const Tensor& input, const Tensor& mean, const Tensor& rstd, const OptionalTensor& weight,
+    int64_t n, int64_t c, int64_t hw, int64_t groups, std::array<bool, 3> wanted) {
+  auto type = parameter_type(input, weight);
+  return at::native_group_norm_backward(
+      grad.contiguous(), input.contiguous(), mean.to(type), rstd.to(type), weight, n, c, hw, groups, wanted);
+}
+
+std::vector<int64_t> last_dims(IntArrayRef shape) {
+  std::vector<int64_t> dims;
+  for (int64_t i = -int64_t(shape.size()); i < 0; i++) dims.push_back(i);
+  return dims;
+}
+
+Two rms_norm(
+    const Tensor& input, IntArrayRef shape, const OptionalTensor& weight, std::optional<double> eps) {
+  auto type = accumulated(input);
+  double small = eps.value_or(
+      type == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());
+  Tensor x = input.to(type);
+  Tensor rstd = at::rsqrt(at::mean(at::pow(x, 2), last_dims(shape), true) + small);
+  Tensor out = x * rstd;
+  if (is_defined(weight)) out = out * weight->to(type);
+  return {out.to(input.scalar_type()).contiguous(), rstd};
+}
+
+Two rms_norm_backward(
+    const Tensor& grad, const Tensor& input, IntArrayRef shape, const Tensor& rstd, const OptionalTensor& weight,
+    std::array<bool, 2> wanted) {
+  auto type = accumulated(input);
+  Tensor normed = input.to(type) * rstd, wide_grad = grad.to(type);
+  Tensor grad_input, grad_weight;
+  if (wanted[0]) {
+    Tensor weighted = is_defined(weight) ? wide_grad * weight->to(type) : wide_grad;
+    Tensor mean = at::mean(weighted * normed, last_dims(shape), true);
+    grad_input = ((weighted - normed * mean) * rstd).to(input.scalar_type());
+  }
+  if (wanted[1] && is_defined(weight))
+    grad_weight = at::sum_to(wide_grad * normed, weight->sizes()).to(weight->scalar_type());
+  return {grad_input, grad_weight};
+}
+
+} // namespace
+
+SUBSTITUTES(list) {
+  list.add("cudnn_batch_norm", &cudnn_batch_norm);
+  list.add("cudnn_batch_norm_backward", &cudnn_batch_norm_backward);
+  list.add("native_batch_norm", &batch_norm);
+  list.add("native_batch_norm_backward", &batch_norm_backward);
+  list.add("native_layer_norm", &layer_norm);
+  list.add("native_layer_norm_backward", &layer_norm_backward);
+  list.add("native_group_norm", &group_norm);
+  list.add("native_group_norm_backward", &group_norm_backward);
+  list.add("_fused_rms_norm", &rms_norm);
+  list.add("_fused_rms_norm_backward", &rms_norm_backward);
+}
+
+} // namespace unstall

@@ -1,0 +1,150 @@
+// Operators of CUDA alone that are none of attention, convolution, normalization or recurrent layers.
+#include "substitutes.h"
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+
+namespace unstall {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Two = std::tuple<Tensor, Tensor>;
+using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+Two fused_dropout(const Tensor& self, double keep, std::optional<at::Generator> generator) {
+  Tensor mask = at::empty_like(self, self.options().dtype(at::kByte)).bernoulli_(keep, generator);
+  return {self * mask / keep, mask};
+}
+
+Tensor masked_scale(const Tensor& self, const Tensor& mask, double scale) {
+  return self * mask * scale;
+}
+
+// cuDNN's CTC takes what a loss of speech usually is, and raises for the rest of what this says no to.
+bool cudnn_takes(const Tensor& log_probs, const Tensor& targets, int64_t blank) {
+  return at::globalContext().userEnabledCuDNN() && blank == 0 && targets.dim() == 1 &&
+      log_probs.scalar_type() == at::kFloat && targets.scalar_type() == at::kInt && log_probs.dim() == 3;
+}
+
+bool use_cudnn_ctc(
+    const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths, IntArrayRef target_lengths,
+    int64_t blank) {
+  if (!cudnn_takes(log_probs, targets, blank) || !targets.is_cpu()) return false;
+  for (int64_t length : input_lengths)
+    if (length != log_probs.size(0)) return false;
+  for (size_t i = 0; i < target_lengths.size(); i++)
+    if (target_lengths[i] == 0 || target_lengths[i] > 256 || target_lengths[i] > input_lengths[i]) return false;
+  return true;
+}
+
+Two with_gradient(
+    const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths, IntArrayRef target_lengths,
+    int64_t blank, bool zero_infinity) {
+  Tensor wide = targets.to(at::kLong);
+  auto [loss, alpha] = at::_ctc_loss(log_probs, wide, input_lengths, target_lengths, blank, zero_infinity);
+  Tensor gradient = at::_ctc_loss_backward(
+      at::ones_like(loss), log_probs, wide, input_lengths, target_lengths, loss, alpha, blank, zero_infinity);
+  return {loss, gradient};
+}
+
+Two cudnn_ctc(
+    const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths, IntArrayRef target_lengths,
+    int64_t blank, bool, bool zero_infinity) {
+  return with_gradient(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity);
+}
+
+std::vector<int64_t> numbers(const Tensor& tensor) {
+  Tensor wide = tensor.to(at::kLong).contiguous();
+  return {wide.data_ptr<int64_t>(), wide.data_ptr<int64_t>() + wide.numel()};
+}
+
+Two cudnn_ctc_tensor(
+    const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths, const Tensor& target_lengths,
+    int64_t blank, bool, bool zero_infinity) {
+  return with_gradient(
+      log_probs, targets, numbers(input_lengths), numbers(target_lengths), blank, zero_infinity);
+}
+
+bool no_miopen(const Tensor&, const Tensor&, IntArrayRef, IntArrayRef, int64_t) {
+  return false;
+}
+
+bool no_miopen_tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t) {
+  return false;
+}
+
+// CUDA always says which bag each index is of, and the largest only for max.
+Four embedding_bag(
+    const Tensor& weight, const Tensor& indices, const Tensor& offsets, bool scale_by_frequency, int64_t mode,
+    bool sparse, const OptionalTensor& per_sample, bool include_last, int64_t padding) {
+  constexpr int64_t MAX = 2;
+  auto [out, bag_of, bag_sizes, largest] = at::_embedding_bag(
+      weight, indices, offsets, scale_by_frequency, mode, sparse, per_sample, include_last, padding);
+  if (bag_of.numel() != indices.numel() && !indices.is_meta()) {
+    Tensor starts = at::zeros({indices.size(0) + 1}, indices.options());
+    starts.index_add_(0, offsets.to(indices.scalar_type()), at::ones_like(offsets).to(indices.scalar_type()));
+    bag_of = starts.narrow(0, 0, indices.size(0)).cumsum(0).sub_(1).to(indices.scalar_type());
+  }
+  if (mode != MAX) largest = at::empty({0}, bag_sizes.options());
+  return {out, bag_of, bag_sizes, largest};
+}
+
+constexpr int64_t BILINEAR = 0, ZEROS = 0;
+
+Tensor cudnn_grid_sampler(const Tensor& self, const Tensor& grid) {
+  return at::grid_sampler_2d(self, grid, BILINEAR, ZEROS, true);
+}
+
+Two cudnn_grid_sampler_backward(const Tensor& self, const Tensor& grid, const Tensor& grad) {
+  return at::grid_sampler_2d_backward(grad, self, grid, BILINEAR, ZEROS, true, {true, true});
+}
+
+Tensor cudnn_affine_grid(const Tensor& theta, int64_t n, int64_t c, int64_t h, int64_t w) {
+  return at::affine_grid_generator(theta, {n, c, h, w}, true);
+}
+
+// Products of halves whose sums are returned as they were accumulated.
+Tensor mm_wide(const Tensor& a, const Tensor& b, at::ScalarType type) {
+  return at::mm(a.to(at::kFloat), b.to(at::kFloat)).to(type);
+}
+
+Tensor bmm_wide(const Tensor& a, const Tensor& b, at::ScalarType type) {
+  return at::bmm(a.to(at::kFloat), b.to(at::kFloat)).to(type);
+}
+
+Tensor addmm_wide(
+    const Tensor& self, const Tensor& a, const Tensor& b, at::ScalarType type, const at::Scalar& beta,
+    const at::Scalar& alpha) {
+  return at::addmm(self.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat), beta, alpha).to(type);
+}
+
+Tensor baddbmm_wide(
+    const Tensor& self, const Tensor& a, const Tensor& b, at::ScalarType type, const at::Scalar& beta,
+    const at::Scalar& alpha) {
+  return at::baddbmm(self.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat), beta, alpha).to(type);
+}
+
+} // namespace
+
+SUBSTITUTES(list) {
+  list.add("_fused_dropout", &fused_dropout);
+  list.add("_masked_scale", &masked_scale);
+  list.add("_use_cudnn_ctc_loss", &use_cudnn_ctc);
+  list.add("_cudnn_ctc_loss", &cudnn_ctc);
+  list.add("_cudnn_ctc_loss.Tensor", &cudnn_ctc_tensor);
+  list.add("_use_miopen_ctc_loss", &no_miopen);
+  list.add("_use_miopen_ctc_loss.Tensor", &no_miopen_tensor);
+  list.add("_embedding_bag", &embedding_bag);
+  list.add("_embedding_bag_forward_only", &embedding_bag);
+  list.add("cudnn_grid_sampler", &cudnn_grid_sampler);
+  list.add("cudnn_grid_sampler_backward", &cudnn_grid_sampler_backward);
+  list.add("cudnn_affine_grid_generator", &cudnn_affine_grid);
+  list.add("mm.dtype", &mm_wide);
+  list.add("bmm.dtype", &bmm_wide);
+  list.add("addmm.dtype", &addmm_wide);
+  list.add("baddbmm.dtype", &baddbmm_wide);
+}
+
+} // namespace unstall
