@@ -40,7 +40,7 @@ class OperatorCost:
 class HostCosts:
     """What calls and records cost the host, in ns. The defaults: an H200's host, CUDA 13, torch 2.11."""
 
-    operator: int = 1_000
+    operator: int = 2_400
     """From an operator's entry to what it does: the dispatcher, its argument checks."""
     operator_end: int = 200
     frame: int = 120
@@ -49,10 +49,10 @@ class HostCosts:
     """From one place to another of the same frames."""
     mark: int = 1_500
     """An annotation's begin or end."""
-    malloc: int = 350
+    malloc: int = 900
     """A request that the caching allocator serves from its cache."""
-    free: int = 250
-    launch: int = 2_100
+    free: int = 300
+    launch: int = 2_800
     copy: int = 3_000
     memset: int = 2_000
     event_record: int = 900

@@ -53,7 +53,7 @@ class DefaultCosts:
         name = signature.name.removeprefix("aten::")
         kernel = Kernel(f"{name}_kernel", duration, fills=duration >= self.fills_ns)
         workspaces = (_CUBLAS_WORKSPACE,) if signature.name in _PRODUCTS else ()
-        return OperatorCost((kernel,), host_ns=1_500, workspaces=workspaces)
+        return OperatorCost((kernel,), host_ns=2_500, workspaces=workspaces)
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         rates = {

@@ -1,0 +1,114 @@
+"""How long the host is at work before each record: as modelled for a GPU's host, or as measured on this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from unstall.timeline import I64, Bool
+from unstall.virtual.cost import HostCosts
+from unstall.virtual.log import Code, Stack
+
+
+class HostClock(Protocol):
+    """Charges every record with the host's work before it."""
+
+    def know(self, stacks: Sequence[Stack]) -> None:
+        """More stacks, of the next numbers."""
+
+    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+        """By record ns of the host's work since the record before it on its thread, or before it in all where the
+        thread was `woken` by that one. `usual` is what the costs say of the record itself. Records come in order."""
+
+
+class Modelled:
+    """By the costs alone, so that a program takes as long every time: of the records, and of the Python frames that
+    were entered between one record and the next of a thread."""
+
+    def __init__(self, costs: HostCosts) -> None:
+        self._costs = costs
+        self._stacks: list[Stack] = []
+        self._between: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+
+    def know(self, stacks: Sequence[Stack]) -> None:
+        self._stacks += stacks
+
+    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+        stack = records["stack"].astype(np.int64)
+        before = _previous(records["thread"], stack, self._last, -1)
+        moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
+        if not len(moved):
+            return usual
+        pairs, which = np.unique((before[moved] + 1) << 32 | stack[moved], return_inverse=True)
+        cost = np.array([self._moved(pair) for pair in pairs.tolist()], np.int64)
+        work = usual.copy()
+        work[moved] += cost[which]
+        return work
+
+    def _moved(self, pair: int) -> int:
+        found = self._between.get(pair)
+        if found is None:
+            before, after = (pair >> 32) - 1, pair & 0xFFFFFFFF
+            entered, moved = entered_frames(self._stacks[before] if before >= 0 else (), self._stacks[after])
+            found = self._between[pair] = entered * self._costs.frame + moved * self._costs.line
+        return found
+
+
+def entered_frames(before: Stack, after: Stack) -> tuple[int, int]:
+    """How many frames of `after` were entered since `before`, and whether the one around them went on (0 or 1)."""
+    common = 0
+    for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
+        if code is not other:
+            break
+        if offset != other_offset:
+            return len(after) - common - 1, 1
+        common += 1
+    return len(after) - common, 0
+
+
+class Measured:
+    """By the time that went by on this host, without that in which values were computed."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self._scale = scale
+        self._last: dict[int, int] = {}
+        self._end = 0
+
+    def know(self, stacks: Sequence[Stack]) -> None:
+        return
+
+    def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+        now = records["host_ns"].astype(np.int64)
+        before = _previous(records["thread"], now, self._last, -1)
+        in_log = np.append(self._end or now[0], now[:-1]) if len(now) else now
+        before = np.where(woken | (before < 0), in_log, before)
+        self._end = int(now[-1]) if len(now) else self._end
+        passed = np.maximum(now - before - records["computing_ns"], 0)
+        slept = np.where(records["code"] == Code.ADVANCE, records["a"], 0)
+        work: I64 = np.rint(passed * self._scale).astype(np.int64) + slept
+        return work
+
+
+def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
+    """The value of the record before on the same thread; `last` has those of the records before all of these."""
+    before = np.empty_like(values)
+    if not len(values):
+        return before
+    if thread.min() == thread.max():
+        before[1:] = values[:-1]
+        before[0] = last.get(int(thread[0]), none)
+        last[int(thread[0])] = int(values[-1])
+        return before
+    order = np.argsort(thread, kind="stable")
+    sorted_values, sorted_threads = values[order], thread[order]
+    shifted = np.append(none, sorted_values[:-1])
+    first = np.flatnonzero(np.append(True, sorted_threads[1:] != sorted_threads[:-1]))
+    for row, stop in zip(first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
+        number = int(sorted_threads[row])
+        shifted[row] = last.get(number, none)
+        last[number] = int(sorted_values[stop - 1])
+    before[order] = shifted
+    return before

@@ -1,0 +1,118 @@
+"""What the simulation keeps of all that happened, in chunks of numpy columns: what a timeline is made of.
+
+About 110 bytes a record with one instruction, and 50 an op: a program of a million operators, each of four records and
+one op, keeps half a gigabyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Happened:
+    """Records: what they were of."""
+
+    code: np.ndarray
+    thread: np.ndarray
+    stack: np.ndarray
+    id: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Done:
+    """Instructions, in ns of the virtual clock."""
+
+    record: np.ndarray
+    what: np.ndarray  # Call
+    thread: np.ndarray
+    stream: np.ndarray  # row of the simulation's streams, of SYNC_DEVICE the device; -1 for none
+    target: np.ndarray  # instruction waited for
+    start: np.ndarray
+    end: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ran:
+    """Device ops."""
+
+    instruction: np.ndarray
+    stream: np.ndarray
+    name: np.ndarray
+    kind: np.ndarray
+    direction: np.ndarray
+    memory: np.ndarray
+    bytes: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Allocated:
+    """Changes of what is allocated, in bytes."""
+
+    record: np.ndarray
+    device: np.ndarray
+    size: np.ndarray  # negative when given back
+    reserved: np.ndarray  # after it
+
+
+Table = TypeVar("Table", Happened, Done, Ran, Allocated)
+
+
+class Chunks(Generic[Table]):
+    """A table that only grows."""
+
+    def __init__(self, of: Callable[..., Table], types: dict[str, type]) -> None:
+        self._of: Callable[..., Table] = of
+        self._types = types
+        self._chunks: list[Table] = []
+        self.length = 0
+
+    def append(self, **columns: np.ndarray) -> None:
+        """As many rows as each column has."""
+        table = self._of(**{name: columns[name].astype(type_) for name, type_ in self._types.items()})
+        self._chunks.append(table)
+        self.length += len(columns[next(iter(self._types))])
+
+    def whole(self) -> Table:
+        """All rows. What was apart is then in one piece."""
+        if len(self._chunks) != 1:
+            columns: dict[str, np.ndarray] = {}
+            for name, type_ in self._types.items():
+                parts: list[np.ndarray] = [getattr(chunk, name) for chunk in self._chunks]
+                columns[name] = np.concatenate([np.zeros(0, type_), *parts])
+            self._chunks = [self._of(**columns)]
+        return self._chunks[0]
+
+
+class History:
+    """All tables."""
+
+    def __init__(self) -> None:
+        i1, i4, i8 = np.int8, np.int32, np.int64
+        self.happened = Chunks(Happened, {"code": i1, "thread": i4, "stack": i4, "id": i4, "a": i8, "b": i8})
+        self.done = Chunks(
+            Done, {"record": i8, "what": i1, "thread": i4, "stream": i4, "target": i8, "start": i8, "end": i8}
+        )
+        self.allocated = Chunks(Allocated, {"record": i8, "device": i4, "size": i8, "reserved": i8})
+        self.ran = Chunks(
+            Ran,
+            {
+                "instruction": i8,
+                "stream": i4,
+                "name": i4,
+                "kind": i1,
+                "direction": i1,
+                "memory": i1,
+                "bytes": i8,
+                "start": i8,
+                "end": i8,
+            },
+        )

@@ -1,0 +1,173 @@
+"""`Keeper`: ties the shim's log to its simulation. What the program asks of the virtual GPU is answered here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from unstall.virtual.clock import Measured, Modelled
+from unstall.virtual.cost import Costs
+from unstall.virtual.log import LogSource, Stack, records_of
+from unstall.virtual.options import Options
+from unstall.virtual.out_of_memory import OutOfMemoryError
+from unstall.virtual.requests import worst_growth
+from unstall.virtual.simulate import Simulation
+
+if TYPE_CHECKING:
+    from unstall.timeline import Timeline
+
+
+class Keeper:
+    """Each of its answers takes in all that was logged before."""
+
+    def __init__(self, source: LogSource, options: Options, costs: Costs | None = None) -> None:
+        """`costs` are those of the options' GPU, if not given. Raises UsageError where no GPU has that name."""
+        self._source = source
+        self.options = options
+        self.costs = costs if costs is not None else _costs_of(options)
+        clock = Measured() if options.host == "measured" else Modelled(self.costs.host)
+        settings = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+        self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=settings)
+        self.names: list[str] = []
+        self.stacks: list[Stack] = []
+        self._signatures = 0
+        self._lock = threading.RLock()
+        self._forked = False
+        for device in range(options.devices):
+            self._set_headroom(device)
+
+    def drain(self) -> None:
+        """Take in what was logged."""
+        with self._lock:
+            if self._forked:
+                return
+            records, _ = self._source.take()
+            if not records:
+                return
+            signatures = self._source.signatures(self._signatures)
+            self._signatures += len(signatures)
+            stacks = self._source.stacks(len(self.stacks))
+            self.stacks += stacks
+            self.names += self._source.names(len(self.names))
+            self.simulation.know(signatures, stacks)
+            self.simulation.feed(records_of(records))
+
+    def forked(self) -> None:
+        """In a forked child: nothing is logged, and the clock stands."""
+        self._lock = threading.RLock()
+        self._forked = True
+
+    def now_ns(self) -> int:
+        """The program's virtual clock. Reading it takes time too."""
+        with self._lock:
+            self.drain()
+            self.simulation.spend(0, self.costs.host.clock_read)
+            return self.simulation.now()
+
+    def make_room(self, device: int, size_bytes: int) -> None:
+        """Called where a request might not fit. Raises torch.OutOfMemoryError where it does not, in torch's words."""
+        with self._lock:
+            self.drain()
+            requests = self.simulation.requests
+            if requests.fits(device, size_bytes):
+                self._set_headroom(device, at_least=worst_growth(size_bytes))
+                return
+            stream = self._current_stream(device)
+            allocator = requests.allocator(device)
+            try:
+                allocator.free(allocator.malloc(size_bytes, stream))
+            except OutOfMemoryError as error:
+                raise _torch_error()(str(error)) from None
+            self._set_headroom(device, at_least=worst_growth(size_bytes))
+
+    def event_done(self, event: int) -> bool:
+        """cudaEventQuery: whether all that was on its stream before its record is done; so is one never recorded."""
+        with self._lock:
+            self.drain()
+            self.simulation.spend(0, self.costs.host.event_query)
+            done = self.simulation.when_passed(event)
+            return done is None or done <= self.simulation.now()
+
+    def stream_done(self, device: int, stream: int) -> bool:
+        """cudaStreamQuery."""
+        with self._lock:
+            self.drain()
+            self.simulation.spend(0, self.costs.host.event_query)
+            return self.simulation.when_stream_done((device, stream)) <= self.simulation.now()
+
+    def elapsed_ms(self, start: int, end: int) -> float:
+        """cudaEventElapsedTime. Raises ValueError where one of the events was never recorded."""
+        with self._lock:
+            self.drain()
+            first, last = (self.simulation.when_passed(event) for event in (start, end))
+            if first is None or last is None:
+                raise ValueError("Both events must be recorded before calculating elapsed time.")
+            return (last - first) / 1e6
+
+    def memory_stats(self, device: int) -> Mapping[str, int]:
+        """Every key of torch.cuda.memory_stats()."""
+        with self._lock:
+            self.drain()
+            return self.simulation.requests.allocator(device).memory_stats()
+
+    def memory_snapshot(self, device: int) -> Sequence[Mapping[str, Any]]:
+        """Segments and their blocks, as torch.cuda.memory_snapshot() has them."""
+        with self._lock:
+            self.drain()
+            return self.simulation.requests.allocator(device).memory_snapshot()
+
+    def mem_get_info(self, device: int) -> tuple[int, int]:
+        """Free and total bytes, as the driver sees them."""
+        with self._lock:
+            self.drain()
+            return self.simulation.requests.allocator(device).mem_get_info()
+
+    def reset_peak(self, device: int) -> None:
+        with self._lock:
+            self.drain()
+            self.simulation.requests.allocator(device).reset_peak_memory_stats()
+
+    def reset_accumulated(self, device: int) -> None:
+        with self._lock:
+            self.drain()
+            self.simulation.requests.allocator(device).reset_accumulated_memory_stats()
+
+    def set_memory_fraction(self, device: int, fraction: float) -> None:
+        """Raises ValueError where it is not within 0 … 1."""
+        with self._lock:
+            self.drain()
+            requests = self.simulation.requests
+            requests.allocator(device).set_per_process_memory_fraction(fraction)
+            requests.fractions[device] = fraction
+            self._set_headroom(device)
+
+    def timeline(self) -> Timeline:
+        """All that ran so far."""
+        from unstall.virtual.timeline import timeline_of
+
+        with self._lock:
+            self.drain()
+            return timeline_of(self.simulation, self.names, self.stacks, self.options)
+
+    def _set_headroom(self, device: int, at_least: int = 0) -> None:
+        free = self.simulation.requests.headroom(device)
+        self._source.set_headroom(device, max(free, at_least))
+
+    def _current_stream(self, device: int) -> int:
+        current = getattr(self._source, "current_stream", None)
+        return int(current(device)) if current else 0
+
+
+def _costs_of(options: Options) -> Costs:
+    from unstall.virtual.default_costs import DefaultCosts
+
+    return DefaultCosts()
+
+
+def _torch_error() -> type[Exception]:
+    torch = sys.modules.get("torch")
+    found: type[Exception] = getattr(torch, "OutOfMemoryError", OutOfMemoryError)
+    return found

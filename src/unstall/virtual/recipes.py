@@ -1,0 +1,236 @@
+"""What each kind of record does: the instructions and device ops that it stands for, once for all records of a kind.
+
+A recipe is a run of rows in the table of steps, a step (an instruction) a run of rows in that of ops. So a batch of
+records becomes instructions by repeating rows, whatever the records are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+
+from unstall.replay.program import Code
+from unstall.timeline import CopyDirection, DeviceKind, HostMemory
+
+
+class Call(IntEnum):
+    """Which call of the runtime an instruction is."""
+
+    NONE = 0
+    REST = 1  # of the call before it
+    LAUNCH = 2
+    COPY = 3
+    MEMSET = 4
+    SYNC_STREAM = 5
+    SYNC_DEVICE = 6
+    SYNC_EVENT = 7
+    EVENT_RECORD = 8
+    EVENT_WAIT = 9
+    EVENT_QUERY = 10
+    MALLOC = 11
+    FREE = 12
+    HOST_ALLOC = 13
+    HOST_FREE = 14
+    GRAPH_LAUNCH = 15
+    CAPTURE = 16
+
+
+class Part(IntEnum):
+    """What an op needs of its device for itself; NOTHING leaves it beside others."""
+
+    NOTHING = -1
+    UPLOADS = 0
+    DOWNLOADS = 1
+    PROCESSORS = 2
+
+
+PARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A device op, times in ns. `after` counts from the recipe's first op; `branch` 0 is the launching stream."""
+
+    name: str
+    duration: int
+    part: Part
+    gap: int
+    latency: int
+    kind: DeviceKind = DeviceKind.KERNEL
+    direction: CopyDirection = CopyDirection.NONE
+    memory: HostMemory = HostMemory.UNKNOWN
+    bytes: int = -1
+    branch: int = 0
+    after: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An instruction."""
+
+    code: Code
+    what: Call = Call.NONE
+    work: int = 0
+    call: int = 0
+    latency: int = 0
+    ops: tuple[Op, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Steps:
+    """One row a step."""
+
+    code: np.ndarray
+    what: np.ndarray
+    call: np.ndarray
+    latency: np.ndarray
+    work: np.ndarray
+    first_op: np.ndarray
+    ops: np.ndarray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpRows:
+    """One row an op; see `Op`."""
+
+    name: np.ndarray
+    duration: np.ndarray
+    part: np.ndarray
+    gap: np.ndarray
+    latency: np.ndarray
+    kind: np.ndarray
+    direction: np.ndarray
+    memory: np.ndarray
+    bytes: np.ndarray
+    branch: np.ndarray
+    after: np.ndarray
+
+
+class Recipes:
+    """A growing table of recipes, each under a key of its own."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._name_of: dict[str, int] = {}
+        self._of: dict[Hashable, int] = {}
+        self._first = _Column(np.int64)
+        self._count = _Column(np.int64)
+        self._steps = {each.name: _Column(_STEP_TYPES[each.name]) for each in fields(Steps)}
+        self._ops = {each.name: _Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
+
+    def find(self, key: Hashable) -> int | None:
+        """The recipe's number."""
+        return self._of.get(key)
+
+    def add(self, key: Hashable, steps: Sequence[Step]) -> int:
+        """The number of a new one, which has at least one step."""
+        number = self._of[key] = len(self._first)
+        self._first.append(len(self._steps["code"]))
+        self._count.append(len(steps))
+        for step in steps:
+            self._steps["first_op"].append(len(self._ops["name"]))
+            self._steps["ops"].append(len(step.ops))
+            for name in ("code", "what", "call", "latency", "work"):
+                self._steps[name].append(getattr(step, name))
+            for op in step.ops:
+                self._ops["name"].append(self._name(op.name))
+                for name in _OP_TYPES:
+                    if name != "name":
+                        self._ops[name].append(getattr(op, name))
+        return number
+
+    @property
+    def first(self) -> np.ndarray:
+        """By recipe: its first step."""
+        return self._first.rows
+
+    @property
+    def count(self) -> np.ndarray:
+        """By recipe: how many steps it has."""
+        return self._count.rows
+
+    @property
+    def steps(self) -> Steps:
+        return Steps(**{name: column.rows for name, column in self._steps.items()})
+
+    @property
+    def ops(self) -> OpRows:
+        return OpRows(**{name: column.rows for name, column in self._ops.items()})
+
+    def ops_of(self, recipe: int) -> list[Op]:
+        """All its ops, in order."""
+        first = int(self.first[recipe])
+        steps, ops = self.steps, self.ops
+        rows = [
+            row
+            for step in range(first, first + int(self.count[recipe]))
+            for row in range(int(steps.first_op[step]), int(steps.first_op[step] + steps.ops[step]))
+        ]
+        return [
+            Op(
+                self.names[int(ops.name[row])],
+                int(ops.duration[row]),
+                Part(int(ops.part[row])),
+                int(ops.gap[row]),
+                int(ops.latency[row]),
+                DeviceKind(int(ops.kind[row])),
+                CopyDirection(int(ops.direction[row])),
+                HostMemory(int(ops.memory[row])),
+                int(ops.bytes[row]),
+            )
+            for row in rows
+        ]
+
+    def _name(self, text: str) -> int:
+        number = self._name_of.setdefault(text, len(self.names))
+        if number == len(self.names):
+            self.names.append(text)
+        return number
+
+
+_STEP_TYPES: dict[str, type] = {
+    "code": np.int8,
+    "what": np.int8,
+    "call": np.int64,
+    "latency": np.int64,
+    "work": np.int64,
+    "first_op": np.int64,
+    "ops": np.int64,
+}
+_OP_TYPES: dict[str, type] = {
+    "name": np.int32,
+    "duration": np.int64,
+    "part": np.int32,
+    "gap": np.int64,
+    "latency": np.int64,
+    "kind": np.int8,
+    "direction": np.int8,
+    "memory": np.int8,
+    "bytes": np.int64,
+    "branch": np.int32,
+    "after": np.int64,
+}
+
+
+class _Column:
+    """A numpy column that grows."""
+
+    def __init__(self, dtype: type) -> None:
+        self._array: np.ndarray = np.zeros(64, dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, value: int) -> None:
+        if self._length == len(self._array):
+            self._array = np.concatenate((self._array, np.zeros_like(self._array)))
+        self._array[self._length] = value
+        self._length += 1
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self._array[: self._length]

@@ -1,0 +1,202 @@
+"""The log's requests for device memory, served by each device's caching allocator as a real program's are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from unstall.virtual.addresses import TopDownAddresses
+from unstall.virtual.allocator import CachingAllocator
+from unstall.virtual.blocks import Block, PoolId
+from unstall.virtual.cost import DeviceFacts, OperatorCost
+from unstall.virtual.out_of_memory import OutOfMemoryError
+
+
+class Host(Protocol):
+    """Where the allocator's own calls go: they come right before the record that is being served."""
+
+    def device_malloc(self, device: int) -> None:
+        """The host calls cudaMalloc."""
+
+    def device_free(self, device: int) -> None:
+        """… cudaFree, which waits for the device."""
+
+    def record(self, device: int, stream: int) -> int:
+        """… cudaEventRecord; the event."""
+
+    def query(self, event: int) -> bool:
+        """… cudaEventQuery."""
+
+    def synchronize(self, event: int) -> None:
+        """… cudaEventSynchronize."""
+
+
+class Requests:
+    """All devices' allocators, and the changes of what is allocated that they made."""
+
+    def __init__(self, facts: DeviceFacts, settings: str, host: Host) -> None:
+        self._facts = facts
+        self._settings = settings
+        self._host = host
+        self._allocators: dict[int, CachingAllocator] = {}
+        self._blocks: dict[int, tuple[CachingAllocator, Block]] = {}
+        self._workspaces: dict[tuple[int, int, str], Block] = {}
+        self._changes: list[tuple[int, int, int, int]] = []
+        self.fractions: dict[int, float] = {}
+        """What the program said of how much of a device it may use."""
+        self.refused = 0
+        """Requests that were let through and that no room was left for."""
+
+    def allocator(self, device: int) -> CachingAllocator:
+        """Made when it is first asked for."""
+        found = self._allocators.get(device)
+        if found is None:
+            addresses = _Calls(self._host, device)
+            events = _Events(self._host, device)
+            found = self._allocators[device] = CachingAllocator(
+                self._facts.total_bytes,
+                self._settings,
+                events=events,
+                addresses=addresses,
+                other_bytes=self._facts.context_bytes,
+                device=device,
+            )
+        return found
+
+    @property
+    def devices(self) -> list[int]:
+        """Those that were asked for memory."""
+        return sorted(self._allocators)
+
+    def take_changes(self) -> np.ndarray:
+        """Since it was last asked: (rows, 4) of record, device, bytes (negative when given back) and reserved bytes."""
+        taken, self._changes = self._changes, []
+        return np.array(taken, np.int64).reshape(-1, 4)
+
+    def malloc(self, record: int, device: int, stream: int, allocation: int, size: int) -> None:
+        allocator = self.allocator(device)
+        block = self._take(record, allocator, stream, size)
+        if block is not None:
+            self._blocks[allocation] = (allocator, block)
+
+    def free(self, record: int, allocation: int) -> None:
+        """Of what was refused, or is not known, nothing happens."""
+        held = self._blocks.pop(allocation, None)
+        if held is not None:
+            self._give_back(record, *held)
+
+    def use_on_stream(self, allocation: int, stream: int) -> None:
+        held = self._blocks.get(allocation)
+        if held is not None:
+            held[0].record_stream(held[1], stream)
+
+    def operate(self, record: int, device: int, stream: int, cost: OperatorCost) -> None:
+        """What an operator takes beside its outputs."""
+        allocator = self.allocator(device)
+        for key, size in cost.workspaces:
+            if (device, stream, key) not in self._workspaces:
+                kept = self._take(record, allocator, stream, size)
+                if kept is not None:
+                    self._workspaces[device, stream, key] = kept
+        taken = [self._take(record, allocator, stream, size) for size in cost.temporaries if size]
+        for block in reversed(taken):
+            if block is not None:
+                self._give_back(record, allocator, block)
+
+    def empty_cache(self, record: int, device: int) -> None:
+        """Of one device; of all, if it is -1."""
+        for number in self.devices if device < 0 else [device]:
+            allocator = self.allocator(number)
+            before = allocator.memory_reserved()
+            allocator.empty_cache()
+            if allocator.memory_reserved() != before:
+                self._changed(record, number, 0, allocator)
+
+    def pool_begin(self, device: int, pool: PoolId, captures: Callable[[int], bool]) -> None:
+        self.allocator(device).capture_begin(pool, captures)
+
+    def pool_end(self, device: int, pool: PoolId) -> None:
+        self.allocator(device).capture_end(pool)
+
+    def pool_release(self, device: int, pool: PoolId) -> None:
+        self.allocator(device).release_pool(pool)
+
+    def headroom(self, device: int) -> int:
+        """Bytes by which what is reserved can grow with nothing given back."""
+        allocator = self.allocator(device)
+        free, total = allocator.mem_get_info()
+        fraction = self.fractions.get(device, allocator.settings.per_process_memory_fraction)
+        return min(free, max(int(fraction * total) - allocator.memory_reserved(), 0))
+
+    def fits(self, device: int, size: int) -> bool:
+        """Whether a request would be served, if need be by emptying the cache: in the worst case for its stream."""
+        growth, free = worst_growth(size), self.headroom(device)
+        return growth <= free or growth <= free + releasable(self.allocator(device))
+
+    def _take(self, record: int, allocator: CachingAllocator, stream: int, size: int) -> Block | None:
+        if size <= 0:
+            return None
+        try:
+            block = allocator.malloc(size, stream)
+        except OutOfMemoryError:
+            self.refused += 1
+            return None
+        self._changed(record, allocator.device, block.size, allocator)
+        return block
+
+    def _give_back(self, record: int, allocator: CachingAllocator, block: Block) -> None:
+        size = block.size
+        allocator.free(block)
+        self._changed(record, allocator.device, -size, allocator)
+
+    def _changed(self, record: int, device: int, size: int, allocator: CachingAllocator) -> None:
+        self._changes.append((record, device, size, allocator.memory_reserved()))
+
+
+def worst_growth(size: int) -> int:
+    """By how much a request can grow what is reserved, in bytes."""
+    mib = 1 << 20
+    if size <= mib:
+        return 2 * mib
+    return 20 * mib if size < 10 * mib else -(-size // (2 * mib)) * 2 * mib
+
+
+def releasable(allocator: CachingAllocator) -> int:
+    """Bytes of segments in which nothing is allocated."""
+    return sum(
+        int(str(segment["total_size"]))
+        for segment in allocator.memory_snapshot()
+        if segment["allocated_size"] == 0 and segment["segment_pool_id"] == (0, 0)
+    )
+
+
+class _Calls(TopDownAddresses):
+    """The device's addresses; where they are asked for and given back the host calls the driver."""
+
+    def __init__(self, host: Host, device: int) -> None:
+        super().__init__()
+        self._host = host
+        self._device = device
+
+    def reserve(self, size: int) -> int:
+        self._host.device_malloc(self._device)
+        return super().reserve(size)
+
+    def release(self, address: int, size: int) -> None:
+        self._host.device_free(self._device)
+        super().release(address, size)
+
+
+class _Events:
+    """Events of one device's streams, as the allocator has them."""
+
+    def __init__(self, host: Host, device: int) -> None:
+        self._host = host
+        self._device = device
+        self.query = host.query
+        self.synchronize = host.synchronize
+
+    def record(self, stream: int) -> int:
+        return self._host.record(self._device, stream)

@@ -1,0 +1,86 @@
+"""Threads that hand over to each other: which of their records had to wait for another thread.
+
+Autograd's threads run no Python: one goes on when the thread that called `backward()` waits for it, and that one when
+it is done. A thread of Python begins after what was done before it was there, and then goes its own way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.timeline import I64, Bool
+from unstall.virtual.log import Code
+
+_NO_PYTHON = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A record that waited for what another thread had done."""
+
+    row: int
+    thread: int  # waited for
+    after: int  # row of that one's last record before; -1 where that was simulated before
+
+
+class Turns:
+    """What is known of the threads so far."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._serving: set[int] = set()
+        self._waiting: dict[int, int] = {}  # caller: the serving thread that it waits for
+        self._last: dict[int, int] = {}  # by thread: its last instruction
+        self._latest = -1  # thread of the last record
+        self._last_row: dict[int, int] = {}
+
+    def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
+        """The records that had to wait; and by record whether it went on from the one right before it."""
+        thread = records["thread"]
+        woken = np.zeros(len(records), np.bool_)
+        changes = np.flatnonzero(np.append(thread[0] != self._latest, thread[1:] != thread[:-1]))
+        found: list[Join] = []
+        self._last_row = {}
+        before = self._latest
+        for row in changes.tolist():
+            if row:
+                self._last_row[before] = row - 1
+            current = int(thread[row])
+            other = self._waits_for(records[row], current, before)
+            if other >= 0:
+                found.append(Join(row, other, self._last_row.get(other, -1)))
+                woken[row] = other == before
+            before = current
+        self._last_row[before] = len(records) - 1
+        self._latest = before
+        return found, woken
+
+    def targets(self, joins: list[Join], ends: I64) -> list[int]:
+        """The instruction that each waits for. `ends`: by record, of its instructions."""
+        return [int(ends[join.after]) - 1 if join.after >= 0 else self._last[join.thread] for join in joins]
+
+    def remember(self, ends: I64) -> None:
+        """The records are simulated."""
+        self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
+
+    def _waits_for(self, record: np.void, current: int, before: int) -> int:
+        """The thread that a record had to wait for, or -1. It is the first after those of another thread."""
+        new = current not in self._known
+        self._known.add(current)
+        if before < 0:
+            return -1
+        if current and _runs_no_python(record):
+            self._serving.add(current)
+        if current in self._serving:
+            if before not in self._serving:
+                self._waiting[before] = current
+            return before
+        served_by = self._waiting.pop(current, -1)
+        return before if new else served_by
+
+
+def _runs_no_python(record: np.void) -> bool:
+    """A thread of autograd: of an operator it says which thread's forward pass it is of."""
+    return bool(record["stack"] == _NO_PYTHON or (record["code"] == Code.OP_BEGIN and record["b"] >= 0))

@@ -1,0 +1,145 @@
+"""Logs by hand, as the shim would write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unstall.virtual.cost import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
+from unstall.virtual.log import RECORD, USE, Code, CopyFlag, Stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from unstall.timeline import CopyDirection
+    from unstall.virtual.costs.signature import Signature
+
+MIB = 1 << 20
+
+
+class Log:
+    """A source of the log, and what writes it. Host time goes on by 1 us a record."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.texts: list[str] = []
+        self.operators: list[tuple[Any, ...]] = []
+        self.frames: list[Stack] = []
+        self.headroom: dict[int, int] = {}
+        self.stack = -1
+        self.thread = 0
+        self.host_ns = 0
+        self._allocations = 0
+
+    def write(
+        self,
+        code: Code,
+        a: int = 0,
+        b: int = 0,
+        *,
+        device: int = 0,
+        stream: int = 0,
+        id: int = -1,  # noqa: A002
+        flags: int = 0,
+        computing_ns: int = 0,
+    ) -> None:
+        self.host_ns += 1_000
+        self.rows.append(
+            (
+                *(self.host_ns, computing_ns, a, b, stream, self.thread, self.stack, id, 0),
+                *(int(code), device, int(flags), b""),
+            )
+        )
+
+    def name(self, text: str) -> int:
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text)
+
+    @contextmanager
+    def op(self, name: str, sequence: int = -1, forward: int = -1) -> Iterator[None]:
+        self.write(Code.OP_BEGIN, sequence, forward, id=self.name(name))
+        yield
+        self.write(Code.OP_END)
+
+    @contextmanager
+    def mark(self, name: str) -> Iterator[None]:
+        self.write(Code.MARK_BEGIN, id=self.name(name))
+        yield
+        self.write(Code.MARK_END)
+
+    def launch(self, duration_ns: int, stream: int = 0, device: int = 0, **of: Any) -> None:
+        """One kernel of that duration; see `Fixed`."""
+        raw = (f"{duration_ns}", repr(sorted(of.items())), (), ())
+        if raw not in self.operators:
+            self.operators.append(raw)
+        self.write(Code.LAUNCH, id=self.operators.index(raw), stream=stream, device=device)
+
+    def malloc(self, size: int, stream: int = 0, device: int = 0) -> int:
+        self._allocations += 1
+        self.write(Code.MALLOC, self._allocations, size, stream=stream, device=device)
+        return self._allocations
+
+    def free(self, allocation: int) -> None:
+        self.write(Code.FREE, allocation)
+
+    def copy(self, size: int, flags: CopyFlag, stream: int = 0) -> None:
+        self.write(Code.COPY, size, -1, flags=flags, stream=stream)
+        if not flags & CopyFlag.NON_BLOCKING:
+            self.write(Code.SYNC_STREAM, stream=stream)
+
+    # As LogSource.
+
+    def take(self) -> tuple[bytes, bytes]:
+        taken, self.rows = self.rows, []
+        return np.array(taken, RECORD).tobytes(), np.zeros(0, USE).tobytes()
+
+    def signatures(self, first: int) -> Sequence[tuple[Any, ...]]:
+        return self.operators[first:]
+
+    def names(self, first: int) -> Sequence[str]:
+        return self.texts[first:]
+
+    def stacks(self, first: int) -> Sequence[Stack]:
+        return self.frames[first:]
+
+    def set_headroom(self, device: int, size_bytes: int) -> None:
+        self.headroom[device] = size_bytes
+
+
+HOST = HostCosts(
+    **{"operator": 1_000, "operator_end": 100, "frame": 50, "line": 10, "mark": 500, "malloc": 200, "free": 100},
+    **{"launch": 2_000, "copy": 3_000, "memset": 2_000, "event_record": 500, "event_wait": 400, "event_query": 300},
+    **{"synchronize": 1_000, "graph_launch": 5_000, "graph_node": 10, "capture": 700, "device_malloc": 50_000},
+    **{"device_free": 40_000, "pin": 20_000, "pin_mib": 1_000, "clock_read": 50},
+)
+LIMITS = Limits(
+    **{"queue_capacity": 1022, "gap": 1_000, "graph_gap": 100, "launch_latency": 3_000, "copy_latency": 2_000},
+    **{"graph_latency": 5_000, "event_latency": 1_500, "wake_latency": 4_000, "staged_at_once_bytes": 64 << 10},
+    **{"sleep_cycles_per_us": 1_979.0, "crowding_ns": 10_000},
+)
+
+
+class Fixed:
+    """Costs in round figures: an operator's name is its kernel's duration, its overload what else is known of it."""
+
+    def __init__(self, total_bytes: int = 1_000 * MIB) -> None:
+        self.device = DeviceFacts("Round GPU", total_bytes, 0)
+        self.host = HOST
+        self.limits = LIMITS
+        self.known_error = "exact"
+
+    def cost(self, signature: Signature) -> OperatorCost:
+        of = dict(eval(signature.overload))  # noqa: S307
+        count = of.pop("kernels", 1)
+        kernel = Kernel(of.pop("name", "kernel"), int(signature.name), fills=of.pop("fills", True))
+        return OperatorCost((kernel,) * count, **of)
+
+    def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
+        return size_bytes // 10 if pinned else size_bytes
+
+    def memset_ns(self, size_bytes: int) -> int:
+        return 1_000
