@@ -376,6 +376,9 @@ frames_here_all(void)
     if (where->indirect && frame) {
         frame = pointer_at(frame, where->frame_in_it);
     }
+    if (!frame) {
+        return NO_PYTHON;
+    }
     uint64_t now = atomic_load(&generation);
     if (recent.generation == now) {
         uint64_t chain = chain_of(frame);

@@ -1,4 +1,4 @@
-"""Storages made without tensors, as copies and saved files are: torch's own code for them knows no CUDA in a CPU build."""
+"""Storages made without tensors, as for copies and saved files: of CUDA, torch's own code in a CPU build makes none."""
 
 from __future__ import annotations
 

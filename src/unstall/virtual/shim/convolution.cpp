@@ -21,7 +21,7 @@ at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
   return last ? wanted : at::MemoryFormat::Contiguous;
 }
 
-Tensor convolution(
+Tensor convolve(
     const Tensor& input, const Tensor& weight, const OptionalTensor& bias, IntArrayRef stride, IntArrayRef padding,
     IntArrayRef dilation, bool transposed, IntArrayRef output_padding, int64_t groups) {
   Tensor out =
@@ -30,7 +30,7 @@ Tensor convolution(
   return in_format(out, format_of(input, weight));
 }
 
-Three convolution_backward(
+Three convolve_backward(
     const Tensor& grad, const Tensor& input, const Tensor& weight, at::OptionalIntArrayRef bias_sizes,
     IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding,
     int64_t groups, std::array<bool, 3> wanted) {
@@ -46,39 +46,39 @@ Three convolution_backward(
 Tensor cudnn(
     const Tensor& input, const Tensor& weight, IntArrayRef padding, IntArrayRef stride, IntArrayRef dilation,
     int64_t groups, bool, bool, bool) {
-  return convolution(input, weight, {}, stride, padding, dilation, false, {0}, groups);
+  return convolve(input, weight, {}, stride, padding, dilation, false, {0}, groups);
 }
 
 Tensor cudnn_transposed(
     const Tensor& input, const Tensor& weight, IntArrayRef padding, IntArrayRef output_padding, IntArrayRef stride,
     IntArrayRef dilation, int64_t groups, bool, bool, bool) {
-  return convolution(input, weight, {}, stride, padding, dilation, true, output_padding, groups);
+  return convolve(input, weight, {}, stride, padding, dilation, true, output_padding, groups);
 }
 
 Tensor cudnn_relu(
     const Tensor& input, const Tensor& weight, const OptionalTensor& bias, IntArrayRef stride, IntArrayRef padding,
     IntArrayRef dilation, int64_t groups) {
-  return convolution(input, weight, bias, stride, padding, dilation, false, {0}, groups).relu();
+  return convolve(input, weight, bias, stride, padding, dilation, false, {0}, groups).relu();
 }
 
 Tensor cudnn_add_relu(
     const Tensor& input, const Tensor& weight, const Tensor& added, const std::optional<at::Scalar>& alpha,
     const OptionalTensor& bias, IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups) {
-  Tensor out = convolution(input, weight, bias, stride, padding, dilation, false, {0}, groups);
+  Tensor out = convolve(input, weight, bias, stride, padding, dilation, false, {0}, groups);
   return out.add(added, alpha.value_or(1)).relu();
 }
 
 Tensor depthwise(
     const Tensor& input, const Tensor& weight, IntArrayRef, const OptionalTensor& bias, IntArrayRef stride,
     IntArrayRef padding, IntArrayRef dilation) {
-  return convolution(input, weight, bias, stride, padding, dilation, false, {0}, weight.size(0) / weight.size(1));
+  return convolve(input, weight, bias, stride, padding, dilation, false, {0}, weight.size(0) / weight.size(1));
 }
 
 } // namespace
 
 SUBSTITUTES(list) {
-  list.add("convolution", &convolution);
-  list.add("convolution_backward", &convolution_backward);
+  list.add("convolution", &convolve);
+  list.add("convolution_backward", &convolve_backward);
   list.add("cudnn_convolution", &cudnn);
   list.add("cudnn_convolution_transpose", &cudnn_transposed);
   list.add("cudnn_convolution_relu", &cudnn_relu);

@@ -1,6 +1,7 @@
 // copy_ in all directions, as ATen/native/cuda/Copy.cu does it: which copies it makes, through which temporaries.
 #include "redirect.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -100,6 +101,7 @@ void between_host_and_device(const Tensor& to, const Tensor& from, bool non_bloc
 
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
+  if (!at::is_expandable_to(source.sizes(), self.sizes())) move_values(self, source); // which raises
   Tensor from = source.sizes() == self.sizes() ? source : source.expand(self.sizes());
   if (self.numel() == 0) return self;
   at::AutoDispatchBelowADInplaceOrView below_autograd;

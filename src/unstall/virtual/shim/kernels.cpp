@@ -248,7 +248,7 @@ void fallback(const OperatorHandle& op, Stack* stack) {
 
 void refuse(const OperatorHandle& op, Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "the virtual GPU computes strided tensors only: it cannot run ", op.operator_name(),
+      false, "the virtual GPU computes dense tensors only: it cannot run ", op.operator_name(),
       " on sparse, quantized or nested tensors");
 }
 

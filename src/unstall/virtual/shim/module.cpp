@@ -1,5 +1,6 @@
 // What Python calls: see the contract in load.py.
 #include "devices.h"
+#include "generator.h"
 #include "graphs.h"
 #include "keeper.h"
 #include "log.h"
@@ -11,6 +12,7 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/Storage.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -106,6 +108,9 @@ PYBIND11_MODULE(_shim, m) {
   m.def("free_graph", free_graph, arg("graph"));
   m.def("is_capturing", [](int device, int64_t stream) { return capturing(device, stream); });
 
+  m.def("default_generator", [](int device) { // one object a device: the caller keeps it
+    return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(device)));
+  });
   m.def("allocation_of", allocation_of, arg("tensor"));
   m.def("resize_storage", resize_storage, arg("storage"), arg("bytes"));
   m.def("is_pinned", [](uintptr_t pointer) { return is_pinned(reinterpret_cast<const void*>(pointer)); });

@@ -1,7 +1,9 @@
 // Normalizations: CUDA saves statistics in the accumulation type, and for cuDNN's batch norm other ones in evaluation.
 #include "substitutes.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 namespace unstall {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 
 namespace unstall {
 namespace {

@@ -29,8 +29,8 @@ c10::intrusive_ptr<c10::StorageImpl> foreign(c10::StorageImpl* storage) {
 void refuse_layout(const Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_nested(),
-      "the virtual GPU computes strided tensors only, not tensors of layout ", tensor.layout(),
-      tensor.is_quantized() ? " that are quantized" : "", tensor.is_nested() ? " that are nested" : "");
+      "the virtual GPU computes dense tensors only, not ",
+      tensor.is_quantized() ? "quantized" : tensor.is_nested() ? "nested" : "sparse", " ones");
 }
 
 } // namespace
