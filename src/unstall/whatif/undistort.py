@@ -31,9 +31,9 @@ USUAL_OF: dict[Recorder | None, RecorderCost] = {
     None: USUAL,
     # The line clock's frames are some 60 ns each, too little to count one by one.
     "torch": replace(USUAL, frame=0),
-    # 2.0 to 3.3 us a launch in all, in paired runs on an H200 (docs/recording.md); how much of that is within the
-    # call is not told apart.
-    "cupti": RecorderCost(operator=0, frame=0, call=700, launch=1800, node=300, op=100),
+    # 2.5 to 6 us a launch in all, in paired runs of three programs on an H200 (docs/recording.md); how much of that is
+    # within the call is not told apart.
+    "cupti": RecorderCost(operator=0, frame=0, call=1200, launch=3100, node=500, op=200),
 }
 """By recorder; None for what is none of unstall's own."""
 
@@ -42,7 +42,7 @@ LEAST_ERROR = 0.03
 USUAL_ERROR = 0.35
 """How far the host's time is off without the usual cost, in 9 of 10 runs that it bounds and that had no part in fitting
 it: benchmarks/whatif.py --fit."""
-USUAL_ERROR_OF: dict[Recorder | None, float] = {None: USUAL_ERROR, "torch": USUAL_ERROR, "cupti": 0.1}
+USUAL_ERROR_OF: dict[Recorder | None, float] = {None: USUAL_ERROR, "torch": USUAL_ERROR, "cupti": 0.15}
 """By recorder. Cupti adds up to a quarter to a step that the host bounds, and the estimate of that may be off by half:
 docs/recording.md."""
 
