@@ -29,7 +29,7 @@ class Places:
 
 def read_places(folder: Path, started_in: str) -> Places:
     """All that was described, up to a line that is cut off."""
-    places, short = Places(), _Shortened(started_in)
+    places, short = Places(), Shortened(started_in)
     try:
         text = (folder / PLACES).read_bytes()
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def read_places(folder: Path, started_in: str) -> Places:
     return places
 
 
-def _add(places: Places, entry: dict[str, Any], short: _Shortened) -> None:
+def _add(places: Places, entry: dict[str, Any], short: Shortened) -> None:
     match entry:
         case {"stack": number, "frames": frames}:
             places.stacks[number] = tuple((short[file], line, function) for file, line, function in frames)
@@ -61,7 +61,7 @@ def _add(places: Places, entry: dict[str, Any], short: _Shortened) -> None:
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.\d+/(?!site-packages|dist-packages)")
 
 
-class _Shortened(dict[str, str]):
+class Shortened(dict[str, str]):
     """Paths without the folder that the program was started in, or that packages are installed in.
 
     A path stays whole if it is the user's, and would be taken for a framework's without that folder.

@@ -1,0 +1,127 @@
+"""All that the simulation kept → a `Timeline`, with the columns that a recorded one has."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from unstall.grouping import groups
+from unstall.timeline import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.virtual.history import Done, Happened, History, Ran
+from unstall.virtual.host_rows import CALLS, host_rows
+from unstall.virtual.log import Stack
+from unstall.virtual.options import Options
+from unstall.virtual.simulate import Simulation
+from unstall.virtual.stack_rows import stack_of_records, stack_rows
+
+_PROCESS = "1"  # not the real one: the same log gives the same timeline
+
+
+class _Texts:
+    """Texts and their indices; grows."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.all.setdefault(text, len(self.all))
+
+
+def timeline_of(
+    simulation: Simulation, names: Sequence[str], stacks: Sequence[Stack], options: Options, folder: str | None = None
+) -> Timeline:
+    """`names` and `stacks` are the log's, by number. Paths are from `folder`, or the present one."""
+    history, text = simulation.history, _Texts()
+    happened, done = history.happened.whole(), history.done.whole()
+    threads = _threads(happened, text)
+    calls = {call: text(name) for call, (_, name) in CALLS.items()}
+    name_of = np.array([*(text(name) for name in names), -1], np.int32)
+    lines, tree, whole, calling = stack_rows(stacks, folder or os.getcwd(), text)  # noqa: PTH109 - as text
+    rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls)
+    op_names = np.array([*(text(name) for name in simulation.actions.recipes.names), -1], np.int32)
+    places = simulation.streams.places
+    return Timeline(
+        host=rows.host,
+        device=_device(history.ran.whole(), rows.row_of, op_names, simulation, rows.host),
+        waits=rows.waits,
+        threads=threads,
+        streams=Streams(
+            np.array([device for device, _ in places], np.int32), np.array([number for _, number in places], np.int64)
+        ),
+        lines=lines,
+        stacks=tree,
+        memory=_memory(history, done),
+        meta=Meta(
+            path="",
+            reader="virtual",
+            devices=(simulation.costs.device.name,) * simulation.devices,
+            torch=str(sys.modules["torch"].__version__) if "torch" in sys.modules else None,
+            has_stacks=bool((rows.host.stack >= 0).any()),
+            exact_lines=True,
+            notes=_notes(simulation, options),
+        ),
+        strings=tuple(text.all),
+    )
+
+
+def _threads(happened: Happened, text: _Texts) -> Threads:
+    """One row a thread of the log, by number."""
+    count = int(happened.thread.max(initial=0)) + 1
+    process = text(_PROCESS)
+    threads = np.array([text(str(number + 1)) for number in range(count)], np.int32)
+    runs_python = np.zeros(count, np.bool_)
+    runs_python[happened.thread[happened.stack >= 0]] = True
+    runs_python[0] = True
+    labels = ["MainThread" if not number else "" if runs_python[number] else "autograd" for number in range(count)]
+    order = np.argsort(threads, kind="stable")
+    assert (order == np.arange(count)).all()
+    return Threads(np.full(count, process, np.int32), threads, np.array([text(label) for label in labels], np.int32))
+
+
+def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Host) -> Device:
+    order = np.argsort(ran.start, kind="stable")
+    devices = np.array([device for device, _ in simulation.streams.places], np.int32)
+    stream, launch = ran.stream[order], row_of[ran.instruction[order]]
+    return Device(
+        kind=ran.kind[order],
+        device=devices[stream],
+        stream=stream,
+        start=ran.start[order],
+        end=ran.end[order],
+        name=names[ran.name[order]],
+        correlation=host.correlation[launch] if len(launch) else np.zeros(0, np.int64),
+        launch=launch,
+        bytes=ran.bytes[order],
+        direction=ran.direction[order],
+        host_memory=ran.memory[order],
+    )
+
+
+def _memory(history: History, done: Done) -> Memory:
+    """Changes in the order in which they were made; each at its record's time."""
+    changes = history.allocated.whole()
+    first = np.searchsorted(done.record, changes.record, side="right") - 1
+    time = done.end[first] if len(changes.record) else np.zeros(0, np.int64)
+    allocated = np.zeros(len(changes.size), np.int64)
+    for _, mine in groups(changes.device):
+        allocated[mine] = np.cumsum(changes.size[mine])
+    order = np.argsort(time, kind="stable")
+    return Memory(
+        time=time[order],
+        device=changes.device[order],
+        size=changes.size[order],
+        allocated=allocated[order],
+        reserved=changes.reserved[order],
+    )
+
+
+def _notes(simulation: Simulation, options: Options) -> tuple[str, ...]:
+    costs = simulation.costs
+    host = "the host's as measured on this machine" if options.host == "measured" else "the host's too"
+    notes = [f"times are modelled for a virtual {costs.device.name} ({costs.known_error}), {host}"]
+    if simulation.requests.refused:
+        notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
+    return tuple(notes)
