@@ -3,10 +3,14 @@
     unstall run train.py --epochs 1
     unstall run --steps 10 -m package.train --epochs 1
     torchrun --nproc-per-node 8 -m unstall run train.py
+    unstall run --gpu h200 train.py
 
 What stands before SCRIPT or -m is for unstall, all that follows for the program. The program runs as plain Python would
 run it, and unstall exits as the program did. The explanation is printed to stderr once the program has ended. With
 --format or --json it has stdout to itself, and what the program prints goes to stderr.
+
+With --gpu the program runs on a virtual GPU, and so do the processes that it starts. No GPU is needed, the program's
+clock is the virtual one, and all of the run is explained, or the part that --warmup and --steps ask for.
 """
 
 from __future__ import annotations
@@ -21,13 +25,28 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import named, parse_count
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._recording import Teller, failure, rank_of, say, why_nothing
+from unstall.cli._virtual import (
+    add_virtual_options,
+    options_of,
+    part_asked_for,
+    read_run,
+    virtual_gpu_for_children,
+    write_run,
+)
 from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.record.settings import LINE_CLOCKS, RECORDERS, Settings, check_choices
+
+if TYPE_CHECKING:
+    from unstall.timeline import Timeline
+    from unstall.virtual.options import Options
+
+_USUAL = Settings("")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -40,15 +59,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--warmup",
         metavar="N",
         type=named("--warmup", _parse_warmup),
-        default=3,
-        help="let N steps go by first (default: 3)",
+        help=f"let N steps go by first (default: {_USUAL.warmup})",
     )
     ends.add_argument(
         "--steps",
         metavar="N",
         type=named("--steps", parse_count),
-        default=5,
-        help="record N steps (default: 5)",
+        help=f"record N steps (default: {_USUAL.steps})",
     )
     begins.add_argument(
         "--after", metavar="S", type=named("--after", _parse_seconds), help="let S seconds go by first, not steps"
@@ -71,12 +88,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the program's arguments and environment in the trace, which may hold secrets",
     )
+    add_virtual_options(parser)
     add_output_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if sys.platform != "linux":
         raise UsageError("run needs Linux; elsewhere record within the program: with unstall.record(): …")
+    virtual = options_of(args)
     check_choices(args.recorder, args.lines, shapes=args.shapes)
     program = _program(args)
     rank = rank_of(os.environ)
@@ -90,8 +109,8 @@ def run(args: argparse.Namespace) -> int:
     settings = Settings(
         folder=str(folder),
         recorder=args.recorder,
-        warmup=args.warmup,
-        steps=args.steps,
+        warmup=_USUAL.warmup if args.warmup is None else args.warmup,
+        steps=_USUAL.steps if args.steps is None else args.steps,
         after_s=args.after,
         for_s=args.for_,
         lines=args.lines,
@@ -100,16 +119,22 @@ def run(args: argparse.Namespace) -> int:
     )
     teller = Teller(Follower(folder), quiet=args.quiet or bool(rank))
     try:
-        ended = launch(program, settings, stdout_to_stderr=bool(args.format), meanwhile=teller.tell)
+        with virtual_gpu_for_children(virtual) if virtual else nullcontext():
+            ended = launch(program, settings, stdout_to_stderr=bool(args.format), meanwhile=teller.tell)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     with _the_programs_ending():
         teller.tell(running=False)
         # Named anew: another run may have taken the name in the meantime.
-        path = _write(settings, _trace(args, program, rank), succeeded=ended.code == 0, quiet=args.quiet)
-        if path and not rank:
-            _explain(path, args)
+        trace = _trace(args, program, rank)
+        if virtual:
+            timeline = _write_virtual(folder, trace, virtual, args)
+        else:
+            path = _write(settings, trace, succeeded=ended.code == 0, quiet=args.quiet)
+            timeline = read_timeline(str(path), quiet=args.quiet) if path and not rank else None
+        if timeline and not rank:
+            _explain(timeline, args)
     return leave_as(ended)
 
 
@@ -217,11 +242,28 @@ def _write(settings: Settings, trace: Path, *, succeeded: bool, quiet: bool) -> 
     return trace
 
 
-def _explain(path: Path, args: argparse.Namespace) -> None:
-    """Explain the trace: on stderr, or where a format was asked for, on stdout, which the program did not have."""
+def _write_virtual(folder: Path, trace: Path, options: Options, args: argparse.Namespace) -> Timeline | None:
+    """Write the trace of a run on the virtual GPU, and return its timeline; None, having said why, where there is none.
+
+    Raises UsageError where the run has no such steps as were asked for.
+    """
+    try:
+        timeline = read_run(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if timeline is None:
+        return None
+    timeline = write_run(part_asked_for(timeline, args), trace, options)
+    if not args.quiet:
+        say(f"the trace is in {trace}")
+    return timeline
+
+
+def _explain(timeline: Timeline, args: argparse.Namespace) -> None:
+    """Explain the run: on stderr, or where a format was asked for, on stdout, which the program did not have."""
     from unstall.diagnose.explain import explain
 
-    report = explain(read_timeline(str(path), quiet=args.quiet))
+    report = explain(timeline)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):
         deliver(report, args)
 

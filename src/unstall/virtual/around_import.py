@@ -1,4 +1,4 @@
-"""Acting right before a module is executed and right after, without importing it ourselves."""
+"""Acting right before a module is imported and right after, without importing it ourselves."""
 
 from __future__ import annotations
 
@@ -6,69 +6,50 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
-from unstall.record.importing import when_imported
 
+def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
+    """Call `before` when the module `name` is looked for, which is before it is imported, and `after` once it has run.
 
-def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> Callable[[], None]:
-    """Call `before` when the module `name` is about to run and `after` once it has; returns what takes that back.
-
-    What `before` raises, the import raises. The module must not have been imported.
+    What `before` raises, the import raises; it is tried again at the next import. `before` may wait for the module's
+    import itself, and is served first. The module must not have been imported.
     """
-    first = _Before(name, before)
-    stop_after = when_imported(name, after)
-    sys.meta_path.insert(0, first)
-
-    def cancel() -> None:
-        first.remove()
-        stop_after()
-
-    return cancel
+    sys.meta_path.insert(0, _Before(name, before, after))
 
 
 class _Before:
-    """Finds one module by way of all other finders, and has its loader act before it executes it."""
+    """Acts when the module is looked for, and leaves the finding to all others."""
 
-    def __init__(self, name: str, act: Callable[[], None]) -> None:
+    def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._name = name
-        self._act = act
-        self._asking = False
+        self._before = before
+        self._after = after
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name or self._asking:
+        if name != self._name:
             return None
-        self._asking = True
+        sys.meta_path.remove(self)
         try:
-            spec = next(
-                (
-                    spec
-                    for finder in list(sys.meta_path)
-                    if finder is not self and hasattr(finder, "find_spec")
-                    if (spec := finder.find_spec(name, path, target)) is not None
-                ),
-                None,
-            )
-        finally:
-            self._asking = False
-        if spec is not None and spec.loader is not None:
-            self._listen(spec.loader)
-        return spec
+            self._before()
+        except BaseException:
+            sys.meta_path.insert(0, self)
+            raise
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                self._listen(spec.loader)
+                return spec
+        return None
 
-    def remove(self) -> None:
-        """Act no longer."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-    def _listen(self, loader: object) -> None:
-        execute = loader.exec_module  # type: ignore[attr-defined]
+    def _listen(self, loader: Any) -> None:
+        execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            waiting = self in sys.meta_path
-            self.remove()
-            if waiting:
-                self._act()
+            vars(loader).pop("exec_module", None)  # gone before the module runs, and sees its loader
             execute(module)
+            self._after()
 
-        loader.exec_module = exec_module  # type: ignore[attr-defined]
+        loader.exec_module = exec_module

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from unstall.ancestry import nearest
 from unstall.record.trace_file import Text, micros, thread_names, write
 from unstall.timeline import DeviceKind, HostKind, Meta, Timeline, WaitKind
-from unstall.virtual.frames import slices_of
+from unstall.virtual.frames import StackTexts, line_texts, slices_of
 
 _HOST_CATEGORIES = {
     HostKind.OP: "cpu_op",
@@ -102,6 +103,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
     outermost[(host.parent >= 0) & (host.forward[parent] == host.forward)] = -1
     makers = np.zeros(len(host), np.bool_)
     makers[outermost[outermost >= 0]] = True
+    written = _stacks_of_operators(timeline)
     columns = _lists(
         host.kind, host.thread, host.start, host.end, host.name, host.op, outermost, makers.astype(np.int8), host.shapes
     )
@@ -116,10 +118,28 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
                 arguments.append(f'"Sequence number":{row},"Fwd thread id":0')
             if shapes >= 0:
                 arguments.append(f'"Input Dims":{strings[shapes]}')
+            if row in written:
+                arguments.append(f'"Call stack":{text.name(written[row])}')
         elif kind not in _NOT_A_CALL:
             arguments.append(f'"correlation":{row + 1}')
         category = _HOST_CATEGORIES.get(kind) or _call_category(strings[name])
-        yield text.span(category, strings[name], *lanes[thread], start=start, end=end, arguments=",".join(arguments))
+        process, lane = lanes[thread]
+        yield text.span(category, strings[name], process, lane, start, end, ",".join(arguments))
+
+
+def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
+    """Stacks of operators that no Python frame encloses, where others have frames; by host row."""
+    host = timeline.host
+    framed = host.kind == HostKind.PYTHON
+    if not framed.any():
+        return {}
+    around = np.where(host.parent >= 0, host.stack[host.parent], -1)
+    own = (host.kind == HostKind.OP) & (nearest(host.parent, framed) < 0) & (host.stack >= 0) & (host.stack != around)
+    stacks = StackTexts(timeline)
+    return {
+        row: ";".join(stacks[stack])
+        for row, stack in zip(np.flatnonzero(own).tolist(), host.stack[own].tolist(), strict=True)
+    }
 
 
 def _call_category(name: str) -> str:
@@ -130,14 +150,11 @@ def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
     """Python's frames, where the timeline has them as stacks alone."""
     if (timeline.host.kind == HostKind.PYTHON).any():
         return
-    lines, strings, lanes = timeline.lines, timeline.strings, _lanes(timeline)
-    names = [
-        f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]
-        for file, line, function in zip(*_lists(lines.file, lines.line, lines.function), strict=True)
-    ]
+    names, lanes = line_texts(timeline), _lanes(timeline)
     slices = slices_of(timeline)
     for thread, start, end, line in zip(*_lists(slices.thread, slices.start, slices.end, slices.line), strict=True):
-        yield text.span("python_function", names[line], *lanes[thread], start=start, end=end, arguments="")
+        process, lane = lanes[thread]
+        yield text.span("python_function", names[line], process, lane, start, end, "")
 
 
 def _device(timeline: Timeline, text: Text) -> Iterator[str]:

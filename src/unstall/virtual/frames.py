@@ -27,7 +27,8 @@ def slices_of(timeline: Timeline) -> Slices:
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
-    outer = nearest(host.parent, solid & (host.stack >= 0))
+    around = nearest(host.parent, solid & (host.stack >= 0))
+    outer = np.where(host.parent >= 0, around[host.parent], -1).astype(np.int32)
     rows = np.flatnonzero(solid & (host.stack >= 0))
     chains = _chains(timeline.stacks)
     # By what encloses them, so that those within one operator stand together, as do the outermost of a thread.
@@ -47,6 +48,30 @@ def slices_of(timeline: Timeline) -> Slices:
     if not parts:
         return Slices(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
     return Slices(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def line_texts(timeline: Timeline) -> list[str]:
+    """Each row of Lines as Kineto names a frame of it."""
+    lines, strings = timeline.lines, timeline.strings
+    return [
+        f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]
+        for file, line, function in zip(lines.file.tolist(), lines.line.tolist(), lines.function.tolist(), strict=True)
+    ]
+
+
+class StackTexts(dict[int, list[str]]):
+    """The frames of a row of Stacks, as Kineto names them, innermost first."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._stacks, self._names = timeline.stacks, line_texts(timeline)
+
+    def __missing__(self, row: int) -> list[str]:
+        frames, at = [], row
+        while at >= 0:
+            frames.append(self._names[self._stacks.line[at]])
+            at = int(self._stacks.parent[at])
+        self[row] = frames
+        return frames
 
 
 def _chains(stacks: Stacks) -> I32:

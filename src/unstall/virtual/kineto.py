@@ -17,6 +17,7 @@ import numpy as np
 
 from unstall.timeline import DeviceKind, HostKind, Timeline
 from unstall.virtual.chrome_trace import write_trace
+from unstall.virtual.frames import StackTexts
 
 _FUNCTION, _BACKWARD, _USER_SCOPE = 0, 1, 7  # at::RecordScope
 _OF_BACKWARD = "autograd::engine::evaluate_function"
@@ -222,7 +223,7 @@ def _events(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
 def _of_host(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
     host, strings, zero = timeline.host, timeline.strings, timeline.meta.zero_ns
     on_device = _device_us(timeline).tolist() if asked.fallback else None
-    stacks = _Stacks(timeline) if asked.stacks else None
+    stacks = StackTexts(timeline) if asked.stacks else None
     columns = [
         column.tolist()
         for column in (host.kind, host.thread, host.start, host.end, host.name, host.op, host.forward, host.stack)
@@ -321,20 +322,3 @@ def _device_us(timeline: Timeline) -> np.ndarray:
         if parent >= 0:
             first[parent], last[parent] = min(first[parent], first[row]), max(last[parent], last[row])
     return np.where(last >= 0, (last - np.minimum(first, last)) / 1e3, -1.0)
-
-
-class _Stacks(dict[int, list[str]]):
-    """Frames of a row of Stacks as Kineto writes them, innermost first."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        self._stacks, self._lines, self._strings = timeline.stacks, timeline.lines, timeline.strings
-
-    def __missing__(self, row: int) -> list[str]:
-        frames, at = [], row
-        while at >= 0:
-            line, at = int(self._stacks.line[at]), int(self._stacks.parent[at])
-            file, number = self._strings[self._lines.file[line]], int(self._lines.line[line])
-            function = self._strings[self._lines.function[line]]
-            frames.append(f"{file}({number}): {function}" if number >= 0 else function)
-        self[row] = frames
-        return frames

@@ -31,6 +31,13 @@ class Options:
     numerics: Numerics = "real"
     host: HostClock = "modelled"
 
+    def told(self) -> dict[str, object]:
+        """What a trace says of it."""
+        return {"virtual": asdict(self)}
+
+    def __str__(self) -> str:
+        return f"{self.gpu}:{self.devices}, numerics {self.numerics}, host {self.host}"
+
     def to_json(self) -> str:
         """One line of ASCII, as an environment variable can hold it."""
         return json.dumps(asdict(self))

@@ -1,24 +1,27 @@
-"""Arms the recording in a program that `unstall run` started, before the program's first line.
+"""Arms the recording, or the virtual GPU, in a program that `unstall run` started, before the program's first line.
 
 Python imports this module by its name as it starts, since `unstall run` has put its folder first on PYTHONPATH. It
 takes itself out again: the environment, `sys.path` and `sys.modules` are the program's own when the program begins,
 so that what the program starts itself is plain Python. A sitecustomize that this one hides is run in its place.
+
+With a virtual GPU what the program starts shall have it too: PYTHONPATH and UNSTALL_VIRTUAL_GPU stay.
 """
 
 import os
 import sys
 
 
-def _restore() -> tuple[str | None, int, str]:
+def _restore() -> tuple[str | None, str | None, int, str]:
     """Undo what `unstall run` changed in the environment and the path.
 
-    Returns its settings, its process id, and the folder that will be first on the path.
+    Returns its settings, the virtual GPU, its process id, and the folder that will be first on the path.
     """
     settings = os.environ.pop("UNSTALL_RECORD", None)
+    virtual = os.environ.get("UNSTALL_VIRTUAL_GPU")
     supervisor = int(os.environ.pop("UNSTALL_SUPERVISOR", "0"))
     first = os.environ.pop("UNSTALL_PATH0", "")
     path = os.environ.pop("UNSTALL_PYTHONPATH", None)
-    if settings is not None:
+    if settings is not None and virtual is None:
         os.environ.pop("PYTHONPATH", None)
         if path is not None:
             os.environ["PYTHONPATH"] = path
@@ -26,7 +29,7 @@ def _restore() -> tuple[str | None, int, str]:
     if here in sys.path:
         sys.path.remove(here)
     sys.path_importer_cache.pop(here, None)
-    return settings, supervisor, first
+    return settings, virtual, supervisor, first
 
 
 def _arm(settings: str) -> None:
@@ -45,6 +48,19 @@ def _arm(settings: str) -> None:
             Journal(wanted.folder).write("failed", why=f"{type(error).__name__}: {error}")
     except Exception as error:
         sys.stderr.write(f"unstall: the program runs without being recorded: {type(error).__name__}: {error}\n")
+
+
+def _arm_virtual(settings: str | None, virtual: str) -> None:
+    """Arm the virtual GPU. A program that was to run on it does not run without: what fails here ends it."""
+    try:
+        _import_own_unstall()
+        from unstall.virtual.child import arm
+
+        arm(virtual, settings)
+    except Exception as error:
+        sys.stderr.write(f"unstall: there is no virtual GPU here: {type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os._exit(3)
 
 
 def _import_own_unstall() -> None:
@@ -70,6 +86,14 @@ def _hand_over(names: set[str], folder: str) -> None:
             del sys.modules[name]
 
 
+def _first_on_path() -> str:
+    """The folder that will be first on the path, where nobody has told."""
+    from unstall.record.launch import first_on_path, interpreter_flags
+
+    words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]
+    return first_on_path(words or ["-"])
+
+
 def _die_with(supervisor: int) -> None:
     """Have Linux kill this process when the supervisor is killed: nobody would forward signals to it any more."""
     try:
@@ -87,13 +111,17 @@ def _die_with(supervisor: int) -> None:
         pass
 
 
-_settings, _supervisor, _first = _restore()
-if _settings is not None:
+_settings, _virtual, _supervisor, _first = _restore()
+if _settings is not None or _virtual is not None:
     _before = set(sys.modules)
-    _die_with(_supervisor)
-    _arm(_settings)
+    if _settings is not None:
+        _die_with(_supervisor)
+    if _virtual is not None:
+        _arm_virtual(_settings, _virtual)
+    elif _settings is not None:
+        _arm(_settings)
     if not sys.flags.safe_path:
-        _hand_over(set(sys.modules) - _before, _first)
+        _hand_over(set(sys.modules) - _before, _first or _first_on_path())
 
 # Where there is no other, this raises what tells Python that there is none.
 del sys.modules["sitecustomize"]

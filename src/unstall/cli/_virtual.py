@@ -1,0 +1,105 @@
+"""`unstall run --gpu`: what is asked of the virtual GPU, and the run on it that a program left behind."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from unstall.cli._recording import say
+from unstall.errors import UsageError
+from unstall.figures import counted
+from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
+
+if TYPE_CHECKING:
+    from unstall.timeline import Timeline
+
+_END = 2**62  # ns, after any run's end
+
+
+def add_virtual_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a virtual GPU, in place of a real one")
+    group.add_argument("--gpu", metavar="NAME[:N]", help="run on a virtual GPU, such as h200, or on N of them: h200:2")
+    group.add_argument("--numerics", choices=NUMERICS, help="compute all values, or skip large ones (default: real)")
+    group.add_argument(
+        "--host",
+        choices=HOST_CLOCKS,
+        help="the host's own work takes as long as on the GPU's host, or as measured here (default: modelled)",
+    )
+
+
+def options_of(args: argparse.Namespace) -> Options | None:
+    """The virtual GPU that was asked for, if one was. Raises UsageError for what does not go together."""
+    if args.gpu is None:
+        for name in ("numerics", "host"):
+            if getattr(args, name) is not None:
+                raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")
+        return None
+    if args.recorder != "auto" or args.lines != "auto":
+        raise UsageError("--recorder and --lines are about a real GPU: a virtual one knows all lines by itself")
+    return parse(args.gpu, args.numerics or "real", args.host or "modelled")
+
+
+@contextmanager
+def virtual_gpu_for_children(options: Options) -> Iterator[None]:
+    """Child processes have the virtual GPU. Raises UnstallError where there can be none."""
+    from unstall.virtual.build import build, installed_torch
+
+    build(installed_torch())  # now, and not within the program
+    before = os.environ.get(ENVIRONMENT)
+    os.environ[ENVIRONMENT] = options.to_json()
+    try:
+        yield
+    finally:
+        del os.environ[ENVIRONMENT]
+        if before is not None:
+            os.environ[ENVIRONMENT] = before
+
+
+def read_run(folder: Path) -> Timeline | None:
+    """What the program did on the virtual GPU; None, and a sentence why, where it did nothing."""
+    from unstall.read import load
+    from unstall.virtual.kept import FAILED, TIMELINE
+
+    if (folder / TIMELINE).exists():
+        return load(folder / TIMELINE)
+    if (folder / FAILED).exists():
+        say(f"nothing is known of the run: {(folder / FAILED).read_text(errors='replace')}")
+    else:
+        say("nothing ran on the virtual GPU: the program did not import torch, or was killed")
+    return None
+
+
+def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
+    """The steps, or the stretch of time, that --warmup, --steps, --after and --for ask for; else all of it."""
+    from unstall.locate.steps import find_steps
+    from unstall.virtual.window import cut
+
+    start, end = 0, _END
+    if args.warmup is not None or args.steps is not None:
+        steps = find_steps(timeline)
+        warmup = args.warmup or 0
+        if steps.found_by == "whole" or warmup >= len(steps):
+            raise UsageError(
+                f"the run has {counted(0 if steps.found_by == 'whole' else len(steps), 'step')}: "
+                "--warmup and --steps ask for others"
+            )
+        last = min(len(steps), warmup + (args.steps or len(steps))) - 1
+        start, end = int(steps.start[warmup]), int(steps.end[last])
+    if args.after is not None:
+        start = round(args.after * 1e9)
+    if args.for_ is not None:
+        end = start + round(args.for_ * 1e9)
+    return timeline if (start, end) == (0, _END) else cut(timeline, start, end)
+
+
+def write_run(timeline: Timeline, path: Path, options: Options) -> Timeline:
+    """Write the run as a trace; returns it as that file's timeline."""
+    from unstall.virtual.chrome_trace import write_trace
+
+    write_trace(timeline, path, options.told())
+    return replace(timeline, meta=replace(timeline.meta, path=str(path)))

@@ -1,0 +1,61 @@
+"""Run a program on a virtual GPU, in this process: python -m unstall.virtual [options] SCRIPT [ARGS...]"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from unstall.errors import UnstallError
+from unstall.virtual.options import HOST_CLOCKS, NUMERICS
+
+
+def main() -> None:
+    """Run SCRIPT or -m MODULE as Python would, and leave as it does; then nothing is explained unless asked for."""
+    args = _parse(sys.argv[1:])
+    words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
+    try:
+        from unstall.virtual.entry import virtual_gpu
+
+        gpu = virtual_gpu(args.gpu, numerics=args.numerics, host=args.host).start()
+    except UnstallError as error:
+        sys.exit(f"unstall: {error}")
+    sys.argv[:] = words
+    try:
+        if args.module:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(Path(words[0]).resolve().parent)
+            runpy.run_path(words[0], run_name="__main__")
+    finally:
+        gpu.stop()
+        if args.trace:
+            gpu.save(args.trace)
+        if args.explain:
+            print(gpu.explain(), file=sys.stderr)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = _Parser(prog="python -m unstall.virtual", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="which GPU, and how many (default: h200)")
+    parser.add_argument("--numerics", choices=NUMERICS, default="real", help="compute all values, or skip large ones")
+    parser.add_argument("--host", choices=HOST_CLOCKS, default="modelled", help="how long the host's own work takes")
+    parser.add_argument("--trace", metavar="FILE", help="write the trace of the run to FILE")
+    parser.add_argument("--explain", action="store_true", help="explain the run on stderr once it has ended")
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program, and its arguments")
+    args = parser.parse_args(arguments)
+    if not args.program:
+        parser.error("say which program to run")
+    return args
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"unstall: {message}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Steps that a program marked itself, by `unstall.step()`, as annotations of its timeline."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from unstall.locate.steps import RECORDED_STEP
+from unstall.read.nest import find_parents
+from unstall.timeline import Host, HostKind, Timeline, Waits
+
+_OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
+
+
+def with_steps(timeline: Timeline, marks: Sequence[int]) -> Timeline:
+    """The timeline with an annotation from each mark to the next, in ns; a lone mark ends a step from the start.
+
+    They stand on the thread that made most calls, as the steps of a recording do.
+    """
+    host = timeline.host
+    borders = [0, *marks] if len(marks) == 1 else list(marks)
+    spans = list(itertools.pairwise(borders))
+    if not spans or not len(host):
+        return timeline
+    calls = host.thread[host.kind < HostKind.CALL]
+    thread = int(np.bincount(calls if len(calls) else host.thread).argmax())
+    names = [f"{RECORDED_STEP}#{number}" for number in range(len(spans))]
+    added = _annotations(np.array(spans, np.int64), thread, len(timeline.strings))
+    both = _concatenated(host, added)
+    rank = np.full(len(both), 3)
+    for kind, place in _OUTERMOST_FIRST.items():
+        rank[both.kind == kind] = place
+    order = np.lexsort((rank, -both.end, both.start, both.thread))
+    number = np.full(len(both) + 1, -1, np.int32)
+    number[order] = np.arange(len(both), dtype=np.int32)
+    moved = _rows(both, order)
+    moved = replace(
+        moved,
+        parent=find_parents(moved.kind, moved.thread, moved.start, moved.end),
+        op=number[moved.op],
+        forward=number[moved.forward],
+    )
+    waits: Waits = timeline.waits
+    return replace(
+        timeline,
+        strings=(*timeline.strings, *names),
+        host=moved,
+        device=replace(timeline.device, launch=number[timeline.device.launch]),
+        waits=replace(waits, host=number[waits.host], record=number[waits.record]),
+        meta=replace(timeline.meta, step_marks="explicit"),
+    )
+
+
+def _annotations(spans: np.ndarray, thread: int, first_name: int) -> Host:
+    count = len(spans)
+    none = np.full(count, -1, np.int32)
+    return Host(
+        kind=np.full(count, HostKind.ANNOTATION, np.int8),
+        thread=np.full(count, thread, np.int32),
+        start=spans[:, 0],
+        end=spans[:, 1],
+        name=np.arange(first_name, first_name + count, dtype=np.int32),
+        correlation=np.full(count, -1, np.int64),
+        parent=none,
+        op=none,
+        forward=none,
+        stack=none,
+        shapes=none,
+    )
+
+
+def _concatenated(host: Host, more: Host) -> Host:
+    return Host(*(np.concatenate((getattr(host, f.name), getattr(more, f.name))) for f in fields(Host)))
+
+
+def _rows(host: Host, rows: np.ndarray) -> Host:
+    return Host(*(getattr(host, f.name)[rows] for f in fields(Host)))

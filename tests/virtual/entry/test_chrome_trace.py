@@ -1,0 +1,99 @@
+"""A timeline that is written as a trace is read back as it was."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unstall.diagnose.explain import explain
+from unstall.read import load
+from unstall.report.formats import render
+from unstall.timeline import Host, HostKind, Timeline
+from unstall.virtual.chrome_trace import write_trace
+
+_TRACES = Path(__file__).parents[3] / "examples" / "traces"
+_RECORDED = ["decode", "two_streams", "waits", "empty_cache", "uploads", "bert_amp.no_stacks", "pin_each_step"]
+_RENUMBERED = {"correlation"}
+_OF_THE_DEVICE = {"threads.thread", "threads.name"}  # some recorders have "threads" for it too
+_TEXTS = {
+    *("host.name", "host.shapes", "device.name", "lines.file", "lines.function"),
+    *("threads.process", "threads.thread", "threads.name"),
+}
+
+
+@pytest.mark.parametrize("name", _RECORDED)
+def test_every_column_of_a_recorded_run_comes_back(name: str, tmp_path: Path) -> None:
+    given = load(_TRACES / f"{name}.json.gz")
+    found = _through_a_file(given, tmp_path / "trace.json.gz")
+    for table, columns in given.tables.items():
+        for column in fields(columns):
+            where = f"{table}.{column.name}"
+            if column.name not in _RENUMBERED and where not in _OF_THE_DEVICE:
+                assert _told(found, where) == _told(given, where), where
+    assert replace(found.meta, path="", notes=()) == replace(given.meta, path="", notes=())
+
+
+@pytest.mark.parametrize("name", ["decode", "train_item", "decode_graph"])
+def test_it_is_explained_in_the_same_words(name: str, tmp_path: Path) -> None:
+    given = load(_TRACES / f"{name}.json.gz")
+    found = _through_a_file(given, tmp_path / "trace.json")
+    assert render(explain(_unnamed(found)), "json") == render(explain(_unnamed(given)), "json")
+
+
+def test_stacks_without_frames_are_written_as_slices_that_give_them_back(tmp_path: Path) -> None:
+    recorded = load(_TRACES / "waits.json.gz")
+    given = _without_frames(recorded)
+    found = _through_a_file(given, tmp_path / "trace.json")
+    calls = found.host.kind != HostKind.PYTHON
+    calls &= found.host.kind != HostKind.ANNOTATION
+    wanted = given.host.kind != HostKind.ANNOTATION
+    assert [_frames(found, row) for row in found.host.stack[calls]] == [
+        _frames(given, row) for row in given.host.stack[wanted]
+    ]
+
+
+def _through_a_file(timeline: Timeline, path: Path) -> Timeline:
+    write_trace(timeline, path)
+    return load(path)
+
+
+def _unnamed(timeline: Timeline) -> Timeline:
+    return replace(timeline, meta=replace(timeline.meta, path="run", notes=()))
+
+
+def _told(timeline: Timeline, where: str) -> list[object]:
+    """A column's values, as texts where it has numbers of texts."""
+    table, column = where.split(".")
+    values = getattr(timeline.tables[table], column).tolist()
+    return [timeline.text(value) for value in values] if where in _TEXTS else values
+
+
+def _frames(timeline: Timeline, stack: int) -> list[tuple[str, int, str]]:
+    lines, frames = timeline.lines, []
+    while stack >= 0:
+        line = timeline.stacks.line[stack]
+        frames.append((timeline.text(lines.file[line]), int(lines.line[line]), timeline.text(lines.function[line])))
+        stack = timeline.stacks.parent[stack]
+    return frames
+
+
+def _without_frames(timeline: Timeline) -> Timeline:
+    """As one whose events know their stacks, but which has no rows of frames."""
+    host = timeline.host
+    kept = host.kind != HostKind.PYTHON
+    row = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1).astype(np.int32)
+    parent = host.parent.copy()
+    while (inside := (parent >= 0) & ~kept[parent]).any():
+        parent[inside] = host.parent[parent[inside]]
+    columns = {f.name: getattr(host, f.name)[kept] for f in fields(Host)}
+    columns |= {name: row[columns[name]] for name in ("op", "forward")} | {"parent": row[parent[kept]]}
+    waits = timeline.waits
+    return replace(
+        timeline,
+        host=Host(**columns),
+        device=replace(timeline.device, launch=row[timeline.device.launch]),
+        waits=replace(waits, host=row[waits.host], record=row[waits.record]),
+    )

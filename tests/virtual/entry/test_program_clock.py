@@ -1,0 +1,127 @@
+"""What a program reads off its clocks while the virtual one goes."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+import timeit
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from unstall.virtual.program_clock import ProgramClock
+
+_MACHINES = (time.perf_counter, time.perf_counter_ns, time.time, time.time_ns, time.sleep, timeit.default_timer)
+
+
+class Ticking:
+    """A virtual clock that stands still but when told to go on."""
+
+    def __init__(self) -> None:
+        self.ns = 1_000
+
+    def now_ns(self) -> int:
+        time.time()  # as a warning on the way would, or a log
+        return self.ns
+
+    def advance(self, ns: int) -> None:
+        self.ns += ns
+
+
+@pytest.fixture
+def virtual() -> Ticking:
+    return Ticking()
+
+
+@pytest.fixture
+def clock(virtual: Ticking) -> Iterator[ProgramClock]:
+    clock = ProgramClock()
+    clock.install()
+    clock.start(virtual)
+    yield clock
+    clock.remove()
+
+
+@pytest.mark.parametrize(
+    ("read", "second"),
+    [
+        ("perf_counter", 1.0),
+        ("perf_counter_ns", 10**9),
+        ("time", 1.0),
+        ("time_ns", 10**9),
+    ],
+)
+def test_time_goes_by_as_on_the_virtual_clock(clock: ProgramClock, virtual: Ticking, read: str, second: float) -> None:
+    before = getattr(time, read)()
+    assert getattr(time, read)() == before
+    virtual.ns += 10**9
+    assert getattr(time, read)() - before == pytest.approx(second, rel=1e-6)
+
+
+def test_default_timers_of_timeit_are_virtual(clock: ProgramClock, virtual: Ticking) -> None:
+    def statement() -> None:
+        virtual.ns += 2_000
+
+    assert timeit.timeit(statement, number=500) == pytest.approx(1e-3)
+    assert min(timeit.Timer(statement).repeat(2, 10)) == pytest.approx(20e-6)
+    before = timeit.default_timer()
+    virtual.ns += 5_000
+    assert timeit.default_timer() - before == pytest.approx(5e-6, rel=1e-3)
+
+
+def test_sleeping_takes_the_time_asked_for_on_both_clocks(clock: ProgramClock, virtual: Ticking) -> None:
+    real, before = time.monotonic(), time.perf_counter_ns()
+    time.sleep(0.01)
+    assert time.perf_counter_ns() - before == 10_000_000
+    assert time.monotonic() - real >= 0.009
+
+
+def test_the_clock_goes_on_from_the_machines_and_never_jumps(virtual: Ticking) -> None:
+    clock = ProgramClock()
+    clock.install()
+    try:
+        readings = [time.perf_counter()]
+        clock.start(virtual)
+        readings.append(time.perf_counter())
+        virtual.ns += 3 * 10**9
+        readings.append(time.perf_counter())
+        clock.stop()
+        readings.append(time.perf_counter())
+    finally:
+        clock.remove()
+    jumps = [after - before for before, after in itertools.pairwise(readings)]
+    assert jumps == pytest.approx([0, 3, 0], abs=0.5)
+    assert min(jumps) >= 0
+
+
+def test_a_users_module_that_copied_a_function_before_has_the_virtual_one_meanwhile(virtual: Ticking) -> None:
+    module = ModuleType("training")
+    module.__file__ = "/home/somebody/training.py"
+    module.clock, module.other = time.perf_counter, time.monotonic  # type: ignore[attr-defined]
+    sys.modules["training"] = module
+    clock = ProgramClock()
+    try:
+        clock.install()
+        clock.start(virtual)
+        assert module.clock is time.perf_counter is not _MACHINES[0]
+        assert module.other is time.monotonic
+        clock.remove()
+        assert module.clock is _MACHINES[0]
+    finally:
+        clock.remove()
+        del sys.modules["training"]
+
+
+def test_afterwards_all_is_as_it_was_and_a_copy_reads_the_machines_clock(virtual: Ticking) -> None:
+    clock = ProgramClock()
+    clock.install()
+    clock.start(virtual)
+    copied = time.perf_counter
+    clock.remove()
+    now = (time.perf_counter, time.perf_counter_ns, time.time, time.time_ns, time.sleep, timeit.default_timer)
+    assert now == _MACHINES
+    assert timeit.timeit.__defaults__ is not None
+    assert _MACHINES[0] in timeit.timeit.__defaults__
+    assert copied() == pytest.approx(time.perf_counter(), abs=1)
