@@ -176,6 +176,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     safe_if: str
     confidence: Confidence
     harmless: bool = False  # listed because people look for it, not because it costs
+    wrong: bool = False  # the program may compute something else than it means to: listed first, whatever it costs
     spans: tuple[tuple[int, int], ...] = ()  # up to 100 (start, end) of its costliest instances, for the timeline
 
 

@@ -87,7 +87,8 @@ class RaceKind(IntEnum):
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
     OVERWRITTEN_EARLY = 2  # overwritten before a read has finished
-    REUSED = 3  # freed, and given to another allocation that is used before the first one's use has finished
+    REUSED = 3  # used once it was freed and allocated anew, before another stream's use of it has finished
+    TAKEN_EARLY = 4  # used on another stream than it was allocated on, before that one's earlier use of it has finished
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -32,7 +32,7 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is worth changing, costliest first; harmless ones last."""
+        """What is worth changing: what may be wrong, then the costliest first; harmless ones last."""
         return self.result.findings
 
     @property
@@ -168,11 +168,11 @@ def steps_of(run: Run) -> Steps:
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:
-    """By what mending them gains, or where that is not known by what they expose; harmless ones last."""
+    """What may be wrong first; by what mending gains, or where that is not known by what is exposed; harmless last."""
 
-    def key(f: Finding) -> tuple[bool, int, int, int, str, str]:
+    def key(f: Finding) -> tuple[bool, bool, int, int, int, str, str]:
         gain = f.exposed_ns if f.gain_ns is None else f.gain_ns
-        return f.harmless, -gain, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
+        return not f.wrong, f.harmless, -gain, -f.exposed_ns, -f.wait_ns, f.rule, str(f.where)
 
     return sorted(findings, key=key)
 

@@ -225,6 +225,7 @@ class Run:
         edit: str | None = None,
         confidence: Confidence = "high",
         harmless: bool = False,
+        wrong: bool = False,
         spans: tuple[tuple[int, int], ...] | None = None,
     ) -> Finding:
         """A finding at a group's place.
@@ -248,6 +249,7 @@ class Run:
             safe_if=safe_if,
             confidence=confidence,
             harmless=harmless,
+            wrong=wrong,
             spans=self.spans_of(rows) if spans is None else spans,
         )
 

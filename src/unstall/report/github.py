@@ -6,31 +6,32 @@ Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-a
 from __future__ import annotations
 
 from unstall.figures import duration
-from unstall.report.wording import costly, origin, over, plain, steps_line
+from unstall.report.wording import costly, origin, over, plain, steps_line, wrong
 from unstall.result import Finding, Result
 
 _TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
 
 
 def render(result: Result, *, top: int | None = None) -> str:
-    """The verdict as a notice, then a warning for each finding that costs something."""
+    """The verdict as a notice, an error for each bug, then a warning for each finding that costs something."""
+    most = _TOP if top is None else top
     commands = [_command("notice", f"{result.verdict.text} ({steps_line(result)})", title="unstall")]
-    commands += [_annotation(finding, over(result)) for finding in costly(result)[: _TOP if top is None else top]]
+    commands += [_annotation("error", finding, "what is computed may be wrong") for finding in wrong(result)[:most]]
+    for finding in costly(result)[:most]:
+        cost = f"it costs the device {duration(finding.exposed_ns)} {over(result)}"
+        commands.append(_annotation("warning", finding, f"{cost}, and the host waits {duration(finding.wait_ns)}"))
     return "".join(f"{command}\n" for command in commands)
 
 
-def _annotation(finding: Finding, over_what: str) -> str:
+def _annotation(level: str, finding: Finding, what: str) -> str:
     where = finding.where
-    message = (
-        f"{origin(where)}: it costs the device {duration(finding.exposed_ns)} {over_what}, "
-        f"and the host waits {duration(finding.wait_ns)}. Saw: {finding.saw}. Do: {finding.fix}"
-    )
+    message = f"{origin(where)}: {what}. Saw: {finding.saw}. Do: {finding.fix}"
     properties = {"title": f"unstall: {finding.title}"}
     if where.file:
         properties["file"] = where.file
         if where.line is not None and where.line > 0:
             properties["line"] = str(where.line)
-    return _command("warning", message, **properties)
+    return _command(level, message, **properties)
 
 
 def _command(name: str, message: str, **properties: str) -> str:

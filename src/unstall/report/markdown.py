@@ -12,6 +12,7 @@ from unstall.report.wording import (
     HARMLESS,
     INTEGRITY,
     UNSOUND,
+    WRONG,
     aside,
     costly,
     device_rows,
@@ -31,6 +32,7 @@ from unstall.report.wording import (
     short,
     source_line,
     steps_line,
+    wrong,
 )
 from unstall.result import Finding, Result, Where
 
@@ -46,6 +48,7 @@ def render(result: Result, *, top: int | None = None) -> str:
     sections = [
         f"### unstall\n\n**{escape(result.verdict.text)}**",
         "" if sound else _notes(result),
+        _wrong(result, top),
         f"{code(result.source.path)} · {escape(source_line(result))}  \n{escape(steps_line(result))}",
         _accounts(result),
         _devices(result),
@@ -117,16 +120,33 @@ def _findings(result: Result, top: int) -> str:
         figures = f"exposed **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
         if finding.gain_ns is not None:
             figures = f"gain **{duration(finding.gain_ns)}**, {figures}"
-        lines = [f"{number}. **{escape(finding.title)}**{_aside(result, finding)}: {figures}", _origin(finding.where)]
-        advice = (("Do", finding.fix), ("Safe if", finding.safe_if)) if same is None else (("Do", f"as in {same}"),)
-        for label, text in (("Saw", finding.saw), *advice):
-            if said(text):
-                lines.append(f"*{label}:* {escape(text)}")
-        blocks.append("  \n   ".join(lines))
+        blocks.append(_numbered(result, number, finding, same, f": {figures}"))
     if len(findings) > top:
         blocks.append(f"… and {len(findings) - top:,} more.")
     blocks.append(f"<sub>{footnote(result)}</sub>")
     return "\n\n".join(blocks)
+
+
+def _wrong(result: Result, top: int) -> str:
+    findings = wrong(result)
+    if not findings:
+        return ""
+    blocks = [f"#### {WRONG}"]
+    for number, (finding, same) in enumerate(zip(findings[:top], same_advice(findings), strict=False), 1):
+        blocks.append(_numbered(result, number, finding, same, ""))
+    if len(findings) > top:
+        blocks.append(f"… and {len(findings) - top:,} more.")
+    return "\n\n".join(blocks)
+
+
+def _numbered(result: Result, number: int, finding: Finding, same: int | None, figures: str) -> str:
+    """One finding; `same` is the number of the one whose advice is this one's too."""
+    lines = [f"{number}. **{escape(finding.title)}**{_aside(result, finding)}{figures}", _origin(finding.where)]
+    advice = (("Do", finding.fix), ("Safe if", finding.safe_if)) if same is None else (("Do", f"as in {same}"),)
+    for label, text in (("Saw", finding.saw), *advice):
+        if said(text):
+            lines.append(f"*{label}:* {escape(text)}")
+    return "  \n   ".join(lines)
 
 
 def _aside(result: Result, finding: Finding) -> str:

@@ -24,6 +24,7 @@ from unstall.report.wording import (
     HARMLESS,
     INTEGRITY,
     UNSOUND,
+    WRONG,
     Part,
     aside,
     costly,
@@ -43,6 +44,7 @@ from unstall.report.wording import (
     same_advice,
     source_line,
     steps_line,
+    wrong,
 )
 from unstall.result import Finding, Result, Where
 
@@ -93,6 +95,7 @@ def _report(result: Result, top: int | None) -> Group:
         _heading(result),
         Text(plain(result.verdict.text), style="bold"),
         None if sound else _notes(result),
+        _wrong(result, top),
         _accounts(result),
         _devices(result),
         _findings(result, top) if has_device_work(result) else None,
@@ -168,6 +171,20 @@ def _legend(result: Result, part: Part) -> tuple[Text, ...]:
         Text(duration(per_step(result, part.ns))),
         Text(share(part.ns, result.accounts.wall_ns)),
     )
+
+
+def _wrong(result: Result, top: int) -> RenderableType | None:
+    findings = wrong(result)
+    if not findings:
+        return None
+    blocks: list[RenderableType] = [Text(WRONG, style="bold red")]
+    for number, (finding, same) in enumerate(zip(findings[:top], same_advice(findings), strict=False), 1):
+        blocks += [
+            *([Text()] if number > 1 else []),
+            _title(result, number, finding),
+            Padding(_details(finding, same), (0, 0, 0, _INDENT)),
+        ]
+    return Group(*blocks, *_more(findings, top))
 
 
 def _findings(result: Result, top: int) -> RenderableType:

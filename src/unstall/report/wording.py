@@ -15,6 +15,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 BUSY_PARTS = ("compute", "both", "copy", "comm")
 HARMLESS = "Not worth changing"
+WRONG = "Bugs: what is computed may be wrong, from run to run differently"
 INTEGRITY = "Integrity"
 UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MARKS = {
@@ -121,19 +122,26 @@ def idle_ns(accounts: Accounts) -> int:
     return sum(getattr(accounts.idle_ns, key) for key in IDLE_CAUSES)
 
 
+def wrong(result: Result) -> list[Finding]:
+    """The findings that are bugs rather than costs, in their order."""
+    return [finding for finding in result.findings if finding.wrong]
+
+
 def costly(result: Result) -> list[Finding]:
-    """The findings worth acting on, in their order."""
-    return [finding for finding in result.findings if not finding.harmless]
+    """The findings worth acting on for what they cost, in their order."""
+    return [finding for finding in result.findings if not finding.harmless and not finding.wrong]
 
 
 def harmless(result: Result) -> list[Finding]:
     """The findings listed because people look for them."""
-    return [finding for finding in result.findings if finding.harmless]
+    return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
 def often(result: Result, finding: Finding) -> str:
     """How often it was seen: "16x a step", "7x in 3 steps", "once in 5 steps"; nothing for once in all."""
     count, steps = finding.count, result.steps.count
+    if finding.wrong:
+        return f"{count:,}x in the whole run" if count > 1 else ""
     if steps == 1 or count == 0:
         return f"{count:,}x" if count > 1 else ""
     if count % steps == 0:

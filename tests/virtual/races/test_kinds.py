@@ -368,7 +368,7 @@ def test_memory_is_used_on_another_stream_while_its_own_still_works_on_what_was_
         log.copy(2, PINNED, 2, UPLOAD | ASYNC)
         return log
 
-    assert log_of(nothing).races(placed(a1=0, a2=0)) == [(RaceKind.REUSED, 1, 4)]
+    assert log_of(nothing).races(placed(a1=0, a2=0)) == [(RaceKind.TAKEN_EARLY, 1, 4)]
     assert log_of(ordered_by_events).races(placed(a1=0, a2=0)) == []
     assert log_of(nothing).races(placed(a1=0, a2=WHOLE)) == []
 

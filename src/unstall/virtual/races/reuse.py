@@ -120,7 +120,7 @@ class Reuse:
         rows = rows[(index.lane[rows] == home) & (wrote | index.write[rows])]
         if len(rows):
             row = int(rows[-1])
-            self._tally.add(RaceKind.REUSED, index.use(row), use, index.shared(row, address + offset, size))
+            self._tally.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
         """Look up which later uses met leftovers."""
