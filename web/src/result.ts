@@ -29,6 +29,7 @@ export interface Finding {
   safe_if: string;
   confidence: "high" | "medium" | "low";
   harmless: boolean;
+  wrong: boolean;
   spans: [number, number][];
 }
 

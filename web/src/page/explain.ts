@@ -5,7 +5,7 @@ import { duration, exact, grouped, percent, plural } from "../format";
 import { type Result, stepsFoundBy } from "../result";
 import type { Picture } from "../timeline/picture";
 import { accounts } from "./accounts";
-import { findings } from "./findings";
+import { findings, wrongs } from "./findings";
 import { aboutSource, baseName, type Figure, figureList, masthead, type Shell, verdict } from "./header";
 import { lines } from "./lines";
 import { notes, warning } from "./notes";
@@ -29,6 +29,7 @@ export function explainPage(result: Result, pictures: Picture[], shell: Shell): 
     ),
     sections: [
       warning(result.integrity),
+      wrongs(result, tooltip, show),
       accounts(result, tooltip),
       plan(result, tooltip),
       findings(result, tooltip, show),

@@ -15,10 +15,9 @@ export type ShowOnTimeline = ((title: string, spans: [number, number][]) => void
 
 export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement | null {
   if (!hasDeviceWork(result)) return null;
-  const costly = result.findings.filter((finding) => !finding.harmless);
-  const harmless = result.findings.filter((finding) => finding.harmless);
-  const list = (chosen: Finding[], open: number) =>
-    h("ol", { class: "findings" }, ...chosen.map((finding, i) => h("li", {}, article(finding, result, i < open, tooltip, show))));
+  const costly = result.findings.filter((finding) => !finding.harmless && !finding.wrong);
+  const harmless = result.findings.filter((finding) => finding.harmless && !finding.wrong);
+  const list = (chosen: Finding[], open: number) => articles(chosen, result, open, tooltip, show);
   const folded = (chosen: Finding[], name: string, title: (count: number) => string) =>
     chosen.length > 0 && h("details", { class: `folded ${name}` }, h("summary", {}, title(chosen.length)), list(chosen, 0));
   return h(
@@ -31,6 +30,22 @@ export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline)
   );
 }
 
+/** Bugs rather than costs; null where there are none. */
+export function wrongs(result: Result, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement | null {
+  const wrong = result.findings.filter((finding) => finding.wrong);
+  if (wrong.length === 0) return null;
+  return h(
+    "section",
+    { "aria-labelledby": "wrong-title" },
+    h("h2", { id: "wrong-title" }, "Bugs: what is computed may be wrong, from run to run differently"),
+    articles(wrong, result, OPEN_AT_FIRST, tooltip, show),
+  );
+}
+
+function articles(chosen: Finding[], result: Result, open: number, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement {
+  return h("ol", { class: "findings" }, ...chosen.map((finding, i) => h("li", {}, article(finding, result, i < open, tooltip, show))));
+}
+
 function article(finding: Finding, result: Result, isOpen: boolean, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement {
   const steps = result.steps.count;
   return h(
@@ -40,12 +55,12 @@ function article(finding: Finding, result: Result, isOpen: boolean, tooltip: Too
       "summary",
       {},
       h("span", { class: "finding-title" }, h("b", {}, finding.title), place(finding.where)),
-      figures(finding, result, tooltip),
+      !finding.wrong && figures(finding, result, tooltip),
     ),
     h(
       "dl",
       { class: "facts" },
-      ...fact(steps > 1 ? `Saw in ${plural(steps, "step")}` : "Saw", finding.saw),
+      ...fact(steps > 1 && !finding.wrong ? `Saw in ${plural(steps, "step")}` : "Saw", finding.saw),
       ...fact("Do", finding.fix),
       ...fact("Safe if", finding.safe_if),
       ...(finding.edit ? [h("dt", {}, "Try it"), h("dd", {}, command(whatIfCommand(result.source.path, [finding.edit], undistortedBy(result))))] : []),
@@ -56,7 +71,7 @@ function article(finding: Finding, result: Result, isOpen: boolean, tooltip: Too
       { class: "finding-foot" },
       show && finding.spans.length > 0 && h("button", { class: "primary", click: () => show(finding.title, finding.spans) }, "Show on timeline"),
       h("span", { class: "code rule" }, finding.rule),
-      h("span", {}, often(finding.count, steps)),
+      h("span", {}, finding.wrong ? `${plural(finding.count, "time")} in the whole run` : often(finding.count, steps)),
       h("span", {}, `${finding.confidence} confidence`),
     ),
   );
