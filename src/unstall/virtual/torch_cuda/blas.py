@@ -1,0 +1,93 @@
+"""cuBLAS, cuSOLVER and cuDNN as torch.backends asks for them: their versions, workspaces and switches."""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import IntEnum
+from types import ModuleType
+
+from unstall.virtual.torch_cuda.builds import CUDNN_VERSION
+from unstall.virtual.torch_cuda.runtime import Runtime
+
+KIB = 1 << 10
+HOPPER = 9
+HANDLES = 0x5500_0000_0000
+BENCHMARK_LIMIT = 10
+"""torch's own default."""
+
+
+class RnnMode(IntEnum):
+    """cudnnRNNMode_t"""
+
+    rnn_relu = 0
+    rnn_tanh = 1
+    lstm = 2
+    gru = 3
+
+
+def workspace_bytes(major: int, environment: str) -> int:
+    """Of cuBLAS, as aten/src/ATen/cuda/CublasHandlePool.cpp: ":SIZE:COUNT" pairs in KiB, or the architecture's own."""
+    pairs = re.findall(r":(\d+):(\d+)", environment)
+    if pairs:
+        return sum(int(size) * int(count) for size, count in pairs) * KIB
+    return 4096 * 8 * KIB if major >= HOPPER else (4096 * 2 + 16 * 8) * KIB
+
+
+def lt_workspace_bytes(major: int, environment: str) -> int:
+    """Of cuBLASLt, likewise; its variable holds a number of KiB."""
+    if environment.isdecimal():
+        return int(environment) * KIB
+    return workspace_bytes(major, "")
+
+
+def blas_names(runtime: Runtime) -> dict[str, object]:
+    """Names of `torch._C` for the libraries."""
+
+    def default_cublas() -> int:
+        return workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+
+    def default_lt() -> int:
+        return lt_workspace_bytes(runtime.devices[0].major, os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
+
+    sizes: dict[str, int] = {}
+    switches = {"benchmark_limit": BENCHMARK_LIMIT, "conv_benchmark_empty_cache": True}
+
+    def handle(of: int) -> int:
+        runtime.initialise()
+        return HANDLES + (runtime.shim.current_device() << 16) + of
+
+    def clear_workspaces() -> None:
+        clear = getattr(runtime.keeper, "clear_workspaces", None)
+        if clear is not None:
+            clear()
+
+    return {
+        "_cudnn": _cudnn_module(),
+        "_cuda_clearCublasWorkspaces": clear_workspaces,
+        "_cuda_getCublasLtWorkspaceSize": lambda: sizes.get("cublaslt") or default_lt(),
+        "_cuda_getCublasWorkspaceSize": lambda: sizes.get("cublas") or default_cublas(),
+        "_cuda_getCurrentBlasHandle": lambda: handle(1),
+        "_cuda_getCurrentSolverHandle": lambda: handle(2),
+        "_cuda_get_conv_benchmark_empty_cache": lambda: switches["conv_benchmark_empty_cache"],
+        "_cuda_get_cudnn_benchmark_limit": lambda: switches["benchmark_limit"],
+        "_cuda_resetCublasLtWorkspaceSize": lambda: sizes.pop("cublaslt", None),
+        "_cuda_resetCublasWorkspaceSize": lambda: sizes.pop("cublas", None),
+        "_cuda_setCublasLtWorkspaceSize": lambda size: sizes.update(cublaslt=int(size)),
+        "_cuda_setCublasWorkspaceSize": lambda size: sizes.update(cublas=int(size)),
+        "_cuda_set_cudnn_benchmark_limit": lambda limit: switches.update(benchmark_limit=int(limit)),
+        "_cudnn_set_conv_benchmark_empty_cache": lambda on: switches.update(conv_benchmark_empty_cache=bool(on)),
+    }
+
+
+def _cudnn_module() -> ModuleType:
+    module = ModuleType("torch._C._cudnn", "libcudnn.so bindings")
+    major, minor, patch = CUDNN_VERSION
+    vars(module).update(
+        RNNMode=RnnMode,
+        is_cuda=True,
+        getVersionInt=lambda: major * 10_000 + minor * 100 + patch,
+        getRuntimeVersion=lambda: CUDNN_VERSION,
+        getCompileVersion=lambda: CUDNN_VERSION,
+    )
+    return module

@@ -1,0 +1,89 @@
+"""Events: `_CudaEventBase`, with the errors of c10/cuda/CUDAEvent.h."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unstall.virtual.torch_cuda.errors import cuda_error
+from unstall.virtual.torch_cuda.refuse import NotSupportedError
+from unstall.virtual.torch_cuda.runtime import Runtime
+
+CAPTURED = "operation not permitted on an event last recorded in a capturing stream"
+NO_OTHER_PROCESS = "each process has a virtual GPU of its own"
+
+
+def event_names(runtime: Runtime) -> dict[str, object]:
+    """Names of `torch._C` for events."""
+    torch_c = runtime.torch_c
+
+    class CudaEventBase(torch_c.Event):  # type: ignore[name-defined, misc]
+        """An event of c10 for CUDA; it comes to be when it is first recorded."""
+
+        _recorded_on: int | None = None
+        _in_capture = False
+
+        def __new__(
+            cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+        ) -> Any:
+            if interprocess:
+                raise NotSupportedError("torch.cuda.Event(interprocess=True)", NO_OTHER_PROCESS)
+            if external:
+                raise NotSupportedError("torch.cuda.Event(external=True)")
+            event = super().__new__(cls, device="cuda", enable_timing=bool(enable_timing), blocking=bool(blocking))
+            event._enable_timing = bool(enable_timing)
+            return event
+
+        @classmethod
+        def from_ipc_handle(cls, device: Any, handle: Any) -> Any:
+            raise NotSupportedError("torch.cuda.Event.from_ipc_handle", NO_OTHER_PROCESS)
+
+        def ipc_handle(self) -> bytes:
+            raise NotSupportedError("torch.cuda.Event.ipc_handle", NO_OTHER_PROCESS)
+
+        @property
+        def cuda_event(self) -> int:
+            return int(self.event_id)
+
+        @property
+        def device(self) -> Any:
+            return None if self._recorded_on is None else super().device
+
+        def record(self, stream: Any = None) -> None:
+            if stream is not None and self._recorded_on not in (None, stream.device_index):
+                raise RuntimeError(
+                    f"Event device {self._recorded_on} does not match recording stream's device {stream.device_index}."
+                )
+            device, number = (stream.device_index, stream.stream_id) if stream is not None else runtime.current_stream()
+            super().record(*() if stream is None else (stream,))
+            self._recorded_on = device
+            self._in_capture = runtime.shim.is_capturing(device, number)
+
+        def wait(self, stream: Any = None) -> None:
+            if self._recorded_on is not None:
+                super().wait(*() if stream is None else (stream,))
+
+        def query(self) -> bool:
+            self._refuse_captured("cudaEventQuery")
+            return self._recorded_on is None or bool(super().query())
+
+        def synchronize(self) -> None:
+            self._refuse_captured("cudaEventSynchronize")
+            if self._recorded_on is not None:
+                super().synchronize()
+
+        def elapsed_time(self, end_event: Any) -> float:
+            if not (self._enable_timing and getattr(end_event, "_enable_timing", True)):
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            if not (self.event_id and end_event.event_id):
+                raise ValueError("Both events must be recorded before calculating elapsed time.")
+            if not (self.query() and end_event.query()):
+                raise RuntimeError("Both events must be completed before calculating elapsed time.")
+            return float(super().elapsed_time(end_event))
+
+        def _refuse_captured(self, call: str) -> None:
+            if self._in_capture:
+                raise cuda_error(torch_c, CAPTURED, call)
+
+    CudaEventBase.__name__ = CudaEventBase.__qualname__ = "_CudaEventBase"
+    CudaEventBase.__module__ = "torch._C"
+    return {"_CudaEventBase": CudaEventBase}

@@ -1,0 +1,193 @@
+"""The caching allocator as `torch.cuda.memory` sees it: the keeper's figures in torch's forms."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from unstall.virtual.log import Code
+from unstall.virtual.settings import AllocatorSettings
+from unstall.virtual.torch_cuda.memory_history import MemoryHistory
+from unstall.virtual.torch_cuda.refuse import NotSupportedError
+from unstall.virtual.torch_cuda.runtime import Runtime
+from unstall.virtual.torch_cuda.streams import stream_of_pointer, stream_pointer
+
+ALL_POOLS = (0, 0)
+SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+def settings_text() -> str:
+    """The allocator's settings of this process, as its environment gives them."""
+    return next((os.environ[name] for name in SETTINGS_VARIABLES if os.environ.get(name)), "")
+
+
+def nested(flat: Mapping[str, int]) -> dict[str, Any]:
+    """{"a.b": 1} as {"a": {"b": 1}}."""
+    whole: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        inner = whole
+        for name in path:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    return whole
+
+
+def settings_of_snapshot(text: str) -> dict[str, Any]:
+    """`allocator_settings` of a memory snapshot."""
+    settings = AllocatorSettings.parse(text)
+    limit = settings.max_split_size
+    return {
+        "PYTORCH_CUDA_ALLOC_CONF": text,
+        "max_split_size": -1 if "max_split_size_mb" not in text else limit,
+        "garbage_collection_threshold": settings.garbage_collection_threshold,
+        "expandable_segments": settings.expandable_segments,
+        "pinned_num_register_threads": 1,
+        "release_lock_on_cudamalloc": False,
+        "pinned_use_cuda_host_register": False,
+        "graph_capture_record_stream_reuse": False,
+        "roundup_power2_divisions": {
+            str(1 << power): count for power, count in enumerate(settings.roundup_power2_divisions)
+        },
+    }
+
+
+def memory_names(runtime: Runtime) -> dict[str, object]:
+    """Names of `torch._C` for device memory."""
+    fractions: dict[int, float] = {}
+    raw_blocks: dict[int, Any] = {}
+    history = MemoryHistory(runtime)
+
+    def all_devices() -> range:
+        return range(runtime.shim.device_count())
+
+    def memory_stats(device: int) -> dict[str, Any]:
+        return nested(runtime.keeper.memory_stats(runtime.checked_device(device)))
+
+    def reset_peak(device: int) -> None:
+        runtime.keeper.reset_peak(runtime.checked_device(device))
+
+    def reset_accumulated(device: int) -> None:
+        runtime.keeper.reset_accumulated(runtime.checked_device(device))
+
+    def mem_get_info(device: int) -> tuple[int, int]:
+        return runtime.keeper.mem_get_info(runtime.checked_device(device))
+
+    def set_fraction(fraction: float, device: int) -> None:
+        if not 0 <= fraction <= 1:
+            raise RuntimeError(f"invalid fraction:{fraction}. Please set within [0, 1].")
+        runtime.keeper.set_memory_fraction(runtime.checked_device(device), fraction)
+        fractions[device] = fraction
+
+    def memory_fraction(device: int) -> float:
+        default = AllocatorSettings.parse(settings_text()).per_process_memory_fraction
+        return fractions.get(runtime.checked_device(device), default)
+
+    def empty_cache() -> None:
+        if runtime.captures.running:
+            return  # nothing is given back then, and nothing fails
+        for device in all_devices():
+            runtime.shim.append(int(Code.EMPTY_CACHE), device, runtime.shim.current_stream(device), 0, 0, None, 0)
+
+    def snapshot(pool: tuple[Any, ...] | None = None) -> dict[str, Any]:
+        pool_id, with_traces = ((pool[0], pool[1]), len(pool) < 3 or pool[2]) if pool else (ALL_POOLS, True)
+        segments = [
+            segment
+            for device in all_devices()
+            for segment in _segments(runtime.keeper.memory_snapshot(device))
+            if pool_id in (ALL_POOLS, segment["segment_pool_id"])
+        ]
+        return {
+            "segments": segments,
+            "device_traces": [history.entries(device) if with_traces else [] for device in all_devices()],
+            "allocator_settings": settings_of_snapshot(settings_text()),
+            "external_annotations": [],
+        }
+
+    def raw_alloc(size: int, cuda_stream: int) -> int:
+        device = runtime.shim.current_device()
+        before = runtime.shim.current_stream(device)
+        runtime.shim.set_stream(device, stream_of_pointer(cuda_stream, device))
+        try:
+            storage = _untyped_storage(size, device)
+        finally:
+            runtime.shim.set_stream(device, before)
+        pointer = int(storage.data_ptr())
+        raw_blocks[pointer] = storage
+        return pointer
+
+    def raw_delete(pointer: int) -> None:
+        if raw_blocks.pop(pointer, None) is None:
+            raise RuntimeError(f"invalid device pointer: {pointer:#x}")
+
+    def host_stats() -> dict[str, Any]:
+        figures = getattr(runtime.keeper, "host_memory_stats", None)
+        if figures is None:
+            raise NotSupportedError("torch.cuda.host_memory_stats")
+        return nested(figures())
+
+    def reset_host_stats(name: str) -> Any:
+        def reset() -> None:
+            method = getattr(runtime.keeper, name, None)
+            if method is None:
+                raise NotSupportedError("torch.cuda.host_memory_stats")
+            method()
+
+        return reset
+
+    def set_settings(text: str) -> None:
+        if AllocatorSettings.parse(text) != AllocatorSettings.parse(settings_text()):
+            raise NotSupportedError(
+                "changing the allocator's settings in a running program", f"set {SETTINGS_VARIABLES[0]} before it"
+            )
+
+    return {
+        **history.names(),
+        "_accelerator_emptyCache": empty_cache,
+        "_accelerator_emptyHostCache": lambda: None,
+        "_accelerator_getAllocatorSettings": settings_text,
+        "_accelerator_getDeviceStats": memory_stats,
+        "_accelerator_getMemoryInfo": mem_get_info,
+        "_accelerator_isAllocatorInitialized": lambda: True,
+        "_accelerator_resetAccumulatedStats": reset_accumulated,
+        "_accelerator_resetPeakStats": reset_peak,
+        "_accelerator_setAllocatorSettings": set_settings,
+        "_cuda_CUDAAllocator": _Allocator,
+        "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+        "_cuda_cudaCachingAllocator_raw_alloc": raw_alloc,
+        "_cuda_cudaCachingAllocator_raw_delete": raw_delete,
+        "_cuda_cudaCachingAllocator_set_allocator_settings": set_settings,
+        "_cuda_cudaHostAllocator": lambda: 0,
+        "_cuda_emptyCache": empty_cache,
+        "_cuda_getAllocator": _Allocator,
+        "_cuda_getAllocatorBackend": lambda: "native",
+        "_cuda_getMemoryFraction": memory_fraction,
+        "_cuda_hostMemoryStats": host_stats,
+        "_cuda_memorySnapshot": snapshot,
+        "_cuda_memoryStats": memory_stats,
+        "_cuda_resetAccumulatedHostMemoryStats": reset_host_stats("reset_accumulated_host"),
+        "_cuda_resetAccumulatedMemoryStats": reset_accumulated,
+        "_cuda_resetPeakHostMemoryStats": reset_host_stats("reset_peak_host"),
+        "_cuda_resetPeakMemoryStats": reset_peak,
+        "_cuda_setMemoryFraction": set_fraction,
+        "_host_emptyCache": lambda: None,
+    }
+
+
+class _Allocator:
+    """The only allocator there is; for code that asks which."""
+
+
+def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """With CUDA's pointers for streams, and the places for Python stacks, of which there are none."""
+    for segment in segments:
+        blocks = [{**block, "frames": block.get("frames", [])} for block in segment["blocks"]]
+        pointer = stream_pointer(segment["device"], segment["stream"])
+        yield {**segment, "stream": pointer, "frames": segment.get("frames", []), "blocks": blocks}
+
+
+def _untyped_storage(size: int, device: int) -> Any:
+    import torch
+
+    return torch.UntypedStorage(size, device=torch.device("cuda", device))

@@ -1,0 +1,89 @@
+"""`torch.cuda.memory._record_memory_history`: what the allocator did, one entry each."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from unstall.virtual.torch_cuda.refuse import NotSupportedError
+from unstall.virtual.torch_cuda.runtime import Runtime
+from unstall.virtual.torch_cuda.streams import stream_pointer
+
+OUT_OF_MEMORY = "oom"
+ACTIONS = {
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "snapshot",
+    OUT_OF_MEMORY,
+}
+
+
+class MemoryHistory:
+    """Whether there is one, of which actions, and its entries. They carry no Python stacks."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._enabled = False
+        self._skipped: frozenset[str] = frozenset()
+        self._metadata = ""
+
+    def entries(self, device: int) -> list[dict[str, Any]]:
+        """As in `device_traces` of a snapshot."""
+        history = getattr(self._runtime.keeper, "memory_history", None)
+        if history is None or not self._enabled:
+            return []
+        return [self._entry(device, entry) for entry in history(device) if entry.action not in self._skipped]
+
+    def names(self) -> dict[str, object]:
+        return {
+            "_cuda_allocationTraceback": lambda _pointer: None,
+            "_cuda_getMemoryMetadata": lambda: self._metadata,
+            "_cuda_isHistoryEnabled": lambda: self._enabled,
+            "_cuda_record_memory_history": self._record,
+            "_cuda_record_memory_history_legacy": self._record_legacy,
+            "_cuda_setMemoryMetadata": self._set_metadata,
+        }
+
+    def _record(
+        self,
+        enabled: str | None = "all",
+        context: str | None = "all",
+        stacks: str = "all",
+        max_entries: int = sys.maxsize,
+        clear_history: bool = False,
+        compile_context: bool = False,
+        global_record_annotations: bool = False,
+        skip_actions: list[str] | None = None,
+    ) -> None:
+        if enabled not in (None, "state", "all"):
+            raise RuntimeError("expected state to be 'state', 'all', or None")
+        unknown = set(skip_actions or ()) - ACTIONS
+        if unknown:
+            raise ValueError(f"Unknown trace action {sorted(unknown)[0]!r}")
+        keep = getattr(self._runtime.keeper, "record_memory_history", None)
+        if keep is None:
+            raise NotSupportedError("torch.cuda.memory._record_memory_history")
+        keep(enabled == "all", max_entries)
+        self._enabled = enabled is not None
+        self._skipped = frozenset(skip_actions or ())
+
+    def _record_legacy(self, enabled: bool, _context: bool = True, max_entries: int = 1, *_rest: object) -> None:
+        self._record("all" if enabled else None, max_entries=max_entries)
+
+    def _set_metadata(self, metadata: str) -> None:
+        self._metadata = metadata
+
+    def _entry(self, device: int, entry: Any) -> dict[str, Any]:
+        address = "device_free" if entry.action == OUT_OF_MEMORY else "addr"
+        return {
+            "action": entry.action,
+            address: entry.address,
+            "size": entry.size,
+            "stream": stream_pointer(device, entry.stream),
+            "frames": [],
+        }

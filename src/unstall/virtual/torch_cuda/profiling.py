@@ -1,0 +1,132 @@
+"""`torch.cuda.nvtx` and `torch.cuda.cudart()`."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from enum import IntEnum
+from types import ModuleType
+from typing import Any
+
+from unstall.virtual.log import Code
+from unstall.virtual.torch_cuda.refuse import refusing
+from unstall.virtual.torch_cuda.runtime import Runtime
+
+NOTHING_TO_POP = -2
+ERROR_TEXTS = {
+    0: "no error",
+    1: "invalid argument",
+    2: "out of memory",
+    3: "initialization error",
+    100: "no CUDA-capable device is detected",
+    101: "invalid device ordinal",
+    400: "invalid resource handle",
+    600: "device not ready",
+    700: "an illegal memory access was encountered",
+    710: "device-side assert triggered",
+    719: "unspecified launch failure",
+    900: "operation not permitted when stream is capturing",
+    901: "operation failed due to a previous error during capture",
+    907: "operation not permitted on an event last recorded in a capturing stream",
+    999: "unknown error",
+}
+
+
+class CudaError(IntEnum):
+    """cudaError_t; any number is one."""
+
+    success = 0
+
+    @classmethod
+    def _missing_(cls, value: object) -> CudaError | None:
+        if not isinstance(value, int):
+            return None
+        other = int.__new__(cls, value)
+        other._name_, other._value_ = str(value), value
+        return other
+
+
+class Ranges:
+    """NVTX ranges as marks of the log: nested ones span their time, those that may end on another thread begin and end
+    with a mark of no length."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._open = threading.local()
+        self._handles = itertools.count(1)
+        self._started: dict[int, str] = {}
+
+    def push(self, message: str) -> int:
+        depth: int = getattr(self._open, "depth", 0)
+        self._runtime.log(Code.MARK_BEGIN, name=str(message))
+        self._open.depth = depth + 1
+        return depth
+
+    def pop(self) -> int:
+        depth: int = getattr(self._open, "depth", 0)
+        if depth == 0:
+            return NOTHING_TO_POP
+        self._runtime.log(Code.MARK_END)
+        self._open.depth = depth - 1
+        return depth - 1
+
+    def mark(self, message: str) -> None:
+        self._runtime.log(Code.MARK_BEGIN, name=str(message))
+        self._runtime.log(Code.MARK_END)
+
+    def start(self, message: str) -> int:
+        handle = next(self._handles)
+        self._started[handle] = str(message)
+        self.mark(f"{message} begins")
+        return handle
+
+    def end(self, handle: int) -> None:
+        message = self._started.pop(handle, None)
+        if message is not None:
+            self.mark(f"{message} ends")
+
+
+def profiling_names(runtime: Runtime) -> dict[str, object]:
+    """Names of `torch._C` for NVTX and the CUDA runtime."""
+    ranges = Ranges(runtime)
+    return {"_nvtx": _nvtx_module(ranges), "_cudart": _cudart_module(runtime, ranges)}
+
+
+def _nvtx_module(ranges: Ranges) -> ModuleType:
+    module = ModuleType("torch._C._nvtx", "libNvToolsExt.so bindings")
+    vars(module).update(
+        rangePushA=ranges.push,
+        rangePop=ranges.pop,
+        rangeStartA=ranges.start,
+        rangeEnd=ranges.end,
+        markA=ranges.mark,
+        deviceRangeStart=refusing("torch.cuda.nvtx._device_range_start"),
+        deviceRangeEnd=refusing("torch.cuda.nvtx._device_range_end"),
+    )
+    return module
+
+
+def _cudart_module(runtime: Runtime, ranges: Ranges) -> ModuleType:
+    def profiler_call(name: str) -> Any:
+        def call() -> CudaError:
+            ranges.mark(name)
+            return CudaError.success
+
+        return call
+
+    def mem_get_info(device: int) -> tuple[int, int]:
+        return runtime.keeper.mem_get_info(runtime.checked_device(device))
+
+    module = ModuleType("torch._C._cudart", "libcudart.so bindings")
+    vars(module).update(
+        cudaError=CudaError,
+        cudaGetErrorString=lambda error: ERROR_TEXTS.get(int(error), "unrecognized error code"),
+        cudaProfilerStart=profiler_call("cudaProfilerStart"),
+        cudaProfilerStop=profiler_call("cudaProfilerStop"),
+        cudaMemGetInfo=mem_get_info,
+        cudaHostRegister=refusing("cudaHostRegister", "pin memory by torch.Tensor.pin_memory()"),
+        cudaHostUnregister=refusing("cudaHostUnregister", "pin memory by torch.Tensor.pin_memory()"),
+        cudaStreamCreate=refusing("cudaStreamCreate", "make streams by torch.cuda.Stream()"),
+        cudaStreamDestroy=refusing("cudaStreamDestroy", "make streams by torch.cuda.Stream()"),
+    )
+    return module

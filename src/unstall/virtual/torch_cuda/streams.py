@@ -1,0 +1,121 @@
+"""Streams: `_CudaStreamBase`, and which stream is current."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unstall.virtual.torch_cuda.errors import CUDA_DEVICE_TYPE
+from unstall.virtual.torch_cuda.refuse import NotSupportedError
+from unstall.virtual.torch_cuda.runtime import Runtime
+from unstall.virtual.torch_cuda.sync_debug import SyncDebug
+
+PRIORITIES = (0, -3)
+"""The least and the greatest that torch supports: max_compile_time_stream_priorities of c10/cuda/CUDAStream.h is 4."""
+POINTER_BASE = 0x5600_0000_0000
+POINTER_STRIDE = 0x160
+DEVICE_SHIFT = 32
+
+
+def stream_pointer(device: int, stream: int) -> int:
+    """What stands for the `cudaStream_t` of a stream: 0 for the default one, as CUDA has it, else unique."""
+    return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
+
+
+def stream_of_pointer(pointer: int, device: int) -> int:
+    """c10's number of the stream that `stream_pointer` stands for; ValueError for any other number."""
+    if pointer == 0:
+        return 0
+    stream, rest = divmod(pointer - POINTER_BASE - (device << DEVICE_SHIFT), POINTER_STRIDE)
+    if rest or not 0 < stream < 1 << DEVICE_SHIFT:
+        raise ValueError(f"{pointer:#x} is no stream of cuda:{device}")
+    return stream
+
+
+def stream_priority(stream: int) -> int:
+    """Of a stream with a number as c10/cuda/CUDAStream.cpp packs it: bits 1 to 4 say from which pool it is."""
+    kind = stream >> 1 & 0xF
+    return -(kind - 1) if kind else 0
+
+
+def stream_names(runtime: Runtime, debug: SyncDebug) -> dict[str, object]:
+    """Names of `torch._C` for streams."""
+    torch_c, shim = runtime.torch_c, runtime.shim
+
+    class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
+        """A stream from the device's pool, or the one of the given number."""
+
+        def __new__(
+            cls,
+            priority: int = 0,
+            stream_id: int = 0,
+            device_index: int = 0,
+            device_type: int = 0,
+            stream_ptr: int = 0,
+        ) -> Any:
+            if stream_ptr:
+                raise NotSupportedError("torch.cuda.ExternalStream", "there are no streams of other libraries")
+            if not (stream_id or device_index or device_type):
+                runtime.forks.refuse_child("cudaStreamCreateWithPriority")
+                device_index = shim.current_device()
+                stream_id = shim.new_stream(device_index, min(priority, 0))
+            return super().__new__(
+                cls, stream_id=stream_id, device_index=device_index, device_type=device_type or CUDA_DEVICE_TYPE
+            )
+
+        @property
+        def cuda_stream(self) -> int:
+            return stream_pointer(self.device_index, self.stream_id)
+
+        @property
+        def native_handle(self) -> int:
+            return self.cuda_stream
+
+        @property
+        def priority(self) -> int:
+            return stream_priority(self.stream_id)
+
+        @staticmethod
+        def priority_range() -> tuple[int, int]:
+            return PRIORITIES
+
+        def query(self) -> bool:
+            runtime.refuse_in_capture("cudaStreamQuery")
+            return bool(super().query())
+
+        def synchronize(self) -> None:
+            debug.synchronizing()
+            super().synchronize()
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, CudaStreamBase) and bool(super().__eq__(other))
+
+        def __hash__(self) -> int:
+            return hash((self.cuda_stream, self.device))
+
+    CudaStreamBase.__name__ = CudaStreamBase.__qualname__ = "_CudaStreamBase"
+    CudaStreamBase.__module__ = "torch._C"
+
+    def current_stream(device: int) -> tuple[int, int, int]:
+        device = shim.current_device() if device < 0 else runtime.checked_device(device)
+        return shim.current_stream(device), device, CUDA_DEVICE_TYPE
+
+    def default_stream(device: int) -> tuple[int, int, int]:
+        return 0, shim.current_device() if device < 0 else runtime.checked_device(device), CUDA_DEVICE_TYPE
+
+    def set_stream(stream_id: int = 0, device_index: int = 0, device_type: int = 0) -> None:
+        runtime.checked_device(device_index)
+        if shim.current_device() != device_index:
+            shim.set_device(device_index)
+        shim.set_stream(device_index, stream_id)
+
+    def raw_stream(device: int) -> int:
+        stream_id, device, _ = current_stream(device)
+        return stream_pointer(device, stream_id)
+
+    return {
+        "_CudaStreamBase": CudaStreamBase,
+        "_cuda_getCurrentRawStream": raw_stream,
+        "_cuda_getCurrentStream": current_stream,
+        "_cuda_getDefaultStream": default_stream,
+        "_cuda_setStream": set_stream,
+    }
