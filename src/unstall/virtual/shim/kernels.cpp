@@ -3,6 +3,7 @@
 #include "graphs.h"
 #include "keeper.h"
 #include "redirect.h"
+#include "substitutes.h"
 #include "twins.h"
 
 #include <ATen/core/List.h>
@@ -27,13 +28,15 @@ const std::unordered_map<std::string, int64_t> bytes_read = {
 
 // Tensors of the CPU, of whatever size, may be among the arguments of these.
 const std::unordered_set<std::string> takes_host_tensors = {
-    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::segment_reduce",
+    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::_cudnn_ctc_loss",
+    "aten::segment_reduce",
     "aten::bernoulli_"};
 
 // Tensors of the CPU without dimensions may stand beside those of a device in what is computed element by element,
 // and in these (native_functions.yaml: device_check: NoCheck).
 const std::unordered_set<std::string> takes_host_scalars = {
-    "aten::index_fill_", "aten::index_fill", "aten::fill_", "aten::masked_fill_", "aten::masked_fill", "aten::where"};
+    "aten::index_fill_", "aten::index_fill", "aten::fill_", "aten::masked_fill_", "aten::masked_fill", "aten::where",
+    "aten::_scaled_dot_product_efficient_attention_backward"};
 
 bool is_scalar_friendly(const OperatorHandle& op, const std::string& name) {
   return op.hasTag(at::Tag::pointwise) || name.rfind("aten::_foreach", 0) == 0 || name.rfind("aten::_fused", 0) == 0 ||
@@ -55,6 +58,7 @@ struct About {
       view = result.alias_info() && !result.alias_info()->isWrite();
     draws = op.hasTag(at::Tag::nondeterministic_seeded) && generator < 0;
     host_tensors = takes_host_tensors.count(name.name) != 0;
+    substitute = substitute_for(name);
     scalars = is_scalar_friendly(op, name.name);
     auto found = bytes_read.find(name.name);
     reads = found == bytes_read.end() ? 0 : found->second;
@@ -66,6 +70,9 @@ struct About {
   bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false;
   int generator = -1, told_size = -1; // arguments
   int64_t reads = 0;
+  const Substitute* substitute; // nullptr: the CPU's own kernel
+
+  bool stays_on_host(size_t result) const { return substitute && substitute->host_outputs >> result & 1; }
 };
 
 // One call: its arguments as they were, and as the CPU's kernel gets them.
@@ -83,7 +90,9 @@ class Call {
     compute();
     size_t results = op_.schema().returns().size();
     size_t elements = 0;
-    for (size_t i = stack_->size() - results; i < stack_->size(); i++) back((*stack_)[i]);
+    size_t first_result = stack_->size() - results;
+    for (size_t i = 0; i < results; i++)
+      if (!about_.stays_on_host(i)) back((*stack_)[first_result + i]);
     if (about_.any_written)
       for (auto& [cuda, cpu] : pairs_) follow(cuda, cpu);
     for (size_t i = stack_->size() - results; i < stack_->size(); i++) elements += output((*stack_)[i], launch);
@@ -169,8 +178,8 @@ class Call {
 
   void compute() {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU), "the virtual GPU cannot run ", about_.name,
-        ": it computes by kernels of the CPU, and torch has none for this operator");
+        about_.substitute || op_.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+        "the virtual GPU cannot run ", about_.name, ": it computes by kernels of the CPU, and torch has none for this operator");
     std::optional<InsteadOfDefault> instead;
     if (about_.draws) instead.emplace(device_);
     if (about_.generator >= 0) {
@@ -178,7 +187,11 @@ class Call {
       given = draw_from(given.isNone() ? std::nullopt : std::optional(given.toGenerator()), device_);
     }
     OnDevice on_device(device_);
-    computed([&] { op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_); });
+    computed([&] {
+      c10::DispatchKeySet keys(c10::DispatchKey::CPU);
+      if (about_.substitute) about_.substitute->kernel.callBoxed(op_, keys, stack_);
+      else op_.redispatchBoxed(keys, stack_);
+    });
   }
 
   // The tensor that the CPU's kernel returned, on the virtual GPU: an argument itself, a view of one, or a new one.
