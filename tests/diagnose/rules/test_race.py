@@ -44,7 +44,7 @@ def launches(timeline: Timeline) -> list[int]:
 
 
 def stream(timeline: Timeline, number: int) -> int:
-    return timeline.streams.stream.tolist().index(number)
+    return int(np.flatnonzero(timeline.streams.stream == number)[0])
 
 
 def sum_before_normal(timeline: Timeline) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,11 +48,11 @@ class Log:
         self.rows.append((a, b, stream, thread, at, name, len(ranges), code, device, flags))
         return number
 
-    def work(self, stream: int, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), **more: int) -> int:
+    def work(self, stream: int, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), **more: Any) -> int:
         ranges = tuple(map(whole, reads)), tuple(map(whole, writes))
         return self.record(Code.LAUNCH, stream, reads=ranges[0], writes=ranges[1], **more)
 
-    def host(self, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), **more: int) -> int:
+    def host(self, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), **more: Any) -> int:
         """An operator on the CPU."""
         ranges = tuple(map(whole, reads)), tuple(map(whole, writes))
         number = self.record(Code.OP_BEGIN, reads=ranges[0], writes=ranges[1], **more)

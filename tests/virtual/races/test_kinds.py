@@ -115,7 +115,7 @@ PAIRS = [
 
 
 def use(log: Log, stream: int, how: str) -> int:
-    return log.work(stream, **{f"{how}s": (1,)})
+    return log.work(stream, reads=(1,) if how == "read" else (), writes=(1,) if how == "write" else ())
 
 
 @pytest.mark.parametrize(("earlier", "later", "kind"), PAIRS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +77,7 @@ def launch(draw: st.DrawFn) -> Call:
     return lambda log: _record(log, Code.GRAPH_LAUNCH, stream, a=1)
 
 
-def _record(log: Log, code: Code, stream: int = 0, **more: object) -> None:
+def _record(log: Log, code: Code, stream: int = 0, **more: Any) -> None:
     log.record(code, stream, **more)
 
 
