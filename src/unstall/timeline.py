@@ -21,7 +21,7 @@ I8: TypeAlias = NDArray[np.int8]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 Bool: TypeAlias = NDArray[np.bool_]
-Recorder: TypeAlias = Literal["cupti", "torch"]
+Recorder: TypeAlias = Literal["cupti", "torch", "virtual"]
 StepMarks: TypeAlias = Literal["optimizer", "loader", "forward", "explicit", "time"]
 
 
@@ -241,7 +241,7 @@ class Meta:
     world_size: int | None = None
     zero_ns: int = 0  # the file's clock at time 0
     has_stacks: bool = False
-    recorder: Recorder | None = None  # which of unstall's own it was; None for torch.profiler and others
+    recorder: Recorder | None = None  # which of unstall's own it was, if any
     step_marks: StepMarks | None = None  # what told the recorder's steps apart
     exact_lines: bool = False  # frames are of the lines that ran; else of the functions' first
     plain_step_ns: int | None = None  # step time measured without recording

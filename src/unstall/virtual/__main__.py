@@ -31,10 +31,13 @@ def main() -> None:
             runpy.run_path(words[0], run_name="__main__")
     finally:
         gpu.stop()
-        if args.trace:
-            gpu.save(args.trace)
-        if args.explain:
-            print(gpu.explain(), file=sys.stderr)
+        try:
+            if args.trace:
+                gpu.save(args.trace)
+            if args.explain:
+                print(gpu.explain(), file=sys.stderr)
+        except UnstallError as error:
+            print(f"unstall: {error}", file=sys.stderr)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

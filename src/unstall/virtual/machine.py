@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class Watch:
         until = self.machine.now_ns() if self.end_ns is None else self.end_ns
         whole = self.machine.timeline()
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
+        part = replace(part, meta=replace(part.meta, recorder="virtual"))
         return with_steps(part, [mark - self.start_ns for mark in self.marks])
 
 

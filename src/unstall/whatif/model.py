@@ -46,11 +46,13 @@ def model(
     as_recorded: bool = False,
 ) -> Model:
     """Build and check a program. `plain_step_ns` defaults to what the file says."""
+    as_recorded = as_recorded or timeline.meta.reader == "virtual"  # nothing was recorded at a cost
     program = build(timeline, steps.start, steps.end)
     start, end = steps.window
     replayed = replay(program).mean_step_ns(program)
     plain = plain_step_ns or timeline.meta.plain_step_ns
     recorded = Subject(timeline, places, steps, program)
+    as_recorded = as_recorded or timeline.meta.recorder == "virtual"
     kept = recorded.share_of_work(is_data_loading(timeline)) > 0
     usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
     stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]

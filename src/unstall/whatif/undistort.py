@@ -34,6 +34,7 @@ USUAL_OF: dict[Recorder | None, RecorderCost] = {
     # 2.5 to 6 us a launch in all, in paired runs of three programs on an H200 (docs/recording.md); how much of that is
     # within the call is not told apart.
     "cupti": RecorderCost(operator=0, frame=0, call=1200, launch=3100, node=500, op=200),
+    "virtual": RecorderCost(operator=0, frame=0, call=0, launch=0, node=0, op=0),  # a virtual clock leaves it out
 }
 """By recorder; None for what is none of unstall's own."""
 
@@ -42,7 +43,11 @@ LEAST_ERROR = 0.03
 USUAL_ERROR = 0.35
 """How far the host's time is off without the usual cost, in 9 of 10 runs that it bounds and that had no part in fitting
 it: benchmarks/whatif.py --fit."""
-USUAL_ERROR_OF: dict[Recorder | None, float] = {None: USUAL_ERROR, "torch": USUAL_ERROR, "cupti": 0.15}
+USUAL_ERROR_OF: dict[Recorder | None, float] = {
+    **dict.fromkeys((None, "torch"), USUAL_ERROR),
+    "cupti": 0.15,
+    "virtual": 0.0,
+}
 """By recorder. Cupti adds up to a quarter to a step that the host bounds, and the estimate of that may be off by half:
 docs/recording.md."""
 
