@@ -82,7 +82,7 @@ def _record(log: Log, code: Code, stream: int = 0, **more: Any) -> None:
 
 
 _ON_DEVICE = (work(), work(), work(), wait_stream(), event())
-_CALLS = st.lists(st.one_of(*_ON_DEVICE, wait_stream(), host_waits(), copy(), copy(), host_uses()), max_size=20)
+CALLS = st.lists(st.one_of(*_ON_DEVICE, wait_stream(), host_waits(), copy(), copy(), host_uses()), max_size=20)
 
 
 def worst(races: list[tuple[RaceKind, int, int]]) -> set[tuple[RaceKind, int, int]]:
@@ -94,7 +94,7 @@ def worst(races: list[tuple[RaceKind, int, int]]) -> set[tuple[RaceKind, int, in
 
 
 @settings(max_examples=300, deadline=None)
-@given(_CALLS)
+@given(CALLS)
 def test_the_same_races_as_the_graph_of_all_order(calls: list[Call]) -> None:
     log = Log()
     for call in calls:

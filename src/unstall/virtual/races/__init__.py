@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from unstall.virtual.races.find import find_races
 from unstall.virtual.races.found import Access, Placement, Race
+from unstall.virtual.races.record import RaceLog
 from unstall.virtual.races.table import races_table
 
-__all__ = ["Access", "Placement", "Race", "find_races", "races_table"]
+__all__ = ["Access", "Placement", "Race", "RaceLog", "find_races", "races_table"]
