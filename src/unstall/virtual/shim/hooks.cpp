@@ -50,8 +50,7 @@ struct CUDAHooks final : CUDAHooksInterface {
   bool hasCuDNN() const override { return true; }
   bool hasCuSOLVER() const override { return true; }
   bool hasCuBLASLt() const override { return true; }
-  // While no kernels stand in for those of cuDNN: torch takes its own, which the CPU has too.
-  bool compiledWithCuDNN() const override { return false; }
+  bool compiledWithCuDNN() const override { return true; }
   bool supportsDilatedConvolutionWithCuDNN() const override { return true; }
   bool supportsDepthwiseConvolutionWithCuDNN() const override { return true; }
   bool supportsBFloat16ConvolutionWithCuDNNv8() const override { return true; }

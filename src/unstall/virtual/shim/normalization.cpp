@@ -23,9 +23,11 @@ bool is_defined(const OptionalTensor& tensor) {
   return tensor && tensor->defined();
 }
 
-// The CPU's kernels want statistics in the type of the parameters.
-at::ScalarType parameter_type(const Tensor& input, const OptionalTensor& weight) {
-  return is_defined(weight) ? weight->scalar_type() : input.scalar_type();
+// The CPU's kernels want statistics in the type of the parameters, or of the running statistics.
+at::ScalarType parameter_type(
+    const Tensor& input, const OptionalTensor& weight, const OptionalTensor& running_mean = std::nullopt) {
+  if (is_defined(weight)) return weight->scalar_type();
+  return is_defined(running_mean) ? running_mean->scalar_type() : input.scalar_type();
 }
 
 at::MemoryFormat format_of(const Tensor& input) {
@@ -77,7 +79,7 @@ Three batch_norm_backward(
     const Tensor& grad, const Tensor& input, const OptionalTensor& weight, const OptionalTensor& mean,
     const OptionalTensor& variance, const OptionalTensor& saved_mean, const OptionalTensor& saved_invstd,
     bool training, double eps, std::array<bool, 3> wanted) {
-  auto type = parameter_type(input, weight);
+  auto type = parameter_type(input, weight, mean);
   auto as_parameters = [&](const OptionalTensor& x) { return is_defined(x) ? OptionalTensor(x->to(type)) : x; };
   auto [grad_input, grad_weight, grad_bias] = at::native_batch_norm_backward(
       grad, input, weight, mean, variance, as_parameters(saved_mean), as_parameters(saved_invstd), training, eps,
@@ -86,8 +88,16 @@ Three batch_norm_backward(
   return {grad_input, grad_weight, grad_bias};
 }
 
+// Mixed types are the CPU's alone.
+void check_type(const Tensor& input, const OptionalTensor& weight) {
+  TORCH_CHECK(
+      !is_defined(weight) || weight->scalar_type() == input.scalar_type(), "expected scalar type ",
+      input.scalar_type(), " but found ", weight->scalar_type());
+}
+
 Three layer_norm(
     const Tensor& input, IntArrayRef shape, const OptionalTensor& weight, const OptionalTensor& bias, double eps) {
+  check_type(input, weight);
   auto [out, mean, rstd] = at::native_layer_norm(input, shape, weight, bias, eps);
   return {out, mean.to(accumulated(input)), rstd.to(accumulated(input))};
 }
@@ -99,16 +109,10 @@ Three layer_norm_backward(
   return at::native_layer_norm_backward(grad, input, shape, mean.to(type), rstd.to(type), weight, bias, wanted);
 }
 
-void check_group_norm(const Tensor& input, const OptionalTensor& weight) {
-  TORCH_CHECK(
-      !is_defined(weight) || weight->scalar_type() == input.scalar_type(), "expected scalar type ",
-      input.scalar_type(), " but found ", weight->scalar_type());
-}
-
 Three group_norm(
     const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias, int64_t n, int64_t c, int64_t hw,
     int64_t groups, double eps) {
-  check_group_norm(input, weight);
+  check_type(input, weight);
   auto [out, mean, rstd] = at::native_group_norm(input.contiguous(), weight, bias, n, c, hw, groups, eps);
   return {out, mean.to(input.scalar_type()), rstd.to(input.scalar_type())};
 }

@@ -32,12 +32,23 @@ bool cudnn_takes(const Tensor& log_probs, const Tensor& targets, int64_t blank) 
 bool use_cudnn_ctc(
     const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths, IntArrayRef target_lengths,
     int64_t blank) {
-  if (!cudnn_takes(log_probs, targets, blank) || !targets.is_cpu()) return false;
+  if (!cudnn_takes(log_probs, targets, blank)) return false;
   for (int64_t length : input_lengths)
     if (length != log_probs.size(0)) return false;
   for (size_t i = 0; i < target_lengths.size(); i++)
     if (target_lengths[i] == 0 || target_lengths[i] > 256 || target_lengths[i] > input_lengths[i]) return false;
   return true;
+}
+
+std::vector<int64_t> numbers(const Tensor& tensor) {
+  Tensor wide = tensor.to(at::kLong).contiguous();
+  return {wide.data_ptr<int64_t>(), wide.data_ptr<int64_t>() + wide.numel()};
+}
+
+bool use_cudnn_ctc_tensor(
+    const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths, const Tensor& target_lengths,
+    int64_t blank) {
+  return use_cudnn_ctc(log_probs, targets, numbers(input_lengths), numbers(target_lengths), blank);
 }
 
 Two with_gradient(
@@ -54,11 +65,6 @@ Two cudnn_ctc(
     const Tensor& log_probs, const Tensor& targets, IntArrayRef input_lengths, IntArrayRef target_lengths,
     int64_t blank, bool, bool zero_infinity) {
   return with_gradient(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity);
-}
-
-std::vector<int64_t> numbers(const Tensor& tensor) {
-  Tensor wide = tensor.to(at::kLong).contiguous();
-  return {wide.data_ptr<int64_t>(), wide.data_ptr<int64_t>() + wide.numel()};
 }
 
 Two cudnn_ctc_tensor(
@@ -90,6 +96,23 @@ Four embedding_bag(
   }
   if (mode != MAX) largest = at::empty({0}, bag_sizes.options());
   return {out, bag_of, bag_sizes, largest};
+}
+
+// The buffer is the CPU's alone: its backward gets it made anew.
+Two log_sigmoid(const Tensor& self) {
+  return {std::get<0>(at::log_sigmoid_forward(self)), at::empty({0}, self.options())};
+}
+
+Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor&) {
+  return at::log_sigmoid_backward(grad, self, std::get<1>(at::log_sigmoid_forward(self)));
+}
+
+// nn.TransformerEncoder asks before it makes nested tensors of a padded batch: padded it is computed.
+bool stays_padded(const Tensor&, const Tensor&) {
+  TORCH_WARN_ONCE(
+      "the virtual GPU computes padded batches of nn.TransformerEncoder as they are: at padded places its output has "
+      "values, where a GPU's nested tensors give zeros");
+  return false;
 }
 
 constexpr int64_t BILINEAR = 0, ZEROS = 0;
@@ -133,12 +156,16 @@ SUBSTITUTES(list) {
   list.add("_fused_dropout", &fused_dropout);
   list.add("_masked_scale", &masked_scale);
   list.add("_use_cudnn_ctc_loss", &use_cudnn_ctc);
+  list.add("_use_cudnn_ctc_loss.Tensor", &use_cudnn_ctc_tensor);
   list.add("_cudnn_ctc_loss", &cudnn_ctc);
   list.add("_cudnn_ctc_loss.Tensor", &cudnn_ctc_tensor);
   list.add("_use_miopen_ctc_loss", &no_miopen);
   list.add("_use_miopen_ctc_loss.Tensor", &no_miopen_tensor);
   list.add("_embedding_bag", &embedding_bag);
   list.add("_embedding_bag_forward_only", &embedding_bag);
+  list.add("log_sigmoid_forward", &log_sigmoid);
+  list.add("log_sigmoid_backward", &log_sigmoid_backward);
+  list.add("_nested_tensor_from_mask_left_aligned", &stays_padded);
   list.add("cudnn_grid_sampler", &cudnn_grid_sampler);
   list.add("cudnn_grid_sampler_backward", &cudnn_grid_sampler_backward);
   list.add("cudnn_affine_grid_generator", &cudnn_affine_grid);
