@@ -32,7 +32,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(_argument, value))
     if isinstance(value, float):
-        return ("s",)
+        return ("s", value != 0.0)
     if value is None or isinstance(value, (bool, int, str)):
         return value
     return str(value)

@@ -1,7 +1,7 @@
 """What the virtual GPU's log says of one operator: its name, its arguments, its outputs. No values, no torch.
 
-A tensor comes as `("t", dtype, sizes, strides)`, a list of tensors as `("l", (tensor, …))`, a Scalar or float as `("s",)`; None, bools,
-ints, strings and tuples of ints come as they are.
+A tensor comes as `("t", dtype, sizes, strides)`, a list of tensors as `("l", (tensor, …))`, a Scalar or float as `("s",)` or, where it is
+known whether it is zero, `("s", nonzero)`; None, bools, ints, strings and tuples of ints come as they are.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ class Tensor:
         return True
 
     @property
+    def lies(self) -> str:
+        """c: as NCHW; l: as NHWC; s: otherwise."""
+        return "c" if self.contiguous else "l" if self.channels_last else "s"
+
+    @property
     def channels_last(self) -> bool:
         """Whether it lies in memory as NHWC and not as NCHW too."""
         if len(self.sizes) != 4 or self.contiguous:
@@ -98,6 +103,11 @@ class Signature:
         return default if value is None else value
 
 
+def nonzero(value: Any) -> bool:
+    """Whether a float argument is known not to be zero."""
+    return isinstance(value, tuple) and len(value) == 2 and value[0] == "s" and bool(value[1])
+
+
 def parse(raw: tuple[Any, ...]) -> Signature:
     """A signature of the shim's plain tuples `(name, overload, inputs, outputs)`."""
     name, overload, inputs, outputs = raw
@@ -119,6 +129,8 @@ def _argument(raw: Any) -> Any:
                 return Tensor(raw[1], sizes, tuple(raw[3]) if len(raw) > 3 else contiguous_strides(sizes))
             case "l":
                 return tuple(map(_argument, raw[1]))
+            case "s":
+                return tuple(raw)
     return tuple(raw) if isinstance(raw, list) else raw
 
 

@@ -10,7 +10,8 @@ import torch
 
 from unstall.virtual.costs.suite.case import Case, Pool
 
-_LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 197, 256, 384, 512, 768, 1024, 1500, 2048)
+_LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 160, 197, 200, 256, 300, 384, 512, 577, 768, 1024, 1500, 2048)
+_CROSSED = ((1, 32), (1, 64), (1, 128), (1, 256), (1, 512), (1, 1024), (1, 1500), (4, 1500), (32, 1500), (64, 1500), (100, 784), (32, 128), (64, 256), (128, 64), (196, 49), (784, 49), (3136, 49))
 _BATCHES = ((1, 1), (1, 8), (1, 12), (1, 16), (8, 3), (8, 6), (8, 12), (8, 16), (32, 8), (32, 12), (256, 4), (512, 3))
 
 
@@ -43,9 +44,35 @@ def cases() -> Iterator[Case]:
                         )
 
 
+    for dtype, backend in ((torch.float32, "efficient"), (torch.bfloat16, "flash")):
+        for batch, heads in ((1, 1), (1, 6), (1, 8), (1, 12), (8, 6), (8, 8), (8, 12), (32, 6), (32, 12)):
+            for length, others in _CROSSED:
+                for width in (32, 64, 128):
+                    rank = (0 if dtype == torch.float32 else 2) + (width != 64)
+                    crossed = (batch, heads, (length, others), width, dtype, backend, False, False, 0.0)
+                    gflop = 4e-9 * batch * heads * length * others * width
+                    name = f"_scaled_dot_product_{backend}_attention"
+                    yield Case(f"{name}.default", partial(_forward, crossed, backend == "efficient"), rank, gflop=gflop)
+                    if backend == "efficient":
+                        yield Case(f"{name}.default", partial(_forward, crossed, False), rank, gflop=gflop)
+                    yield Case(f"{name}_backward.default", partial(_backward, crossed), rank, gflop=2.5 * gflop)
+    for batch, heads in ((1, 8), (1, 16), (8, 8), (8, 12), (32, 12)):
+        for length in (64, 128, 256, 512, 1024):
+            for width in (64, 128):
+                for causal in (False, True):
+                    options = (batch, heads, length, width, torch.bfloat16, "cudnn", causal, False, 0.0)
+                    gflop = 4e-9 * batch * heads * length**2 * width
+                    rank = 1 + (batch == 32 or width == 128)
+                    for training in (False, True):
+                        build = partial(_forward, options, training)
+                        yield Case("_scaled_dot_product_cudnn_attention.default", build, rank, gflop=gflop)
+                    yield Case("_scaled_dot_product_cudnn_attention_backward.default", partial(_backward, options), rank, gflop=gflop)
+
+
 def _tensors(options: tuple[Any, ...], pool: Pool) -> list[torch.Tensor]:
     batch, heads, length, width, dtype, *_ = options
-    return [pool(batch, length, heads, width, dtype=dtype).transpose(1, 2) for _ in range(3)]
+    first, others = length if isinstance(length, tuple) else (length, length)
+    return [pool(batch, size, heads, width, dtype=dtype).transpose(1, 2) for size in (first, others, others)]
 
 
 def _mask(options: tuple[Any, ...], pool: Pool) -> torch.Tensor | None:
@@ -61,6 +88,8 @@ def _forward(options: tuple[Any, ...], training: bool, pool: Pool) -> tuple[Any,
     query, key, value = _tensors(options, pool)
     if backend == "efficient":
         return query, key, value, _mask(options, pool), training, drop, causal
+    if backend == "cudnn":
+        return query, key, value, None, training, drop, causal, False
     return query, key, value, drop, causal
 
 
@@ -75,6 +104,11 @@ def _backward(options: tuple[Any, ...], pool: Pool) -> tuple[Any, ...]:
         out, logsumexp, seed, offset = forward(query, key, value, mask, True, drop, causal)
         wanted = [True, True, True, False]
         return gradient, query, key, value, mask, out, logsumexp, seed, offset, drop, wanted, causal
+    if backend == "cudnn":
+        forward = aten._scaled_dot_product_cudnn_attention.default
+        out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward(query, key, value, None, True, drop, causal, False)
+        kept = (query, key, value, out, logsumexp, seed, offset, None, cum_q, cum_k, max_q, max_k)
+        return gradient, *kept, drop, causal
     forward = aten._scaled_dot_product_flash_attention.default
     out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward(query, key, value, drop, causal)
     return gradient, query, key, value, out, logsumexp, cum_q, cum_k, max_q, max_k, drop, causal, seed, offset

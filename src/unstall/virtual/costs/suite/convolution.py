@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,18 +27,27 @@ class Shape:
     groups: int = 1
     bias: bool = False
     dtype: torch.dtype = torch.float32
-    channels_last: bool = False
+    lies: str = "cc"
+    """How the input and the gradient of the output lie: c as NCHW, l as NHWC. Weights lie as NCHW."""
 
 
 def cases() -> Iterator[Case]:
     for batch, rank in ((1, 0), (8, 0), (32, 0), (4, 2), (16, 2), (64, 3)):
         for shape in _shapes(batch):
-            yield from _both(shape, rank + (0 if shape.kernel != 1 or batch != 32 else 0))
+            yield from _both(shape, rank)
+    for batch in (1, 8, 32):
+        for shape in _shapes(batch):
+            if shape.kernel == shape.stride > 1 or (shape.groups > 1 and shape.kernel == 7):
+                for lies in ("lc", "cl", "ll"):
+                    yield from _both(replace(shape, lies=lies), 0)
+            elif shape.groups == 1 and shape.channels in (3, 64, 128, 256, 512):
+                for lies in ("lc", "cl", "ll"):
+                    yield from _both(replace(shape, lies=lies), 3 if lies != "ll" else 2)
     for batch in (8, 32):
         for shape in _shapes(batch):
             if shape.groups == 1 and shape.channels in (3, 64, 128, 256, 512):
-                for options in ({"dtype": torch.bfloat16}, {"dtype": torch.float16}, {"channels_last": True}):
-                    yield from _both(Shape(**{**shape.__dict__, **options}), 3)
+                for dtype in (torch.bfloat16, torch.float16):
+                    yield from _both(replace(shape, dtype=dtype), 3)
 
 
 def _shapes(batch: int) -> Iterator[Shape]:
@@ -82,14 +91,15 @@ def _square(batch: int) -> Iterator[Shape]:
 
 
 def _pointwise(batch: int) -> Iterator[Shape]:
-    for channels in (*_WIDTHS, 144, 320, 480, 672, 960, 1280):
+    for channels in (*_WIDTHS, 144, 160, 240, 320, 480, 576, 672, 960, 1280):
         for side in _SIDES:
             for ratio in (1 / 6, 1 / 4, 1 / 2, 1, 2, 4, 6):
                 filters = round(channels * ratio / 8) * 8
-                if min(channels, filters) * side > 8192 or not 448 <= max(channels, filters) * side <= 16384 or filters < 16:
+                if min(channels, filters) * side > 14336 or not 448 <= max(channels, filters) * side or filters < 16:
                     continue
-                yield Shape(batch, channels, filters, side, side, 1)
-                if ratio == 2 and side > 7:
+                if max(channels, filters) * side <= 16384:
+                    yield Shape(batch, channels, filters, side, side, 1)
+                if ratio in (1, 2) and 7 < side and channels * side <= 16384:
                     yield Shape(batch, channels, filters, side, side, 1, 2)
     for channels in (16, 32, 64, 96, 128, 192, 256, 480, 512, 672, 1152, 1280, 2048):
         for filters in (8, 16, 24, 32, 48, 64, 128):
@@ -124,9 +134,10 @@ def _both(shape: Shape, rank: int) -> Iterator[Case]:
     gflop = 2e-9 * shape.batch * area * shape.filters * shape.channels // shape.groups * shape.kernel**2
     if shape.batch * max(shape.channels * shape.height * shape.width, shape.filters * area) > 1 << 27:
         return
-    yield Case("convolution.default", partial(_forward, shape), rank=rank, hot=(0,), gflop=gflop)
+    if shape.lies[1] == "c":
+        yield Case("convolution.default", partial(_forward, shape), rank=rank, hot=(0,), gflop=gflop)
     if shape.batch in (8, 16, 32):
-        needs_input = (True,) if shape.channels != 3 else (False,)
+        needs_input = (True,) if shape.channels not in (3, 80) else (False,)
         late = rank + (shape.batch != 8)
         for needed in needs_input:
             yield Case("convolution_backward.default", partial(_backward, shape, needed), rank=late, hot=(0,), gflop=2 * gflop)
@@ -136,8 +147,8 @@ def _tensors(shape: Shape, pool: Pool) -> tuple[torch.Tensor, torch.Tensor, torc
     flat = shape.height == 1 and shape.width > 1
     x = pool(shape.batch, shape.channels, shape.height, shape.width, dtype=shape.dtype)
     weight = pool(shape.filters, shape.channels // shape.groups, 1 if flat else shape.kernel, shape.kernel, dtype=shape.dtype)
-    if shape.channels_last:
-        x, weight = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, weight))
+    if shape.lies[0] == "l":
+        x = x.contiguous(memory_format=torch.channels_last)
     side = (shape.kernel - 1) // 2 if shape.stride != shape.kernel else 0
     padding = [0 if flat else side, side]
     return x, weight, pool(shape.filters, dtype=shape.dtype) if shape.bias else None, padding
@@ -158,7 +169,7 @@ def _backward(shape: Shape, needs_input: bool, pool: Pool) -> tuple[Any, ...]:
     flat = torch.empty(x.shape, device="meta")
     like = torch.nn.functional.conv2d(flat, torch.empty(weight.shape, device="meta"), None, stride, padding, 1, shape.groups)
     gradient = pool(*like.shape, dtype=shape.dtype)
-    if shape.channels_last:
+    if shape.lies[1] == "l":
         gradient = gradient.contiguous(memory_format=torch.channels_last)
     wanted = [needs_input, True, shape.bias]
     sizes = [shape.filters] if shape.bias else [0]

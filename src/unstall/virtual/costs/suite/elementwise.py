@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ def cases() -> Iterator[Case]:
     for dtype, rank in ((torch.float32, 0), (torch.bfloat16, 1), (torch.float16, 3)):
         yield from _by_size(dtype, rank)
         yield from _broadcast(dtype, rank)
-        yield from _copies(dtype, rank)
+        yield from (replace(case, hot=(1,)) for case in _copies(dtype, rank))
         yield from _random(dtype, rank)
     yield from _whole_numbers()
 
@@ -45,8 +46,8 @@ def _by_size(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         yield Case("gelu.default", make(1), main)
         yield Case("relu.default", make(1), main)
         yield Case("clamp_min.default", make(1, 0), main)
-        yield Case("gelu_backward.default", make(2), main)
-        yield Case("threshold_backward.default", make(2, 0), main)
+        yield Case("gelu_backward.default", make(2), main, hot=(0,))
+        yield Case("threshold_backward.default", make(2, 0), main, hot=(0,))
         yield Case("fill_.Scalar", make(1, 1.0), main)
         yield Case("mul.Scalar", make(1, 2.0), main + 1)
         yield Case("native_dropout.default", make(1, 0.1, True), main)
@@ -64,8 +65,8 @@ def _by_size(dtype: torch.dtype, rank: int) -> Iterator[Case]:
                 yield Case(f"{name}.Tensor", make(2), rank + 1)
                 yield Case(f"{name}.Scalar", make(1, 2.0), rank + 1)
         for name in ("sigmoid_backward", "tanh_backward", "silu_backward", "hardsigmoid_backward", "hardswish_backward"):
-            yield Case(f"{name}.default", make(2), rank + 1)
-        yield Case("hardtanh_backward.default", make(2, 0.0, 6.0), rank + 1)
+            yield Case(f"{name}.default", make(2), rank + 1, hot=(0,))
+        yield Case("hardtanh_backward.default", make(2, 0.0, 6.0), rank + 1, hot=(0,))
         yield Case("hardtanh.default", make(1, 0.0, 6.0), rank + 1)
         yield Case("hardtanh_.default", make(1, 0.0, 6.0), rank + 1)
         yield Case("clamp.default", make(1, -1.0, 1.0), rank + 1)

@@ -16,9 +16,11 @@ _ROWS = (
     1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 49, 64, 77, 96, 128, 160, 197, 256, 320, 384, 512, 768, 1024, 1280, 1576, 2048, 3072,
     4096, 6304, 8192, 12544, 16384, 25088, 50176, 100352,
 )  # fmt: skip
+_LENGTHS = (1, 32, 49, 50, 64, 77, 100, 128, 144, 160, 196, 197, 200, 256, 257, 300, 384, 400, 500, 512, 577, 640, 784, 1000, 1024, 1500, 2048, 3136)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _FEW_ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _HEADS = (2, 3, 10, 100, 1000, 21841)
-_VOCABULARIES = (30522, 32000, 32128, 50257, 50265, 51865)
+_VOCABULARIES = (30522, 32000, 32128, 50257, 50265, 50272, 51865)
 
 
 def cases() -> Iterator[Case]:
@@ -26,11 +28,16 @@ def cases() -> Iterator[Case]:
     for rows in _ROWS:
         for wide, deep in pairs:
             yield from _linear(rows, wide, deep, 0 if rows in _FEW_ROWS or rows in (197, 1576, 6304) else 1)
+    usual = {batch * length for batch in _BATCHES for length in _LENGTHS}
+    for rows in sorted(usual - set(_ROWS)):
+        for wide, deep in pairs:
+            if max(wide, deep) <= 4096 and rows * wide * deep < 60e9:
+                yield from _linear(rows, wide, deep, 1 if rows in (200, 392, 784, 1280, 1600, 5120, 6272, 6400, 12000, 48000) else 2)
     for rows in (1, 2, 4, 8, 16, 32, 64, 128):
         for classes in _HEADS:
             for width in (192, 320, 384, 512, 768, 1024, 1280, 2048):
                 yield from _linear(rows, classes, width, 0)
-    for rows in (1, 8, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384):
+    for rows in (1, 8, 16, 32, 64, 128, 160, 200, 256, 384, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 6400, 8192, 16384):
         for words in _VOCABULARIES:
             for width in (384, 512, 768, 1024):
                 yield from _linear(rows, words, width, 0)
@@ -51,16 +58,20 @@ def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = tor
     if gflop > 700:
         return
     make = partial(Case, gflop=gflop, rank=rank)
-    yield make("addmm.default", partial(_addmm, rows, wide, deep, dtype), hot=(1,))
+    yield make("addmm.default", partial(_addmm, rows, wide, deep, dtype, False), hot=(1,))
+    if rank < 2:
+        yield make("addmm.default", partial(_addmm, rows, wide, deep, dtype, True), hot=(1,))
     yield make("mm.default", partial(_mm, rows, wide, deep, dtype, "nn"), hot=(0,))
     yield make("mm.default", partial(_mm, rows, wide, deep, dtype, "tn"), hot=(0,))
     if rank != 1 or rows in _FEW_ROWS:
         yield make("mm.default", partial(_mm, rows, wide, deep, dtype, "nt"), hot=(0,))
 
 
-def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
-    x, weight, bias = pool(rows, deep, dtype=dtype), pool(wide, deep, dtype=dtype), pool(wide, dtype=dtype)
-    return bias, x, weight.t()
+def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, turned: bool, pool: Pool) -> tuple[Any, ...]:
+    """A linear layer; its weight is [deep, wide] where it is `turned`, as GPT-2 has it."""
+    x, bias = pool(rows, deep, dtype=dtype), pool(wide, dtype=dtype)
+    weight = pool(deep, wide, dtype=dtype) if turned else pool(wide, deep, dtype=dtype).t()
+    return bias, x, weight
 
 
 def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: Pool) -> tuple[Any, ...]:
@@ -71,8 +82,8 @@ def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: 
 
 def _batched() -> Iterator[Case]:
     for dtype, rank in ((torch.float32, 1), (torch.bfloat16, 2)):
-        for batch in (1, 6, 8, 12, 16, 64, 96, 128, 256, 384, 512, 1536):
-            for length in (1, 16, 49, 64, 128, 197, 256, 512, 1024):
+        for batch in (1, 4, 6, 8, 12, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1536):
+            for length in (1, 16, 32, 49, 64, 100, 128, 197, 256, 512, 1024):
                 for width in (32, 64, 80, 128):
                     if batch * length * max(length, width) > MAX_ELEMENTS // 4 or (batch > 16 and width == 80):
                         continue

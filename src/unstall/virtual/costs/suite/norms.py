@@ -11,8 +11,10 @@ import torch
 from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Case, Pool
 
 aten = torch.ops.aten
-_ROWS = (1, 8, 16, 64, 128, 197, 512, 1024, 1576, 4096, 8192, 16384, 25088, 65536, 100352, 401408)
-_WIDTHS = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1280, 2048, 4096)
+_ROWS = (
+    1, 8, 16, 32, 64, 128, 197, 256, 512, 1024, 1576, 2048, 4096, 6304, 8192, 12544, 16384, 25088, 50176, 65536, 100352, 401408,
+)  # fmt: skip
+_WIDTHS = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 4096)
 
 
 def cases() -> Iterator[Case]:
@@ -20,28 +22,33 @@ def cases() -> Iterator[Case]:
         for rows in _ROWS:
             for width in _WIDTHS:
                 if rows * width <= MAX_ELEMENTS // 4:
-                    yield Case("native_layer_norm.default", partial(_layer, rows, width, dtype), rank)
-                    yield Case("native_layer_norm_backward.default", partial(_layer_backward, rows, width, dtype), rank)
+                    for lies in ("ss", "st", "ts", "tt"):
+                        later = rank + (lies != "ss" and rows * width < 1 << 16)
+                        if lies[0] == "s":
+                            turned = partial(_layer, rows, width, dtype, lies[1] == "t")
+                            yield Case("native_layer_norm.default", turned, later)
+                        build = partial(_layer_backward, rows, width, dtype, lies)
+                        yield Case("native_layer_norm_backward.default", build, later, hot=(0,))
                     yield Case("_fused_rms_norm.default", partial(_rms, rows, width, dtype), rank + 2)
-        for outer in (1, 8, 12, 32, 96, 128, 384, 512, 1024, 1576, 4096, 6144, 16384, 50176, 75648):
-            for width in (2, 10, 49, 64, 128, 197, 256, 512, 1000, 1024, 2048, 4096, 21841, 30522, 32128, 50257):
-                if outer * width <= MAX_ELEMENTS // 2 and (outer <= 16384 or width <= 1024):
+        for outer in (1, 8, 12, 32, 96, 128, 200, 384, 512, 1024, 1280, 1576, 2048, 4096, 6144, 8192, 12288, 16384, 50176, 75648):
+            for width in (2, 10, 49, 64, 128, 197, 256, 512, 1000, 1024, 2048, 4096, 21841, 30522, 32000, 32128, 50257, 50265, 51865):
+                if outer * width <= MAX_ELEMENTS and (outer <= 16384 or width <= 1024):
                     level = rank + (width > 4096 and outer > 4096)
                     for name in ("softmax", "log_softmax"):
                         yield Case(f"_{name}.default", partial(_softmax, outer, width, dtype), level)
                         build = partial(_softmax_backward, outer, width, dtype)
-                        yield Case(f"_{name}_backward_data.default", build, level)
+                        yield Case(f"_{name}_backward_data.default", build, level, hot=(0,))
         for batch in (1, 8, 32):
-            for channels in (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1280, 2048):
+            for channels in (16, 24, 32, 48, 64, 96, 128, 144, 192, 256, 320, 384, 512, 576, 768, 960, 1024, 1280, 2048):
                 for side in (1, 7, 14, 28, 56, 112):
-                    if channels * side <= 16384 and (side > 1 or channels > 256):
+                    if dtype == torch.float32 and channels * side <= 16384 and (side > 1 or channels > 256):
                         shape = (batch, channels, side, side, dtype)
                         level = rank + (batch == 1) * 0
                         yield Case("cudnn_batch_norm.default", partial(_batch, *shape, False), level)
                         if batch > 1:
                             yield Case("cudnn_batch_norm.default", partial(_batch, *shape, True), level + (batch == 32))
                             build = partial(_batch_backward, *shape)
-                            yield Case("cudnn_batch_norm_backward.default", build, level + (batch == 32))
+                            yield Case("cudnn_batch_norm_backward.default", build, level + (batch == 32), hot=(1,))
                             for training in (False, True):
                                 build = partial(_native_batch, *shape, training)
                                 yield Case("native_batch_norm.default", build, level + 2)
@@ -52,14 +59,19 @@ def cases() -> Iterator[Case]:
                     yield Case("native_group_norm_backward.default", partial(_group_backward, batch, channels, side, dtype), rank + 2)
 
 
-def _layer(rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
-    return pool(rows, width, dtype=dtype), [width], pool(width, dtype=dtype), pool(width, dtype=dtype), 1e-5
+def _layer(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: Pool) -> tuple[Any, ...]:
+    return _rows(rows, width, dtype, turned, pool), [width], pool(width, dtype=dtype), pool(width, dtype=dtype), 1e-5
 
 
-def _layer_backward(rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
-    x, sizes, weight, bias, eps = _layer(rows, width, dtype, pool)
+def _layer_backward(rows: int, width: int, dtype: torch.dtype, lies: str, pool: Pool) -> tuple[Any, ...]:
+    x, sizes, weight, bias, eps = _layer(rows, width, dtype, lies[1] == "t", pool)
     _, mean, rstd = aten.native_layer_norm.default(x, sizes, weight, bias, eps)
-    return pool(rows, width, dtype=dtype), x, sizes, mean, rstd, weight, bias, [True, True, True]
+    return _rows(rows, width, dtype, lies[0] == "t", pool), x, sizes, mean, rstd, weight, bias, [True, True, True]
+
+
+def _rows(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: Pool) -> torch.Tensor:
+    """Rows side by side, or as a permuted image has them: with a stride between their elements."""
+    return pool(width, rows, dtype=dtype).t() if turned else pool(rows, width, dtype=dtype)
 
 
 def _rms(rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:

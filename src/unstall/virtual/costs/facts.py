@@ -1,0 +1,307 @@
+"""How a GPU and the host in front of it take work: queue, gaps, latencies, copies, what calls cost. Measured; needs torch and a GPU.
+
+Times are in ns. Each group is measured by itself, and left out where it fails.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+_SIZES = tuple(1 << power for power in (9, 12, 14, 16, 18, 20, 22, 24, 26, 28))
+
+
+def measure_facts() -> dict[str, Any]:
+    """All groups that could be measured, by name."""
+    found: dict[str, Any] = {}
+    for name, group in {
+        "device": _device, "peaks": _peaks, "calls": _calls, "python": _python, "queue": _queue, "latencies": _latencies,
+        "graph": _graph, "allocation": _allocation, "copies": _copies, "memset": _memset,
+    }.items():  # fmt: skip
+        try:
+            found[name] = group()
+        except (RuntimeError, ValueError, IndexError, AttributeError) as error:
+            print(f"{name}: not measured: {error}", file=sys.stderr)
+        torch.cuda.synchronize()
+    return found
+
+
+def median_ns(call: Callable[[], object], times: int = 200, idle: bool = False) -> int:
+    """Of the host's time in one call. `idle`: the device has nothing else to do whenever it is made."""
+    for _ in range(5):
+        call()
+    taken = []
+    torch.cuda.synchronize()
+    for _ in range(times):
+        if idle:
+            torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        call()
+        taken.append(time.perf_counter_ns() - begin)
+    torch.cuda.synchronize()
+    return round(statistics.median(taken))
+
+
+def _device() -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(0)
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "name": properties.name,
+        "capability": [properties.major, properties.minor],
+        "multiprocessors": properties.multi_processor_count,
+        "l2_bytes": properties.L2_cache_size,
+        "total_bytes": total,
+        "context_bytes": total - free - torch.cuda.memory_reserved(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
+
+
+def _peaks() -> dict[str, float]:
+    """FLOPs and bytes a ns, of large matrix products and of copies within and beyond the L2 cache."""
+    found = {}
+    for name, dtype, tf32, size in (
+        ("float32", torch.float32, False, 4096), ("tf32", torch.float32, True, 8192), ("bfloat16", torch.bfloat16, False, 8192),
+        ("float64", torch.float64, False, 4096),
+    ):  # fmt: skip
+        before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, tf32
+        x = torch.randn(size, size, device="cuda", dtype=dtype)
+        found[name] = round(2 * size**3 / _device_ns(lambda x=x: torch.mm(x, x), 5), 1)
+        torch.backends.cuda.matmul.allow_tf32 = before
+    for name, size in (("bytes", 1 << 30), ("l2_bytes", 8 << 20)):
+        source = torch.empty(size, dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        found[name] = round(2 * size / _device_ns(lambda s=source, t=target: torch.bitwise_not(s, out=t), 20), 3)
+    return found
+
+
+def _device_ns(call: Callable[[], object], times: int) -> float:
+    call()
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(1_000_000)
+    first.record()
+    for _ in range(times):
+        call()
+    last.record()
+    torch.cuda.synchronize()
+    return float(first.elapsed_time(last)) * 1e6 / times
+
+
+def _calls() -> dict[str, int]:
+    x = torch.ones(16, device="cuda")
+    event, other = torch.cuda.Event(), torch.cuda.Event(enable_timing=True)
+    stream = torch.cuda.Stream()
+    aten = torch.ops.aten
+    event.record()
+    found = {
+        "bound_operator": median_ns(lambda: aten.alias.default(x)),
+        "view": median_ns(lambda: x.view(-1)),
+        "sleep_kernel": median_ns(lambda: torch.cuda._sleep(1)),
+        "mul_in_place": median_ns(lambda: x.mul_(1.0)),
+        "mul": median_ns(lambda: x * 1.0),
+        "bound_mul_in_place": median_ns(lambda: aten.mul_.Scalar(x, 1.0)),
+        "empty": median_ns(lambda: torch.empty(16, device="cuda")),
+        "event_record": median_ns(event.record),
+        "timing_event_record": median_ns(other.record),
+        "event_wait": median_ns(lambda: stream.wait_event(event)),
+        "event_query": median_ns(event.query),
+        "synchronize": median_ns(torch.cuda.synchronize),
+        "event_synchronize": median_ns(event.synchronize),
+        "item": median_ns(lambda: x[0].item()),
+        "mark": median_ns(lambda: _mark()),
+        "lambda": median_ns(lambda: None),
+    }
+    cuda = torch.ones(1, device="cuda")
+    host = torch.ones(1)
+    found["copy_to_device"] = median_ns(lambda: cuda.copy_(host))
+    pinned = host.pin_memory()
+    found["copy_to_device_non_blocking"] = median_ns(lambda: cuda.copy_(pinned, non_blocking=True))
+    return found
+
+
+def _mark() -> None:
+    with torch.profiler.record_function("mark"):
+        pass
+
+
+def _python() -> dict[str, int]:
+    """A function's call, a line, and a module's call with nothing in it."""
+
+    def nothing() -> None:
+        return None
+
+    def many() -> None:
+        for _ in range(1000):
+            nothing()
+
+    def bare() -> None:
+        for _ in range(1000):
+            pass
+
+    module = torch.nn.Identity()
+    x = torch.ones(1)
+    return {
+        "frame": (median_ns(many, 50) - median_ns(bare, 50)) // 1000,
+        "line": median_ns(bare, 50) // 1000,
+        "module": median_ns(lambda: module(x)),
+    }
+
+
+def _queue() -> dict[str, Any]:
+    x = torch.ones(5, device="cuda")
+    torch.cuda.synchronize()
+    clock = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    clock[0].record()
+    torch.cuda._sleep(50_000_000)
+    clock[1].record()
+    torch.cuda.synchronize()
+    cycles_per_us = 50_000_000 / (clock[0].elapsed_time(clock[1]) * 1e3)
+    torch.cuda._sleep(round(cycles_per_us * 400_000))
+    blocked = None
+    for launch in range(3_000):
+        begin = time.perf_counter_ns()
+        x.mul_(1.0)
+        if time.perf_counter_ns() - begin > 20_000_000:
+            blocked = launch
+            break
+    torch.cuda.synchronize()
+    return {"capacity": blocked and blocked + 1, "sleep_cycles_per_us": round(cycles_per_us, 1)}
+
+
+def _events(run: Callable[[], object]) -> list[tuple[int, int, str, bool]]:
+    """(start, end, name, whether on the device) of all that torch's profiler sees, by start."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    events = [
+        (event.start_ns(), event.start_ns() + event.duration_ns(), event.name(), str(event.device_type()).endswith("CUDA"))
+        for event in profiler.profiler.kineto_results.events()
+    ]
+    return sorted(events)
+
+
+def _latencies() -> dict[str, int]:
+    x = torch.ones(5, device="cuda")
+
+    def idle() -> None:
+        for _ in range(40):
+            torch.cuda.synchronize()
+            time.sleep(0.0005)
+            x.mul_(1.0)
+
+    def queued() -> None:
+        torch.cuda._sleep(4_000_000)
+        for _ in range(200):
+            x.mul_(1.0)
+
+    side = torch.cuda.Stream()
+
+    def across() -> None:
+        for _ in range(40):
+            event = torch.cuda.Event()
+            torch.cuda._sleep(200_000)
+            event.record()
+            side.wait_event(event)
+            with torch.cuda.stream(side):
+                x.mul_(1.0)
+            torch.cuda.synchronize()
+
+    def waited() -> None:
+        for _ in range(40):
+            torch.cuda._sleep(200_000)
+            torch.cuda.synchronize()
+
+    idle_events = _events(idle)
+    launches = [event for event in idle_events if event[2].startswith("cudaLaunchKernel") or event[2].startswith("cuLaunchKernel")]
+    kernels = [event for event in idle_events if event[3]]
+    queue = [event for event in _events(queued) if event[3]][1:]
+    crossing = [event for event in _events(across) if event[3]]
+    waits = _events(waited)
+    ends = [event[1] for event in waits if event[3]]
+    returns = [event[1] for event in waits if event[2] == "cudaDeviceSynchronize"][: len(ends)]
+    return {
+        "launch": _median([kernel[0] - launch[1] for launch, kernel in zip(launches, kernels, strict=False)]),
+        "launch_call": _median([launch[1] - launch[0] for launch in launches]),
+        "gap": _median([after[0] - before[1] for before, after in zip(queue, queue[1:], strict=False)]),
+        "tiny_kernel": _median([event[1] - event[0] for event in queue]),
+        "event": _median([after[0] - before[1] for before, after in zip(crossing[::2], crossing[1::2], strict=False)]),
+        "wake": _median([back - end for back, end in zip(returns, ends, strict=False)]),
+    }
+
+
+def _median(values: list[int]) -> int:
+    return round(statistics.median(values))
+
+
+def _graph() -> dict[str, int]:
+    found = {}
+    for count in (10, 100, 1000):
+        x = torch.ones(5, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                x.mul_(1.0)
+        found[f"launch_of_{count}"] = median_ns(graph.replay, 50, idle=True)
+        kernels = [event for event in _events(graph.replay) if event[3]]
+        found[f"gap_of_{count}"] = _median([after[0] - before[1] for before, after in zip(kernels, kernels[1:], strict=False)])
+    return found
+
+
+def _allocation() -> dict[str, int]:
+    """Of the caching allocator, and of the driver beneath it."""
+    found = {"cached": median_ns(lambda: torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(4096)))}
+    for mib in (2, 20, 200, 2000):
+        taken, given = [], []
+        for _ in range(6):
+            torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+            begin = time.perf_counter_ns()
+            held = torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+            taken.append(time.perf_counter_ns() - begin)
+            del held
+            begin = time.perf_counter_ns()
+            torch.cuda.empty_cache()
+            given.append(time.perf_counter_ns() - begin)
+        found[f"device_malloc_{mib}_mib"], found[f"device_free_{mib}_mib"] = _median(taken), _median(given)
+    for mib in (1, 64):
+        host = torch.empty(mib << 20, dtype=torch.uint8)
+        begin = time.perf_counter_ns()
+        host.pin_memory()
+        found[f"pin_{mib}_mib"] = time.perf_counter_ns() - begin
+    return found
+
+
+def _copies() -> list[list[Any]]:
+    """[direction, pinned, bytes, ns on the device, ns of the host in the call] for each."""
+    found: list[list[Any]] = []
+    for size in _SIZES:
+        plain = torch.ones(size, dtype=torch.uint8)
+        pinned = plain.pin_memory()
+        there, other = torch.ones(size, dtype=torch.uint8, device="cuda"), torch.ones(size, dtype=torch.uint8, device="cuda")
+        for direction, is_pinned, to, of in (
+            ("HtoD", True, there, pinned), ("HtoD", False, there, plain), ("DtoH", True, pinned, there), ("DtoH", False, plain, there),
+            ("DtoD", False, other, there),
+        ):  # fmt: skip
+            repeats = 3 if size > 1 << 24 else 8
+            call = lambda to=to, of=of: to.copy_(of, non_blocking=True)  # noqa: E731
+            call()
+            torch.cuda.synchronize()
+            host = median_ns(call, repeats, idle=True)
+            events = [event for event in _events(lambda call=call, n=repeats: [call() for _ in range(n)]) if event[3] and event[2].startswith("Memcpy")]
+            total = sum(event[1] - event[0] for event in events) / repeats
+            found.append([direction, is_pinned, size, round(total), host])
+    return found
+
+
+def _memset() -> list[list[int]]:
+    found = []
+    for size in _SIZES:
+        x = torch.empty(size, dtype=torch.uint8, device="cuda")
+        found.append([size, round(_device_ns(lambda x=x: torch.cuda.cudart() and x.zero_(), 20))])
+    return found

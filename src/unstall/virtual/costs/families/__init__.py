@@ -1,0 +1,41 @@
+"""Which family an operator is of."""
+
+from __future__ import annotations
+
+from unstall.virtual.costs.families import (
+    attention,
+    convolutions,
+    elementwise,
+    indexing,
+    lists,
+    products,
+    reductions,
+    rows,
+)
+from unstall.virtual.costs.families.family import Axis, Family, Shape
+from unstall.virtual.costs.signature import Signature
+
+__all__ = ["FAMILIES", "Axis", "Family", "Shape", "describe"]
+
+FAMILIES = {
+    module.FAMILY.name: module.FAMILY
+    for module in (attention, convolutions, elementwise, indexing, lists, products, reductions, rows)
+}
+_BY_OPERATOR = {
+    f"aten::{name}": module.FAMILY
+    for module in (attention, convolutions, indexing, products, reductions, rows)
+    for name in module.NAMES
+}
+
+
+def describe(signature: Signature) -> tuple[Family, Shape] | None:
+    """The family of a call and what it says of it. None for a call without tensors."""
+    family = _BY_OPERATOR.get(signature.name)
+    if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):
+        family = lists.FAMILY
+    if family is not None:
+        shape = family.describe(signature)
+        if shape is not None:
+            return family, shape
+    shape = elementwise.FAMILY.describe(signature)
+    return (elementwise.FAMILY, shape) if shape is not None else None

@@ -1,0 +1,63 @@
+"""Fused attention: by lengths, head width, and what is masked."""
+
+from __future__ import annotations
+
+from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.signature import Signature, nonzero
+
+_KINDS = ("efficient", "flash", "cudnn")
+NAMES = tuple(
+    f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KINDS for direction in ("", "_backward")
+)  # fmt: skip
+
+_DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
+"""Where the probability stands among a forward's and a backward's arguments."""
+
+
+def describe(signature: Signature) -> Shape | None:
+    name = signature.name.removeprefix("aten::_scaled_dot_product_")
+    backward = name.endswith("_backward")
+    first = 1 if backward else 0
+    query, key = signature.tensor(first), signature.tensor(first + 1)
+    if query is None or key is None or len(query.sizes) != 4:
+        return None
+    kind = name.partition("_")[0]
+    flags = [value for value in signature.inputs if isinstance(value, bool)]
+    masked = kind == "efficient" and signature.tensor(4 if backward else 3) is not None
+    if kind == "cudnn":
+        masked = signature.tensor(8 if backward else 3) is not None
+    if kind == "efficient":
+        causal = bool(flags and flags[-1])
+    elif kind == "flash":
+        causal = bool(flags and flags[0])
+    else:
+        causal = bool(flags[0 if backward else 1]) if len(flags) > (0 if backward else 1) else False
+    drops = nonzero(signature.value(_DROPOUT[kind][backward]))
+    keeps = " training" if not backward and kind != "flash" and bool(flags and flags[0]) else ""
+    plain = "masked" if masked else "causal" if causal else "full"
+    pattern = f"{plain} dropout" if drops else plain
+    direction = "backward" if backward else "forward"
+    dims = (query.sizes[0] * query.sizes[1], query.sizes[2], key.sizes[2], query.sizes[3])
+    half = query.item_bytes == 2
+    variants = [f"{query.dtype} {kind} {direction} {pattern}{keeps}", f"{query.dtype} {kind} {direction} {pattern}"]
+    variants += [f"{query.dtype} {kind} {direction} {plain}{keeps}", f"{query.dtype} {kind} {direction} {plain}"]
+    for other in ("flash", "cudnn") if half else ("efficient",):
+        variants += [f"{'bfloat16' if half else 'float32'} {other} {direction} {at}" for at in (plain, "causal", "full")]
+    variants += [f"float32 efficient {direction} {at}" for at in (plain, "full")]
+    return Shape(tuple(dict.fromkeys(variants)), dims)
+
+
+def work(variant: str, dims: tuple[int, ...]) -> Work:
+    heads, length, others, width = dims
+    backward = "backward" in variant
+    flops = (10.0 if backward else 4.0) * heads * length * others * width
+    if "causal" in variant:
+        flops /= 2
+    tensors = 4 if backward else 2
+    moved = tensors * heads * (length + others) * width * item_bytes(variant)
+    if "masked" in variant:
+        moved += heads * length * others * item_bytes(variant) / 8
+    return flops, moved
+
+
+FAMILY = Family("attention", (Axis("heads"), Axis("length"), Axis("others"), Axis("width", 1.5)), describe, work)

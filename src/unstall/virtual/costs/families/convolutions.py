@@ -1,0 +1,81 @@
+"""Convolutions: cuDNN's heuristics choose the kernels, which want layouts of their own, so that some are turned on the way."""
+
+from __future__ import annotations
+
+from math import prod
+
+from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.signature import Signature, Tensor
+
+NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convolution", "convolution_backward")
+
+
+def describe(signature: Signature) -> Shape | None:
+    """A backward's figures are those of its forward; which gradients it makes is part of the variant."""
+    backward = "backward" in signature.name
+    first = 1 if backward else 0
+    x, weight = signature.tensor(first), signature.tensor(first + 1)
+    if x is None or weight is None or len(x.sizes) < 3:
+        return None
+    out = signature.tensor(0) if backward else signature.results[0] if signature.results else None
+    if out is None:
+        return None
+    transposed = bool(signature.value(7 if backward else 6, False)) and not signature.name.endswith("cudnn_convolution")
+    if transposed:
+        x, out = out, x
+    groups = max(1, x.sizes[1] // max(1, weight.sizes[1]))
+    if backward:
+        mask = signature.value(len(signature.inputs) - 1, ())
+        gradients = "".join(letter for letter, wanted in zip("xwb", mask, strict=False) if wanted)
+        kind = f"backward-{gradients or 'xw'}"
+    else:
+        kind = "forward-bias" if signature.tensor(2) is not None else "forward"
+    lies = x.lies + weight.lies + (out.lies if backward else "")
+    usual = "lcl"[: len(lies)] if "l" in lies else "ccc"[: len(lies)]
+    taps = prod(weight.sizes[2:])
+    depthwise = groups > 1 and groups == x.sizes[1]
+    step = _step(x, out)
+    shape = "depthwise" if depthwise else "grouped" if groups > 1 else "pointwise" if taps == 1 else "patches" if step * step == taps else "dense"
+    if transposed:
+        kind += "-transposed"
+    dims = (
+        x.sizes[0], x.sizes[1], out.sizes[1], prod(x.sizes[2:]), prod(out.sizes[2:]), taps, groups,
+        1 if len(x.sizes) > 3 and 1 not in x.sizes[2:] else 2,
+    )  # fmt: skip
+    dtype = x.dtype
+    other = {"depthwise": "grouped", "grouped": "dense", "patches": "dense", "pointwise": "dense", "dense": "patches"}[shape]
+    plain = kind.replace("-bias", "").replace("-transposed", "")
+    plain = plain[:-1] if plain.endswith("b") else plain
+    kinds = [kind, f"{plain}b", plain] if backward else [kind, "forward", "forward-bias"]
+    if backward:
+        kinds += ["backward-xw", "backward-xwb"]
+    looked = [(dtype, kind, shape, lies), *((dtype, at, shape, lies) for at in kinds), *((dtype, at, shape, usual) for at in kinds)]
+    looked += [(dtype, at, shape, "c" * len(lies)) for at in kinds] + [(dtype, at, other, "c" * len(lies)) for at in kinds]
+    looked += [("float32", at, form, "c" * len(lies)) for form in (shape, other, "dense") for at in kinds]
+    variants = [" ".join(parts) for parts in looked]
+    return Shape(tuple(dict.fromkeys(variants)), dims)
+
+
+def _step(x: Tensor, out: Tensor) -> int:
+    return max(1, round((prod(x.sizes[2:]) / max(1, prod(out.sizes[2:]))) ** 0.5))
+
+
+def work(variant: str, dims: tuple[int, ...]) -> Work:
+    batch, channels, filters, area, out_area, taps, groups, _ = dims
+    flops = 2.0 * batch * filters * out_area * taps * channels / groups
+    moved = (batch * (channels * area + filters * out_area) + filters * channels * taps / groups) * item_bytes(variant)
+    if "backward" in variant:
+        passes = 2 if "x" in variant.split()[1].partition("-")[2] else 1
+        return flops * passes, moved * passes
+    return flops, moved
+
+
+FAMILY = Family(
+    "convolution",
+    (
+        Axis("batch"), Axis("channels"), Axis("filters"), Axis("area"), Axis("out_area"), Axis("taps", 2.0), Axis("groups", 0.5),
+        Axis("sides", 3.0),
+    ),
+    describe,
+    work,
+)  # fmt: skip

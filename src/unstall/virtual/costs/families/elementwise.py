@@ -1,0 +1,64 @@
+"""Operators element by element, by what moves: torch vectorises where all operands lie alike, and computes addresses where they do not."""
+
+from __future__ import annotations
+
+from unstall.virtual.costs.families.family import Axis, Family, Shape, Work
+from unstall.virtual.costs.signature import Signature, Tensor
+
+_STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
+
+
+def describe(signature: Signature) -> Shape | None:
+    """For any operator: how many elements come out, how many bytes move, and how each operand lies beside the result."""
+    results = signature.results
+    tensors = signature.tensors
+    name = signature.name.removeprefix("aten::")
+    out = results[0] if results else tensors[0] if tensors else None
+    if out is None:
+        return None
+    operands = tensors
+    if name in ("copy_",):
+        operands = tensors[1:2]
+    elif name in ("fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"):
+        operands = ()
+    elif name.endswith("out") and tensors:
+        operands = tensors[:-1]
+    pattern = "".join(sorted((_lies(tensor, out) for tensor in operands), reverse=False)) if len(operands) < 5 else "many"
+    main = max(operands, key=lambda tensor: tensor.numel, default=out)
+    kinds = {tensor.dtype for tensor in (*operands, out)}
+    mixed = "" if len(kinds) == 1 else f" {'+'.join(sorted({tensor.dtype for tensor in operands}))}>{out.dtype}"
+    numel = max(out.numel, main.numel, 1)
+    moved = sum(tensor.distinct_bytes for tensor in (*operands, *(results or (out,))))
+    arity = min(sum(1 for tensor in operands if tensor.numel > 1), 3)
+    overload = f"{name}.{signature.overload}"
+    variants = [f"{main.dtype} {overload} {pattern}{mixed}", f"{main.dtype} {overload} {pattern}"]
+    if len(kinds) == 1 or name == "copy_":
+        variants += [f"{main.dtype} {name.rstrip('_')}.{signature.overload} {pattern}", f"float32 {overload} {pattern}"]
+    ordinary = "".join(letter for letter in pattern if letter != "0") or "="
+    variants += [f"{main.dtype} {_STANDS_FOR[arity]} {ordinary}", f"float32 {_STANDS_FOR[arity]} {ordinary}"]
+    rough = "bp"[("p" in ordinary)] if set(ordinary) - {"="} else "="
+    variants += {
+        "=": ["float32 add.Tensor =="], "b": ["float32 add.Tensor =b"], "p": ["float32 add.Tensor =p", "float32 copy_. p"],
+    }[rough]  # fmt: skip
+    return Shape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1)))
+
+
+def _lies(tensor: Tensor, out: Tensor) -> str:
+    """=: as the result does; 0: one element; b: spread over it; p: in another order or not dense."""
+    if tensor.numel == 1:
+        return "0" if out.numel != 1 else "="
+    if tensor.distinct_bytes < out.numel * tensor.item_bytes:
+        return "b"
+    if tensor.sizes == out.sizes:
+        same = all(
+            mine == its for mine, its, size in zip(tensor.strides, out.strides, tensor.sizes, strict=True) if size != 1
+        )
+        return "=" if same and tensor.dense else "p"
+    return "=" if tensor.contiguous and out.contiguous else "p"
+
+
+def work(variant: str, dims: tuple[int, ...]) -> Work:
+    return 0.0, float(dims[1])
+
+
+FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes")), describe, work)

@@ -1,0 +1,45 @@
+"""A family of operators: what decides their cost, in figures that shapes can be compared by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unstall.virtual.costs.signature import ITEM_BYTES, Signature
+
+Work = tuple[float, float]
+"""(floating-point operations, bytes of memory moved)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One figure of a shape. `weight` is how much a doubling of it tells two shapes apart."""
+
+    name: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a family says of one call. `variants` are names of the tables to look in, the likest first; their first word is the type that it
+    computes in. `dims` are the figures of the family's axes.
+    """
+
+    variants: tuple[str, ...]
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Operators whose calls are described by the same axes."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    describe: Callable[[Signature], Shape | None]
+    work: Callable[[str, tuple[int, ...]], Work]
+    """Of a variant and figures."""
+
+
+def item_bytes(variant: str) -> int:
+    """Of the type that is a variant's first word."""
+    return ITEM_BYTES.get(variant.partition(" ")[0], 4)

@@ -1,0 +1,63 @@
+"""Operators that gather, scatter, join, pool or resize: by what goes in, what comes out, and the length of a run."""
+
+from __future__ import annotations
+
+from math import prod
+
+from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.signature import Signature
+
+_SAME = {"embedding": "index_select", "_index_put_impl_": "index_put_", "index_put": "index_put_", "_adaptive_avg_pool2d": "avg_pool2d"}
+NAMES = (
+    "index_select", "embedding", "embedding_dense_backward", "index", "index_put", "index_put_", "_index_put_impl_", "gather", "scatter", "scatter_",
+    "scatter_add", "scatter_add_", "cat", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_bilinear2d", "upsample_nearest2d", "upsample_bicubic2d",
+    "upsample_bilinear2d_backward", "upsample_nearest2d_backward", "upsample_bicubic2d_backward", "roll", "index_add_", "index_add", "nonzero", "masked_select",
+)  # fmt: skip
+
+
+def describe(signature: Signature) -> Shape | None:
+    name = signature.name.removeprefix("aten::")
+    tensors, results = signature.tensors, signature.results
+    if not tensors:
+        return None
+    x, out = tensors[0], results[0] if results else tensors[0]
+    kind = _SAME.get(name, name)
+    count, run, table = 1, 1, x.numel
+    pattern = ""
+    if kind == "cat":
+        joined = [tensor for tensor in tensors if tensor.numel]
+        dim = next((value for value in signature.inputs[1:] if isinstance(value, int)), 0) % max(len(out.sizes), 1)
+        count, run, table = len(joined), prod(out.sizes[dim:]), max((tensor.numel for tensor in joined), default=1)
+        pattern = " contiguous" if all(tensor.contiguous for tensor in joined) else " strided"
+    elif kind in ("index_select", "embedding_dense_backward"):
+        index = next((tensor for tensor in tensors if tensor.dtype in ("int64", "int32")), tensors[-1])
+        count, run = index.numel, (out if kind == "index_select" else x).sizes[-1]
+        table = x.sizes[0] if kind == "index_select" else signature.value(2, 1)
+    elif kind in ("index", "index_put_"):
+        indices = [tensor for tensor in tensors[1:] if tensor.dtype in ("int64", "int32", "bool", "uint8")]
+        count = max((tensor.numel for tensor in indices), default=1)
+        run = max(1, (out.numel if kind == "index" else tensors[-1].numel) // max(count, 1))
+        if kind == "index_put_":
+            pattern = " adding" if signature.value(3, False) is True else ""
+            out = tensors[-1]
+    elif kind in ("gather", "scatter", "scatter_", "scatter_add", "scatter_add_"):
+        count = tensors[-1].numel if kind == "gather" else tensors[1].numel
+        kind = kind.rstrip("_")
+    elif kind.endswith("backward") and "pool" in kind and len(tensors) > 1:
+        count = tensors[1].numel // max(1, x.numel)
+    elif "pool" in kind or "upsample" in kind:
+        count = max(x.numel, out.numel) // max(1, min(x.numel, out.numel))
+    dims = (max(count, 1), max(run, 1), max(table, 1), max(out.numel, 1))
+    variants = (f"{x.dtype} {kind}{pattern}", f"{x.dtype} {kind}", f"float32 {kind}{pattern}", f"float32 {kind}", f"float32 {kind} contiguous")
+    return Shape(tuple(dict.fromkeys(variants)), dims)
+
+
+def work(variant: str, dims: tuple[int, ...]) -> Work:
+    _, _, table, out = dims
+    each = item_bytes(variant)
+    name = variant.split()[1]
+    return 0.0, float((2 * out if name in ("index_select", "cat", "index", "gather", "embedding_dense_backward") else out + table) * each)
+
+
+FAMILY = Family("indexing", (Axis("count"), Axis("run", 0.5), Axis("table", 0.5), Axis("out")), describe, work)

@@ -1,0 +1,71 @@
+"""Operators over lists of tensors, which torch cuts into chunks and hands to its kernels by the hundred."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from unstall.virtual.costs.families.family import Axis, Family, Shape, Work
+from unstall.virtual.costs.signature import Signature, Tensor
+
+_CHUNK_ELEMENTS = 65_536
+_MOST_BLOCKS = 320
+_MOST_TENSORS = (110, 64, 48, 36, 30)
+_MOST_TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
+_MOST_TENSORS_FUSED = (110, 64, 48, 36, 30)
+"""How a launch's arguments limit it, by the number of lists: torch's MultiTensorApply.cuh."""
+_LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
+
+
+def describe(signature: Signature) -> Shape | None:
+    """How many tensors, of how many elements together, in how many chunks and lists."""
+    lists = [value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor)]
+    if not lists:
+        return None
+    first = lists[0]
+    elements = sum(tensor.numel for tensor in first)
+    name = signature.name.removeprefix("aten::")
+    dtype = first[0].dtype
+    return Shape(
+        (f"{dtype} {name}.{signature.overload}", f"{dtype} {name}.", f"float32 {name}.{signature.overload}", "float32 _foreach_add_.List"),
+        (len(first), max(elements, 1), len(lists), first[0].item_bytes),
+    )
+
+
+def work(variant: str, dims: tuple[int, ...]) -> Work:
+    _, elements, lists, each = dims
+    return 0.0, float(elements * each * (lists + 1))
+
+
+def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
+    """How one pass over tensors of these many elements is cut: the share of each launch. None where `kernel` is of another kind.
+
+    After torch's `multi_tensor_apply`: a launch is full when its tensors or its blocks are.
+    """
+    found = _LISTS.search(kernel)
+    if "multi_tensor_apply_kernel" not in kernel or not found:
+        return None
+    most = (_MOST_TENSORS_WITH_SCALARS if found[1] else _MOST_TENSORS)[int(found[2]) - 1]
+    shares: list[float] = []
+    tensors = blocks = work_done = 0
+    total = 0
+    for size in sizes:
+        if not size:
+            continue
+        total += size
+        tensors += 1
+        chunks = -(-size // _CHUNK_ELEMENTS)
+        for chunk in range(chunks):
+            blocks += 1
+            work_done += min(_CHUNK_ELEMENTS, size - chunk * _CHUNK_ELEMENTS)
+            last = chunk == chunks - 1
+            if blocks == _MOST_BLOCKS or (last and tensors == most):
+                shares.append(work_done)
+                blocks = work_done = 0
+                tensors = 0 if last else 1
+    if blocks:
+        shares.append(work_done)
+    return [share / total for share in shares]
+
+
+FAMILY = Family("list", (Axis("tensors"), Axis("elements"), Axis("lists", 2.0), Axis("item_bytes", 0.25)), describe, work)

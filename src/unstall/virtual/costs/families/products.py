@@ -1,0 +1,74 @@
+"""Matrix products: cuBLAS chooses the kernel by the sizes, the layouts and how rows are aligned."""
+
+from __future__ import annotations
+
+from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.signature import Signature, Tensor
+
+NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
+_ALIGNED_BYTES = 16
+
+
+def describe(signature: Signature) -> Shape | None:
+    """Of the product [batch, rows, deep] x [batch, deep, columns]."""
+    name = signature.name.removeprefix("aten::")
+    tensors = signature.tensors
+    if len(tensors) < 2:
+        return None
+    left, right = tensors[-2:] if name in ("addmm", "baddbmm", "addmv", "_addmm_activation") else tensors[:2]
+    with_bias = name in ("addmm", "_addmm_activation") and len(tensors[0].sizes) == 1
+    if name == "linear":
+        right, with_bias = _transposed(right), len(tensors) > 2
+        left = Tensor(left.dtype, (left.numel // max(left.sizes[-1], 1), left.sizes[-1]), (left.sizes[-1], 1))
+    if len(right.sizes) == 1:
+        right = Tensor(right.dtype, (*right.sizes, 1), (*right.strides, 1))
+    if len(left.sizes) == 1:
+        left = Tensor(left.dtype, (1, *left.sizes), (left.numel, *left.strides))
+    if len(left.sizes) < 2 or len(right.sizes) < 2:
+        return None
+    batch = left.sizes[0] if len(left.sizes) == 3 else 1
+    rows, deep, columns = left.sizes[-2], left.sizes[-1], right.sizes[-1]
+    kind = "batched" if name in ("bmm", "baddbmm") else "bias" if with_bias else "plain"
+    layout = _layout(left) + _layout(right)
+    unaligned = 0
+    for tensor in (left, right, Tensor(left.dtype, (rows, columns), (columns, 1))):
+        if max(tensor.strides[-2:]) * tensor.item_bytes % _ALIGNED_BYTES:
+            unaligned += 1
+    dims = (batch, rows, columns, deep, 1 << unaligned)
+    usual = {"plain": "bias", "bias": "plain", "batched": "plain"}
+    variants = (
+        f"{left.dtype} {kind} {layout}", f"{left.dtype} {usual[kind]} {layout}", f"{left.dtype} {kind} nn",
+        f"bfloat16 {kind} {layout}" if left.item_bytes == 2 else f"float32 {kind} {layout}", f"float32 {kind} nn", "float32 plain nn",
+    )  # fmt: skip
+    return Shape(variants, dims)
+
+
+def work(variant: str, dims: tuple[int, ...]) -> Work:
+    batch, rows, columns, deep, _ = dims
+    moved = batch * (rows * deep + deep * columns + rows * columns) * item_bytes(variant)
+    return 2.0 * batch * rows * columns * deep, float(moved)
+
+
+def _layout(tensor: Tensor) -> str:
+    """n: rows lie side by side; t: columns do; s: neither, so that torch copies it first."""
+    rows, columns = tensor.sizes[-2:]
+    row_step, column_step = tensor.strides[-2:]
+    if column_step == 1 and row_step >= max(1, columns):
+        return "n"
+    if row_step == 1 and column_step >= max(1, rows):
+        return "t"
+    if column_step == 1 or columns == 1:
+        return "n"
+    return "s"
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.dtype, tensor.sizes[::-1], tensor.strides[::-1])
+
+
+FAMILY = Family(
+    "product",
+    (Axis("batch"), Axis("rows"), Axis("columns"), Axis("deep"), Axis("alignment", 2.0)),
+    describe,
+    work,
+)

@@ -1,0 +1,68 @@
+"""Operators on rows: norms, softmax, losses, scans, sorting. Figures: how many rows, how wide, and what lies within."""
+
+from __future__ import annotations
+
+from math import prod
+
+from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.signature import Signature
+
+_PASSES = {
+    "native_layer_norm": 2, "native_layer_norm_backward": 3, "_fused_rms_norm": 2, "_fused_rms_norm_backward": 3,
+    "_softmax": 2, "_log_softmax": 2, "_softmax_backward_data": 3, "_log_softmax_backward_data": 3,
+    "cudnn_batch_norm": 2, "cudnn_batch_norm_backward": 3, "native_batch_norm": 2, "native_batch_norm_backward": 3,
+    "native_group_norm": 2, "native_group_norm_backward": 3, "nll_loss_backward": 1, "sort": 4, "topk": 1, "cumsum": 2, "argsort": 4,
+}  # fmt: skip
+_SAME = {
+    "_native_batch_norm_legit": "cudnn_batch_norm", "native_batch_norm": "cudnn_batch_norm",
+    "_batch_norm_with_update": "cudnn_batch_norm", "miopen_batch_norm": "cudnn_batch_norm",
+    "native_batch_norm_backward": "cudnn_batch_norm_backward", "batch_norm_backward": "cudnn_batch_norm_backward",
+}  # fmt: skip
+"""cuDNN's do the work of these on an NVIDIA GPU, where the types allow it."""
+NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
+
+
+def describe(signature: Signature) -> Shape | None:
+    name = signature.name.removeprefix("aten::")
+    x = next((tensor for tensor in signature.tensors if tensor.sizes), None)
+    if x is None:
+        return None
+    kind = _SAME.get(name, name)
+    inner = 1
+    turned = ""
+    if "batch_norm" in kind:
+        rows, width, inner = x.sizes[0], x.sizes[1] if len(x.sizes) > 1 else 1, prod(x.sizes[2:])
+        if kind == "cudnn_batch_norm":
+            flags = [value for value in signature.inputs if isinstance(value, bool)]
+            kind += " training" if flags and flags[0] else " frozen"
+        if x.channels_last:
+            kind += " nhwc"
+    elif "group_norm" in kind:
+        rows, width, inner = x.sizes[0], x.sizes[1], prod(x.sizes[2:])
+    elif "layer_norm" in kind or "rms_norm" in kind:
+        normalized = signature.value(2 if "backward" in kind else 1, ())
+        width = prod(normalized) if isinstance(normalized, tuple) and normalized else x.sizes[-1]
+        rows = x.numel // max(width, 1)
+        turned = "".join("t" if not tensor.contiguous else "s" for tensor in signature.tensors[: 2 if "backward" in kind else 1])
+        if "t" in turned:
+            kind += f" {turned}"
+    elif "nll_loss" in kind:
+        x = next((tensor for tensor in signature.tensors if len(tensor.sizes) == 2), x)
+        rows, width = x.sizes[0] if len(x.sizes) > 1 else 1, x.sizes[-1]
+    else:
+        dim = next((value for value in signature.inputs[1:] if isinstance(value, int) and not isinstance(value, bool)), -1)
+        if name == "topk":
+            dim = signature.value(2, -1)
+        dim = dim % len(x.sizes) if isinstance(dim, int) else len(x.sizes) - 1
+        rows, width, inner = prod(x.sizes[:dim]), x.sizes[dim], prod(x.sizes[dim + 1 :])
+    plain = kind.removesuffix(" nhwc").removesuffix(turned).rstrip()
+    variants = (f"{x.dtype} {kind}", f"{x.dtype} {plain}", f"float32 {kind}", f"float32 {plain}")
+    return Shape(tuple(dict.fromkeys(variants)), (max(rows, 1), max(width, 1), max(inner, 1)))
+
+
+def work(variant: str, dims: tuple[int, ...]) -> Work:
+    name = variant.split()[1]
+    return 0.0, float(prod(dims) * item_bytes(variant) * _PASSES.get(name, 1 if name != "nll_loss_forward" else 0.01))
+
+
+FAMILY = Family("rows", (Axis("rows"), Axis("width"), Axis("inner")), describe, work)

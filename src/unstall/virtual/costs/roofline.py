@@ -1,0 +1,32 @@
+"""The least that a call can take, by a GPU's data sheet: its arithmetic, or its memory, and a floor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_TENSOR_CORES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Peak rates of a GPU. FLOPs are dense."""
+
+    flops_per_ns: float
+    """In float32, without tensor cores."""
+    half_flops_per_ns: float
+    """In float16 and bfloat16, on tensor cores."""
+    double_flops_per_ns: float
+    bytes_per_ns: float
+    l2_bytes: int
+    l2_bytes_per_ns: float
+    floor_ns: float
+
+    def ns(self, flops: float, moved: float, dtype: str) -> float:
+        """What works on less than half of the L2 cache moves at its rate."""
+        peak = self.flops_per_ns
+        if dtype in _TENSOR_CORES:
+            peak = self.half_flops_per_ns
+        elif dtype == "float64":
+            peak = self.double_flops_per_ns
+        rate = self.l2_bytes_per_ns if moved <= self.l2_bytes / 2 else self.bytes_per_ns
+        return self.floor_ns + max(flops / peak, moved / rate)

@@ -1,0 +1,121 @@
+"""Measured calls, looked up by shape.
+
+What a call takes is its roofline times a factor. The factor is a mean of the nearest measured shapes', by how many doublings they are away;
+which kernels run is the nearest one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unstall.virtual.costs.families import Family
+from unstall.virtual.costs.roofline import Roofline
+
+_NEIGHBOURS = 4
+_POWER = 3.0
+_SAME = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One measured call: its figures, its kernels as numbers of names with their ns, the bytes of each temporary allocation."""
+
+    dims: tuple[int, ...]
+    names: tuple[int, ...]
+    ns: tuple[int, ...]
+    temporaries: tuple[int, ...] = ()
+
+    @property
+    def total_ns(self) -> int:
+        return sum(self.ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of one shape: what its kernels take together, and the nearest measured call with how far away it is, in doublings."""
+
+    total_ns: float
+    nearest: Measured
+    distance: float
+
+
+class Table:
+    """The measured calls of one variant of a family. `measured_on` is the roofline of the GPU that they were measured on."""
+
+    def __init__(self, family: Family, variant: str, calls: Sequence[Measured], measured_on: Roofline) -> None:
+        self._family, self._variant, self._calls = family, variant, calls
+        self._weights = np.array([axis.weight for axis in family.axes])
+        self._places = self._place(np.array([call.dims for call in calls], float))
+        floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
+        self._factors = np.log(np.array([max(call.total_ns, 1) for call in calls]) / floors)
+
+    def ask(self, dims: tuple[int, ...], roofline: Roofline, without: np.ndarray | None = None) -> Answer:
+        """What a call of these figures takes on the GPU of `roofline`. Calls where `without` is true count as not measured."""
+        distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
+        if without is not None:
+            distances = np.where(without, np.inf, distances)
+        count = min(_NEIGHBOURS, len(distances))
+        near = np.argpartition(distances, count - 1)[:count]
+        near = near[np.argsort(distances[near], kind="stable")]
+        nearest = int(near[0])
+        if distances[nearest] < _SAME:
+            same = np.flatnonzero(distances < _SAME)
+            factor = float(self._factors[same].mean())
+        else:
+            weights = distances[near] ** -_POWER
+            factor = float((weights * self._factors[near]).sum() / weights.sum())
+        total = self._roofline(dims, roofline) * float(np.exp(factor))
+        return Answer(total, self._calls[nearest], float(distances[nearest]))
+
+    def _place(self, dims: np.ndarray) -> np.ndarray:
+        places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights
+        return places
+
+    def _roofline(self, dims: tuple[int, ...], roofline: Roofline) -> float:
+        return roofline.ns(*self._family.work(self._variant, dims), self._variant.partition(" ")[0])
+
+    def moved(self, dims: tuple[int, ...]) -> float:
+        """Bytes of memory that a call of these figures moves."""
+        return self._family.work(self._variant, dims)[1]
+
+
+def scaled(values: Sequence[int], factor: float) -> tuple[int, ...]:
+    """Each times `factor`, a whole number, one at least."""
+    return tuple(max(1, round(value * factor)) for value in values)
+
+
+def as_rows(calls: Sequence[Measured]) -> list[list[Any]]:
+    """As a GPU's file has them: the figures, then kernels, ns and temporaries, lists where they are not one."""
+    rows = []
+    for call in calls:
+        row: list[Any] = [*call.dims, _bare(call.names), _bare(call.ns)]
+        if call.temporaries:
+            row.append(_bare(call.temporaries))
+        rows.append(row)
+    return rows
+
+
+def of_rows(rows: Sequence[Sequence[Any]], axes: int) -> list[Measured]:
+    """The opposite of `as_rows`. Raises ValueError for a row that is not of that form."""
+    calls = []
+    for row in rows:
+        if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[:axes]):
+            raise ValueError(f"{row}: not {axes} figures, kernels, ns and temporaries")
+        names, ns = _several(row[axes]), _several(row[axes + 1])
+        if len(names) != len(ns):
+            raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
+        temporaries = _several(row[axes + 2]) if len(row) > axes + 2 else ()
+        calls.append(Measured(tuple(row[:axes]), names, ns, temporaries))
+    return calls
+
+
+def _bare(values: tuple[int, ...]) -> int | list[int]:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _several(value: Any) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
