@@ -10,7 +10,7 @@ from unstall.replay.program import Code as Do
 from unstall.timeline import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.cost import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import parse
-from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag
+from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag, chosen
 from unstall.virtual.recipes import Call, Op, Part, Recipes, Step
 
 _DIRECTIONS = {
@@ -25,7 +25,7 @@ _PARTS = {
     CopyDirection.DEVICE_TO_DEVICE: Part.PROCESSORS,
     CopyDirection.PEER_TO_PEER: Part.NOTHING,
 }
-_BY_SIZE = (Code.COPY, Code.MEMSET, Code.SLEEP, Code.ADVANCE, Code.PIN)
+_BY_WHAT_IT_HOLDS = chosen(Code.COPY, Code.MEMSET, Code.SLEEP, Code.ADVANCE, Code.PIN, Code.GRAPH_LAUNCH)
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -77,18 +77,15 @@ class Actions:
         result: np.ndarray = self._of_code[code]
         rows = np.flatnonzero(code == Code.LAUNCH)
         result[rows] = self._of_signature[records["id"][rows]]
-        for kind in _BY_SIZE:
-            for row in np.flatnonzero(code == kind).tolist():
-                result[row] = self.sized(
-                    kind, int(records["a"][row]), int(records["b"][row]), int(records["flags"][row])
-                )
-        for row in np.flatnonzero(code == Code.GRAPH_LAUNCH).tolist():
-            graph = self.recipes.find(("graph", int(records["a"][row])))
-            if graph is not None:
-                result[row] = graph
+        for row in np.flatnonzero(_BY_WHAT_IT_HOLDS[code]).tolist():
+            kind, a, b, flags = (int(records[name][row]) for name in ("code", "a", "b", "flags"))
+            if kind == Code.GRAPH_LAUNCH:
+                result[row] = self.recipes.find(("graph", a)) or result[row]
+            else:
+                result[row] = self.sized(kind, a, b, flags)
         return result
 
-    def sized(self, kind: Code, a: int, b: int, flags: int) -> int:
+    def sized(self, kind: int, a: int, b: int, flags: int) -> int:
         """The recipe of a record whose length is told by what it holds."""
         key = (kind, a, b if kind == Code.PIN else 0, flags)
         found = self.recipes.find(key)
@@ -114,7 +111,7 @@ class Actions:
         }
         return [steps.get(code, Step(Do.CALL))]
 
-    def _sized(self, kind: Code, a: int, b: int, flags: int) -> list[Step]:
+    def _sized(self, kind: int, a: int, b: int, flags: int) -> list[Step]:
         host, limits, costs = self.costs.host, self.costs.limits, self.costs
         if kind == Code.COPY:
             return self._copy(a, flags)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import nearest
+from unstall.ancestry import first_reaching, nearest
 from unstall.grouping import groups
 from unstall.read.nest import find_parents
 from unstall.timeline import I8, I32, I64, Host, HostKind, WaitKind, Waits
@@ -42,11 +42,15 @@ _SPANS = ((Code.OP_BEGIN, Code.OP_END, HostKind.OP), (Code.MARK_BEGIN, Code.MARK
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostRows:
-    """The host events of a timeline; `row_of` is by instruction the event that it is part of, or -1."""
+    """The host events of a timeline.
+
+    `row_of` is by instruction the event that it is, or -1; `by_record` the event that a record became or is within.
+    """
 
     host: Host
     waits: Waits
     row_of: I32
+    by_record: I32
 
 
 def host_rows(happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[Call, int]) -> HostRows:
@@ -95,7 +99,19 @@ def host_rows(happened: Happened, done: Done, stack: I32, name_of: I32, call_nam
         shapes=np.full(len(kind), -1, np.int32),
     )
     chosen = calls[np.isin(what, tuple(_WAITS)) & ~never]
-    return HostRows(host, _waits(done, chosen, row_of), row_of[:-1])
+    closed = np.concatenate((np.where(ends >= 0, ends, len(happened.code)), done.record[calls]))[order]
+    return HostRows(host, _waits(done, chosen, row_of), row_of[:-1], _by_record(happened, host, record, closed))
+
+
+def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
+    """By record the innermost event of its thread that holds it, or -1. Events begin and end with those records."""
+    width = len(happened.code) + 1
+    keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
+    wanted = np.arange(len(happened.code), dtype=np.int64)
+    at = np.searchsorted(keys, happened.thread * np.int64(width) + wanted, side="right") - 1
+    row = np.maximum(at, 0) if len(keys) else at
+    known = (at >= 0) & (host.thread[row] == happened.thread) if len(keys) else at >= 0
+    return first_reaching(host.parent, closed, np.where(known, row, -1).astype(np.int32), wanted)
 
 
 def _spans(happened: Happened) -> tuple[I64, I64, I8]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from unstall.virtual.clock import Measured, Modelled
 from unstall.virtual.cost import Costs
-from unstall.virtual.log import LogSource, Stack, records_of
+from unstall.virtual.log import LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import Options
 from unstall.virtual.out_of_memory import OutOfMemoryError
+from unstall.virtual.races import RaceLog
 from unstall.virtual.requests import worst_growth
 from unstall.virtual.simulate import Simulation
 
@@ -33,9 +34,11 @@ class Keeper:
         self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=settings)
         self.names: list[str] = []
         self.stacks: list[Stack] = []
+        self.races = RaceLog()
         self._signatures = 0
         self._lock = threading.RLock()
         self._forked = False
+        self._folder = os.getcwd()  # noqa: PTH109 - as text
         for device in range(options.devices):
             self._set_headroom(device)
 
@@ -44,16 +47,20 @@ class Keeper:
         with self._lock:
             if self._forked:
                 return
-            records, _ = self._source.take()
-            if not records:
+            data, used = self._source.take()
+            if not data:
                 return
+            records = records_of(data)
             signatures = self._source.signatures(self._signatures)
             self._signatures += len(signatures)
             stacks = self._source.stacks(len(self.stacks))
             self.stacks += stacks
             self.names += self._source.names(len(self.names))
             self.simulation.know(signatures, stacks)
-            self.simulation.feed(records_of(records))
+            self.races.add(records, uses_of(used))
+            self.simulation.feed(records)
+            for allocation, address, size in self.simulation.requests.take_placed():
+                self.races.placed(allocation, address, size)
 
     def forked(self) -> None:
         """In a forked child: nothing is logged, and the clock stands."""
@@ -89,14 +96,20 @@ class Keeper:
             self.drain()
             self.simulation.spend(0, self.costs.host.event_query)
             done = self.simulation.when_passed(event)
-            return done is None or done <= self.simulation.now()
+            if done is not None and done > self.simulation.now():
+                return False
+            self.races.event_is_done(event)
+            return True
 
     def stream_done(self, device: int, stream: int) -> bool:
         """cudaStreamQuery."""
         with self._lock:
             self.drain()
             self.simulation.spend(0, self.costs.host.event_query)
-            return self.simulation.when_stream_done((device, stream)) <= self.simulation.now()
+            if self.simulation.when_stream_done((device, stream)) > self.simulation.now():
+                return False
+            self.races.stream_is_done(device, stream)
+            return True
 
     def elapsed_ms(self, start: int, end: int) -> float:
         """cudaEventElapsedTime. Raises ValueError where one of the events was never recorded."""
@@ -150,7 +163,7 @@ class Keeper:
 
         with self._lock:
             self.drain()
-            return timeline_of(self.simulation, self.names, self.stacks, self.options)
+            return timeline_of(self.simulation, self.names, self.stacks, self.options, self.races.races(), self._folder)
 
     def _set_headroom(self, device: int, at_least: int = 0) -> None:
         free = self.simulation.requests.headroom(device)

@@ -44,6 +44,7 @@ class Requests:
         self._blocks: dict[int, tuple[CachingAllocator, Block]] = {}
         self._workspaces: dict[tuple[int, int, str], Block] = {}
         self._changes: list[tuple[int, int, int, int]] = []
+        self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
         """What the program said of how much of a device it may use."""
         self.refused = 0
@@ -75,11 +76,17 @@ class Requests:
         taken, self._changes = self._changes, []
         return np.array(taken, np.int64).reshape(-1, 4)
 
+    def take_placed(self) -> list[tuple[int, int, int]]:
+        """Since it was last asked: allocations, their addresses and bytes."""
+        taken, self._placed = self._placed, []
+        return taken
+
     def malloc(self, record: int, device: int, stream: int, allocation: int, size: int) -> None:
         allocator = self.allocator(device)
         block = self._take(record, allocator, stream, size)
         if block is not None:
             self._blocks[allocation] = (allocator, block)
+            self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
         """Of what was refused, or is not known, nothing happens."""
@@ -172,6 +179,10 @@ def releasable(allocator: CachingAllocator) -> int:
     )
 
 
+_APART = 1 << 42
+"""From one device's addresses to the next one's."""
+
+
 class _Calls(TopDownAddresses):
     """The device's addresses; where they are asked for and given back the host calls the driver."""
 
@@ -182,11 +193,11 @@ class _Calls(TopDownAddresses):
 
     def reserve(self, size: int) -> int:
         self._host.device_malloc(self._device)
-        return super().reserve(size)
+        return super().reserve(size) - self._device * _APART
 
     def release(self, address: int, size: int) -> None:
         self._host.device_free(self._device)
-        super().release(address, size)
+        super().release(address + self._device * _APART, size)
 
 
 class _Events:

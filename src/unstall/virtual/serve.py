@@ -9,17 +9,19 @@ import numpy as np
 from unstall.virtual.batch import Batch
 from unstall.virtual.blocks import PoolId
 from unstall.virtual.captures import Capture
-from unstall.virtual.log import Code
+from unstall.virtual.log import Code, chosen
 from unstall.virtual.requests import Requests
 
 if TYPE_CHECKING:
     from unstall.virtual.simulate import Simulation
 
-_ALWAYS = (
+_ALWAYS = chosen(
     *(Code.MALLOC, Code.FREE, Code.USE_STREAM, Code.EMPTY_CACHE, Code.CAPTURE_BEGIN, Code.CAPTURE_END),
     *(Code.GRAPH_FREE, Code.POOL_BEGIN, Code.POOL_END, Code.POOL_FREE),
 )
-_ON_STREAMS = (Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP, Code.EVENT_RECORD, Code.EVENT_WAIT, Code.GRAPH_LAUNCH)
+_ON_STREAMS = chosen(
+    Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP, Code.EVENT_RECORD, Code.EVENT_WAIT, Code.GRAPH_LAUNCH
+)
 _OPS = (Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP, Code.GRAPH_LAUNCH)
 
 
@@ -40,15 +42,15 @@ class Server:
         self._batch = batch
         records = batch.records
         code = records["code"]
-        chosen = np.isin(code, _ALWAYS)
+        wanted = _ALWAYS[code]
         launches = np.flatnonzero(code == Code.LAUNCH)
-        chosen[launches] = self._simulation.actions.needs_memory[records["id"][launches]]
+        wanted[launches] = self._simulation.actions.needs_memory[records["id"][launches]]
         if self._captures or (code == Code.CAPTURE_BEGIN).any():
-            chosen |= np.isin(code, _ON_STREAMS)
-        rows = np.flatnonzero(chosen)
+            wanted |= _ON_STREAMS[code]
+        rows = np.flatnonzero(wanted)
         mine = records[rows]
         columns = (mine[name].tolist() for name in ("code", "device", "stream", "a", "b", "id"))
-        requests, number = self.requests, batch.number
+        requests, number, on_streams = self.requests, batch.number, _ON_STREAMS.tolist()
         for row, code_, device, stream, a, b, id_ in zip(rows.tolist(), *columns, strict=True):
             self._row = row
             if code_ == Code.MALLOC:
@@ -59,7 +61,7 @@ class Server:
                 requests.use_on_stream(a, stream)
             elif code_ == Code.EMPTY_CACHE:
                 requests.empty_cache(number + row, device)
-            elif code_ in _ON_STREAMS:
+            elif on_streams[code_]:
                 self._on_stream(code_, device, stream, a, id_)
             else:
                 self._pool(code_, device, stream, a, b)

@@ -17,7 +17,7 @@ from unstall.virtual.captures import Place
 from unstall.virtual.clock import HostClock
 from unstall.virtual.cost import Costs
 from unstall.virtual.history import History
-from unstall.virtual.log import Code, Stack
+from unstall.virtual.log import Code, Stack, chosen
 from unstall.virtual.recipes import PARTS
 from unstall.virtual.requests import Requests
 from unstall.virtual.serve import Server
@@ -264,7 +264,7 @@ class Simulation:
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
         """By instruction: the row of its stream; of one that waits for a device that one's index."""
         result = np.full(len(code), -1, np.int32)
-        on_stream = np.flatnonzero(np.isin(code, _ON_STREAM))
+        on_stream = np.flatnonzero(_ON_STREAM[code])
         rows = of_row[on_stream]
         result[on_stream] = self.streams.rows(np.maximum(device[rows], 0), stream[rows])
         whole = np.flatnonzero(code == Do.SYNC_DEVICE)
@@ -272,12 +272,11 @@ class Simulation:
         return result
 
 
-_ON_STREAM = (Do.LAUNCH, Do.RECORD, Do.STREAM_WAIT, Do.SYNC_STREAM)
-_OF_EVENTS = (Code.EVENT_RECORD, Code.EVENT_WAIT, Code.SYNC_EVENT)
+_ON_STREAM = chosen(Do.LAUNCH, Do.RECORD, Do.STREAM_WAIT, Do.SYNC_STREAM)
+_OF_EVENTS = chosen(Code.EVENT_RECORD, Code.EVENT_WAIT, Code.SYNC_EVENT)
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
     """By record: the event that it is of, or 0."""
-    chosen = np.isin(records["code"], _OF_EVENTS) & ~captured
-    events: I64 = np.where(chosen, records["a"], 0)
+    events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

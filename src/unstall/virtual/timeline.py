@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ from unstall.virtual.history import Done, Happened, History, Ran
 from unstall.virtual.host_rows import CALLS, host_rows
 from unstall.virtual.log import Stack
 from unstall.virtual.options import Options
+from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulate import Simulation
 from unstall.virtual.stack_rows import stack_of_records, stack_rows
 
@@ -31,15 +31,20 @@ class _Texts:
 
 
 def timeline_of(
-    simulation: Simulation, names: Sequence[str], stacks: Sequence[Stack], options: Options, folder: str | None = None
+    simulation: Simulation,
+    names: Sequence[str],
+    stacks: Sequence[Stack],
+    options: Options,
+    races: Sequence[Race],
+    folder: str,
 ) -> Timeline:
-    """`names` and `stacks` are the log's, by number. Paths are from `folder`, or the present one."""
+    """`names` and `stacks` are the log's, by number. Paths are from `folder`, which the program was started in."""
     history, text = simulation.history, _Texts()
     happened, done = history.happened.whole(), history.done.whole()
     threads = _threads(happened, text)
     calls = {call: text(name) for call, (_, name) in CALLS.items()}
     name_of = np.array([*(text(name) for name in names), -1], np.int32)
-    lines, tree, whole, calling = stack_rows(stacks, folder or os.getcwd(), text)  # noqa: PTH109 - as text
+    lines, tree, whole, calling = stack_rows(stacks, folder, text)
     rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls)
     op_names = np.array([*(text(name) for name in simulation.actions.recipes.names), -1], np.int32)
     places = simulation.streams.places
@@ -54,12 +59,14 @@ def timeline_of(
         lines=lines,
         stacks=tree,
         memory=_memory(history, done),
+        races=races_table(races, rows.by_record, lambda device, number: simulation.streams.row((device, number))),
         meta=Meta(
             path="",
             reader="virtual",
             devices=(simulation.costs.device.name,) * simulation.devices,
             torch=str(sys.modules["torch"].__version__) if "torch" in sys.modules else None,
             has_stacks=bool((rows.host.stack >= 0).any()),
+            recorder="virtual",
             exact_lines=True,
             notes=_notes(simulation, options),
         ),

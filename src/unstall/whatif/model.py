@@ -46,7 +46,6 @@ def model(
     as_recorded: bool = False,
 ) -> Model:
     """Build and check a program. `plain_step_ns` defaults to what the file says."""
-    as_recorded = as_recorded or timeline.meta.reader == "virtual"  # nothing was recorded at a cost
     program = build(timeline, steps.start, steps.end)
     start, end = steps.window
     replayed = replay(program).mean_step_ns(program)
