@@ -19,8 +19,8 @@ PACKAGE := pyproject.toml constraints.txt $(wildcard src/unstall/*/*.c)
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: $(VENV)/.package ## explain a recorded run, and write report.html
-	$(BIN)/unstall explain $(TRACE) -o report.html
+demo: $(VENV)/.package ## run a program with stalls and the mended one on a virtual GPU, and explain them
+	@sh examples/demo/demo.sh $(BIN)/python $(TRACE) .demo
 	@echo
 	@echo "The same with a timeline to zoom into: file://$(CURDIR)/report.html"
 
@@ -48,7 +48,7 @@ bundle-check: web/node_modules/.installed ## check web/, and that the committed 
 	git diff --exit-code --stat -- src/unstall/report/page.html
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) web/node_modules build dist report.html src/*.egg-info src/unstall/*/_*.so .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .demo web/node_modules build dist report.html src/*.egg-info src/unstall/*/_*.so .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

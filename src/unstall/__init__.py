@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from unstall.record.in_process import record, step
     from unstall.result import Finding
     from unstall.timeline import Timeline
+    from unstall.virtual.entry import virtual_gpu
 
-__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load", "record", "step", "whatif"]
+__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load", "record", "step", "virtual_gpu", "whatif"]
 
 _HOMES = {
     "Finding": "unstall.result",
@@ -27,6 +28,7 @@ _HOMES = {
     "load_ipython_extension": "unstall.record.notebook",  # IPython's name for what `%load_ext unstall` calls
     "record": "unstall.record.in_process",
     "step": "unstall.record.in_process",
+    "virtual_gpu": "unstall.virtual.entry",
     "whatif": "unstall._api",
 }
 

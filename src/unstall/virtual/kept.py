@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,7 +25,7 @@ class Kept:
         self._folder = folder
         self._process = os.getpid()
         self._exit = os._exit
-        atexit.register(self.write)
+        atexit.register(self._at_exit)
         os._exit = self._leave
 
     def write(self) -> None:
@@ -38,6 +41,18 @@ class Kept:
             self._fail(str(error))
         except Exception as error:
             self._fail(f"{type(error).__name__}: {error}")
+
+    def _at_exit(self) -> None:
+        ours = os.getpid() == self._process
+        self.write()
+        # Python ends by SIGINT itself after an interrupt that nobody caught, but forgets it once code is compiled at
+        # exit, as any dataclass does that is imported then.
+        if ours and getattr(sys, "last_type", None) is KeyboardInterrupt:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
 
     def _fail(self, why: str) -> None:
         if self._folder.exists():

@@ -288,7 +288,6 @@ def _annotated(timeline: Timeline, devices: Any) -> Iterator[Event]:
             yield Event(
                 *(timeline.strings[host.name[row]], "gpu_user_annotation", int(device.start[mine].min()) + zero),
                 *(int(device.end[mine].max()) + zero, 0, row + 1),
-                linked=row + 1,
                 device=devices.CUDA,
                 index=int(timeline.streams.device[stream]),
                 lane=numbers[stream],

@@ -41,7 +41,6 @@ class Watch:
         until = self.machine.now_ns() if self.end_ns is None else self.end_ns
         whole = self.machine.timeline()
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
-        part = replace(part, meta=replace(part.meta, recorder="virtual"))
         return with_steps(part, [mark - self.start_ns for mark in self.marks])
 
 
@@ -76,7 +75,8 @@ class Machine:
         """All that ran so far. Raises UsageError where torch was not imported."""
         if self.keeper is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
-        return self.keeper.timeline()
+        timeline = self.keeper.timeline()
+        return replace(timeline, meta=replace(timeline.meta, recorder="virtual"))
 
     def watch(self) -> Watch:
         """Begin to watch. Raises UsageError while a recording is under way."""
@@ -127,11 +127,13 @@ class Machine:
         """Torch is about to be executed."""
         from unstall.virtual.keeper import Keeper
         from unstall.virtual.load import load
+        from unstall.virtual.torch_cuda.attached import attach
 
         options = self.options
         self._shim = load(options.devices, options.numerics)
         self.keeper = Keeper(self._shim, options)
         self._shim.configure(options.devices, options.numerics, self.keeper)
+        attach(self.keeper, ())
 
     def _torch_is_there(self) -> None:
         from unstall.virtual import profiler
