@@ -60,7 +60,8 @@ def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
     stack = happened.stack
     known = np.where(stack >= 0, np.arange(len(stack)), -1)
     last = np.maximum.accumulate(known) if len(known) else known
-    by_caller = np.where(last >= 0, calling[stack[np.maximum(last, 0)]], -1) if len(stack) else stack
+    caller = stack[np.maximum(last, 0)] if len(stack) else stack
+    by_caller = np.where(caller >= 0, calling[np.maximum(caller, 0)], -1)
     lost = (stack == -1) & (happened.thread != 0)
     own = np.where(stack >= 0, whole[np.maximum(stack, 0)], -1)
     return np.where(lost, by_caller, own).astype(np.int32)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from unstall.timeline import CopyDirection
     from unstall.virtual.costs.signature import Signature
+    from unstall.virtual.keeper import Keeper
 
 MIB = 1 << 20
 
@@ -32,6 +33,8 @@ class Log:
         self.stack = -1
         self.thread = 0
         self.host_ns = 0
+        self.graphs: set[int] = set()  # that were captured
+        self.keeper: Keeper | None = None
         self._allocations = 0
 
     def write(
@@ -42,7 +45,7 @@ class Log:
         *,
         device: int = 0,
         stream: int = 0,
-        id: int = -1,  # noqa: A002
+        id: int = -1,
         flags: int = 0,
         computing_ns: int = 0,
     ) -> None:
@@ -111,15 +114,41 @@ class Log:
 
 
 HOST = HostCosts(
-    **{"operator": 1_000, "operator_end": 100, "frame": 50, "line": 10, "mark": 500, "malloc": 200, "free": 100},
-    **{"launch": 2_000, "copy": 3_000, "memset": 2_000, "event_record": 500, "event_wait": 400, "event_query": 300},
-    **{"synchronize": 1_000, "graph_launch": 5_000, "graph_node": 10, "capture": 700, "device_malloc": 50_000},
-    **{"device_free": 40_000, "pin": 20_000, "pin_mib": 1_000, "clock_read": 50},
+    operator=1_000,
+    operator_end=100,
+    frame=50,
+    line=10,
+    mark=500,
+    malloc=200,
+    free=100,
+    launch=2_000,
+    copy=3_000,
+    memset=2_000,
+    event_record=500,
+    event_wait=400,
+    event_query=300,
+    synchronize=1_000,
+    graph_launch=5_000,
+    graph_node=10,
+    capture=700,
+    device_malloc=50_000,
+    device_free=40_000,
+    pin=20_000,
+    pin_mib=1_000,
+    clock_read=50,
 )
 LIMITS = Limits(
-    **{"queue_capacity": 1022, "gap": 1_000, "graph_gap": 100, "launch_latency": 3_000, "copy_latency": 2_000},
-    **{"graph_latency": 5_000, "event_latency": 1_500, "wake_latency": 4_000, "staged_at_once_bytes": 64 << 10},
-    **{"sleep_cycles_per_us": 1_979.0, "crowding_ns": 10_000},
+    queue_capacity=1022,
+    gap=1_000,
+    graph_gap=100,
+    launch_latency=3_000,
+    copy_latency=2_000,
+    graph_latency=5_000,
+    event_latency=1_500,
+    wake_latency=4_000,
+    staged_at_once_bytes=64 << 10,
+    sleep_cycles_per_us=1_979.0,
+    crowding_ns=10_000,
 )
 
 
@@ -133,7 +162,7 @@ class Fixed:
         self.known_error = "exact"
 
     def cost(self, signature: Signature) -> OperatorCost:
-        of = dict(eval(signature.overload))  # noqa: S307
+        of = dict(eval(signature.overload))
         count = of.pop("kernels", 1)
         kernel = Kernel(of.pop("name", "kernel"), int(signature.name), fills=of.pop("fills", True))
         return OperatorCost((kernel,) * count, **of)

@@ -1,0 +1,39 @@
+"""Logs by hand, simulated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from virtual.simulate.logs import Fixed, Log
+
+from unstall.timeline import HostKind, Timeline
+from unstall.virtual.keeper import Keeper
+from unstall.virtual.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def begin(total_bytes: int = 1_000 << 20, **options: Any) -> tuple[Log, Keeper]:
+    """A program on the GPU of round figures."""
+    log = Log()
+    return log, Keeper(log, Options(**options), Fixed(total_bytes))
+
+
+def calls(timeline: Timeline, *kinds: HostKind) -> list[tuple[str, int, int]]:
+    """(name, start, end) of the host's events of those kinds; of all but operators, if none are given."""
+    host = timeline.host
+    return [
+        (timeline.strings[host.name[row]], int(host.start[row]), int(host.end[row]))
+        for row in range(len(host))
+        if (host.kind[row] in kinds if kinds else host.kind[row] != HostKind.OP)
+    ]
+
+
+def ops(timeline: Timeline) -> list[tuple[int, int, int]]:
+    """(row of Streams, start, end) of the device's ops."""
+    device = timeline.device
+    rows: Sequence[tuple[int, int, int]] = list(
+        zip(device.stream.tolist(), device.start.tolist(), device.end.tolist(), strict=True)
+    )
+    return list(rows)

@@ -1,0 +1,132 @@
+"""Threads: autograd's goes on while its caller waits; those of Python go their own ways."""
+
+from __future__ import annotations
+
+import sys
+
+from virtual.simulate.logs import Log
+from virtual.simulate.runs import begin, calls
+
+from unstall.timeline import HostKind, Timeline
+from unstall.virtual.log import Code
+
+
+def backward(log: Log, duration: int, nodes: int = 1) -> None:
+    stack, log.thread, log.stack = log.stack, 5, -1
+    for number in range(nodes):
+        with log.op("MmBackward0", sequence=number, forward=0):
+            log.launch(duration)
+    log.thread, log.stack = 0, stack
+
+
+def test_autograds_thread_begins_where_its_caller_is_and_the_caller_goes_on_after_it() -> None:
+    log, keeper = begin()
+    log.stack = -2
+    with log.op("aten::mm", sequence=0):
+        log.launch(10)
+    backward(log, 10)
+    with log.op("aten::add_"):
+        pass
+    assert calls(keeper.timeline(), HostKind.OP) == [
+        ("aten::mm", 1_000, 3_100),
+        ("aten::add_", 7_200, 7_300),
+        ("MmBackward0", 4_100, 6_200),
+    ]
+
+
+def test_so_it_is_when_the_clock_is_read_in_between() -> None:
+    def times(read: bool) -> list[int]:
+        log, keeper = begin()
+        log.stack = -2
+        for _ in range(3):
+            log.launch(10)
+            if read:
+                keeper.drain()
+            backward(log, 10, nodes=2)
+            if read:
+                keeper.drain()
+        return keeper.timeline().host.start.tolist()
+
+    assert times(read=True) == times(read=False)
+
+
+def test_a_thread_of_python_begins_after_what_was_before_it_and_then_overlaps() -> None:
+    log, keeper = begin()
+    log.frames.append([(sys._getframe().f_code, 0)])
+    log.stack = 0
+    log.write(Code.ADVANCE, 10_000)
+    log.thread = 1
+    log.write(Code.ADVANCE, 50_000)
+    log.thread = 0
+    log.write(Code.ADVANCE, 20_000)
+    log.launch(1)
+    log.thread = 1
+    log.launch(1)
+    assert [start for _, start, _ in calls(keeper.timeline())] == [30_050, 60_100]
+
+
+def frame_of(timeline: Timeline, row: int) -> list[tuple[str, int]]:
+    stack, found = int(timeline.host.stack[row]), []
+    while stack >= 0:
+        line = timeline.stacks.line[stack]
+        found.append((timeline.text(timeline.lines.function[line]), int(timeline.lines.line[line])))
+        stack = int(timeline.stacks.parent[stack])
+    return found
+
+
+def test_what_autograd_does_has_the_stack_of_the_call_that_it_is_done_for() -> None:
+    def here() -> None:
+        frame = sys._getframe(1)
+        log.frames.append([(frame.f_code, frame.f_lasti)])
+        log.stack = len(log.frames) - 1
+
+    log, keeper = begin()
+    here()
+    log.launch(10)
+    here()
+    log.launch(10)
+    line = sys._getframe().f_lineno - 2
+    backward(log, 10)
+    timeline = keeper.timeline()
+    name = sys._getframe().f_code.co_qualname
+    assert [frame_of(timeline, row) for row in range(len(timeline.host))] == [
+        [(name, line - 2)],
+        [(name, line)],
+        [(name, line)],
+        [(name, line)],
+    ]
+    assert timeline.lines.exact.all()
+
+
+def test_a_gradient_belongs_to_the_last_operator_with_its_sequence_number() -> None:
+    log, keeper = begin()
+    log.stack = -2
+    with log.op("aten::linear", sequence=0), log.op("aten::addmm", sequence=0):
+        log.launch(10)
+    backward(log, 10)
+    host = keeper.timeline().host
+    forward = {int(row): int(host.forward[row]) for row in range(len(host)) if host.forward[row] >= 0}
+    names = [keeper.timeline().text(host.name[row]) for row in forward.values()]
+    assert names == ["aten::addmm", "aten::addmm"]
+
+
+def test_frames_that_are_entered_take_time() -> None:
+    code = sys._getframe().f_code
+    log, keeper = begin()
+    outer, inner = (code, 0), (code, 2)
+    log.frames += [[outer], [inner, outer], [(code, 4), outer], [(code, 6)]]
+    for log.stack in range(4):
+        log.write(Code.OP_BEGIN, -1, -1, id=log.name("op"))
+        log.write(Code.OP_END)
+    starts = [start for _, start, _ in calls(keeper.timeline(), HostKind.OP)]
+    # One frame entered; one more; that one goes on; back in the outer one, further on.
+    assert starts == [1_050, 1_050 + 1_150, 1_050 + 1_150 + 1_110, 1_050 + 1_150 + 2 * 1_110]
+
+
+def test_a_measured_host_is_as_slow_as_this_one_without_what_it_computed() -> None:
+    log, keeper = begin(host="measured")
+    log.stack = -2
+    log.write(Code.OP_BEGIN, -1, -1, id=log.name("aten::mm"))
+    log.host_ns += 500_000
+    log.write(Code.OP_END, computing_ns=400_000)
+    assert calls(keeper.timeline(), HostKind.OP) == [("aten::mm", 0, 101_000)]

@@ -1,0 +1,159 @@
+"""Memory in the simulation: what the caching allocator does, when, and what the program is told of it."""
+
+from __future__ import annotations
+
+import pytest
+from virtual.recorded_requests import H200_BYTES, Sequence, sequences
+from virtual.simulate.logs import HOST, LIMITS, MIB, Fixed, Log
+from virtual.simulate.runs import begin, calls
+
+from unstall.virtual import OutOfMemoryError
+from unstall.virtual.keeper import Keeper
+from unstall.virtual.log import Code, CopyFlag
+from unstall.virtual.options import Options
+
+
+def test_only_a_request_that_no_cached_block_fits_calls_the_driver() -> None:
+    log, keeper = begin()
+    first = log.malloc(1_000)
+    log.free(first)
+    log.malloc(1_000)
+    timeline = keeper.timeline()
+    assert calls(timeline) == [("cudaMalloc", 0, HOST.device_malloc)]
+    memory = timeline.memory
+    assert memory.allocated.tolist() == [1_024, 0, 1_024]
+    assert memory.reserved.tolist() == [2 * MIB] * 3
+    assert memory.time.tolist() == [50_200, 50_300, 50_500]
+
+
+def test_temporaries_of_an_operator_are_a_peak_and_workspaces_stay() -> None:
+    log, keeper = begin()
+    for _ in range(2):
+        log.launch(10, temporaries=(3_000, 5_000), workspaces=(("cublas", 32 * MIB),))
+    stats = keeper.memory_stats(0)
+    assert stats["allocated_bytes.all.current"] == 32 * MIB
+    assert stats["allocated_bytes.all.peak"] == 32 * MIB + 3_072 + 5_120
+    log.launch(10, stream=3, workspaces=(("cublas", 32 * MIB),))
+    assert keeper.memory_stats(0)["allocated_bytes.all.current"] == 64 * MIB
+
+
+def test_a_block_that_another_stream_still_uses_is_not_handed_out() -> None:
+    log, keeper = begin()
+    block = log.malloc(30 * MIB)
+    log.launch(1_000_000, stream=3)
+    log.write(Code.USE_STREAM, block, stream=3)
+    log.free(block)
+    log.malloc(30 * MIB)
+    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
+    assert keeper.memory_stats(0)["active_bytes.all.current"] == 60 * MIB
+
+
+def test_and_is_once_that_stream_is_done() -> None:
+    log, keeper = begin()
+    block = log.malloc(30 * MIB)
+    log.launch(1_000_000, stream=3)
+    log.write(Code.USE_STREAM, block, stream=3)
+    log.free(block)
+    log.write(Code.ADVANCE, 2_000_000)
+    log.malloc(30 * MIB)
+    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
+
+
+def test_emptying_the_cache_calls_the_driver_which_waits_for_the_device() -> None:
+    log, keeper = begin()
+    log.free(log.malloc(30 * MIB))
+    log.launch(1_000_000)
+    log.write(Code.EMPTY_CACHE)
+    done = 50_300 + 2_000 + LIMITS.launch_latency + 1_000_000
+    assert calls(keeper.timeline())[-1] == ("cudaFree", 52_300, done + LIMITS.wake_latency + HOST.device_free)
+    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 0
+
+
+def test_headroom_is_what_can_surely_be_had() -> None:
+    log, keeper = begin(total_bytes=100 * MIB)
+    assert log.headroom == {0: 100 * MIB}
+    keeper.set_memory_fraction(0, 0.5)
+    assert log.headroom == {0: 50 * MIB}
+    log.malloc(30 * MIB)
+    keeper.make_room(0, 1_000)
+    assert log.headroom == {0: 20 * MIB}
+
+
+def test_out_of_memory_is_said_at_the_request_in_torchs_words() -> None:
+    log, keeper = begin(total_bytes=100 * MIB)
+    log.malloc(90 * MIB)
+    keeper.make_room(0, 1_000)
+    with pytest.raises(
+        Exception, match=r"Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 100.00 MiB"
+    ) as told:
+        keeper.make_room(0, 9 * MIB)
+    assert type(told.value).__name__ == OutOfMemoryError.__name__
+    assert keeper.memory_stats(0)["num_ooms"] == 1
+
+
+def test_what_an_emptied_cache_has_room_for_is_no_error() -> None:
+    log, keeper = begin(total_bytes=100 * MIB)
+    for block in [log.malloc(30 * MIB) for _ in range(3)]:
+        log.free(block)
+    keeper.make_room(0, 50 * MIB)
+    assert log.headroom[0] >= 50 * MIB
+    log.malloc(50 * MIB)
+    assert keeper.memory_stats(0)["num_alloc_retries"] == 1
+
+
+def test_captured_requests_are_served_from_the_graphs_pool() -> None:
+    log, keeper = begin()
+    log.free(log.malloc(MIB))
+    log.write(Code.CAPTURE_BEGIN, 1, 77, stream=3)
+    log.malloc(MIB, stream=3)
+    log.malloc(MIB)
+    log.write(Code.CAPTURE_END, 1, stream=3)
+    pools = [segment["segment_pool_id"] for segment in keeper.memory_snapshot(0)]
+    assert sorted(pools) == [(0, 0), (0, 77)]
+    log.write(Code.GRAPH_FREE, 1)
+    log.write(Code.EMPTY_CACHE)
+    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 4 * MIB
+
+
+def test_peaks_can_be_reset() -> None:
+    log, keeper = begin()
+    log.free(log.malloc(MIB))
+    keeper.reset_peak(0)
+    keeper.reset_accumulated(0)
+    stats = keeper.memory_stats(0)
+    assert (stats["allocated_bytes.all.peak"], stats["allocation.all.allocated"]) == (0, 0)
+
+
+NONE_HERE = pytest.mark.skip(reason="no ../shared/truth beside the repository")
+PLAIN = [sequence for sequence in sequences() if not sequence.settings and sequence.fraction is None]
+
+
+@pytest.mark.parametrize(
+    "sequence", PLAIN or [pytest.param(None, marks=NONE_HERE)], ids=lambda sequence: getattr(sequence, "name", "")
+)
+def test_a_real_programs_requests_end_with_the_real_statistics(sequence: Sequence) -> None:
+    log = Log()
+    keeper = Keeper(log, Options(), Fixed(H200_BYTES))
+    live: dict[int, int] = {}
+    for request in sequence.requests:
+        if request.action == "alloc":
+            live[request.name] = log.malloc(request.size, stream=request.stream)
+        elif request.action == "free":
+            log.free(live.pop(request.name))
+        elif request.action == "record_stream":
+            log.write(Code.USE_STREAM, live[request.name], stream=request.stream)
+        elif request.action == "free_all":
+            for allocation in live.values():
+                log.free(allocation)
+            live.clear()
+        elif request.action == "empty_cache":
+            log.write(Code.EMPTY_CACHE)
+    stats = keeper.memory_stats(0)
+    real = sequence.requests[-1].after
+    assert {key: stats.get(key) for key in real} == real
+
+
+def test_a_copy_is_no_request() -> None:
+    log, keeper = begin()
+    log.copy(MIB, CopyFlag.DEVICE_TO_DEVICE | CopyFlag.NON_BLOCKING)
+    assert keeper.memory_stats(0)["reserved_bytes.all.peak"] == 0
