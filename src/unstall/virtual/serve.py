@@ -142,4 +142,5 @@ class Server:
 
 
 def _pool_id(number: int) -> PoolId:
-    return (0, number)
+    """As `torch_cuda.graphs.pool_number` has put it into one number."""
+    return number >> 32, number & 0xFFFFFFFF
