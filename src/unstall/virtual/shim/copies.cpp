@@ -1,11 +1,13 @@
 // copy_ in all directions, as ATen/native/cuda/Copy.cu does it: which copies it makes, through which temporaries.
+#include "graphs.h"
 #include "redirect.h"
+#include "shapes.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 
 namespace unstall {
@@ -13,7 +15,21 @@ namespace {
 
 // The values, whatever is logged of it.
 void move_values(const Tensor& to, const Tensor& from) {
+  int device = (to.is_cuda() ? to : from).get_device();
+  if (capturing_here(device)) {
+    if (!settings().skip)
+      keep(device, [to = to_cpu(to), from = to_cpu(from)] { computed([&] { to.copy_(from); }); });
+    return;
+  }
+  if (settings().skip && !(known(from) && (to.is_cpu() || to.numel() <= MOST_KNOWN))) {
+    set_known(to, false);
+    if (!to.is_cpu()) return;
+    warn_unknown();
+    computed([&] { to.zero_(); });
+    return;
+  }
   computed([&] { to_cpu(to).copy_(to_cpu(from)); });
+  if (settings().skip && covers_storage(to)) set_known(to, true);
 }
 
 bool as_one_run(const Tensor& to, const Tensor& from) {
@@ -123,6 +139,10 @@ Tensor copy_from_and_resize(const Tensor& self, const Tensor& to) {
 
 at::Scalar local_scalar(const Tensor& self) {
   log_read(self.get_device(), int64_t(self.itemsize()));
+  if (settings().skip && !known(self)) {
+    warn_unknown();
+    return at::native::_local_scalar_dense_cpu(at::zeros({}, self.options().device(at::kCPU)));
+  }
   return computed([&] { return at::native::_local_scalar_dense_cpu(to_cpu(self)); });
 }
 

@@ -24,6 +24,9 @@ void set_current_stream(int device, int64_t stream);
 // From the pools of 32 a priority, round robin, with the ids that c10 packs. Lower priorities are 0; higher ones negative.
 int64_t new_stream(int device, int priority);
 
+// CUDA's error of this number, as torch.AcceleratorError.
+[[noreturn]] void raise_cuda_error(int code, const char* text);
+
 int64_t new_event();
 void record_event(int64_t event, int device, int64_t stream);
 void wait_event(int64_t event, int device, int64_t stream);

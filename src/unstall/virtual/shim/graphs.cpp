@@ -1,27 +1,135 @@
 #include "graphs.h"
 
+#include "devices.h"
 #include "log.h"
 
 #include <c10/util/Exception.h>
 
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
 namespace unstall {
+namespace {
 
-bool capturing(int, int64_t) {
-  return false;
+struct Graph {
+  int device;
+  bool open = true, broken = false;
+  std::set<std::pair<int, int64_t>> streams; // device and stream, of those that are captured
+  std::set<int64_t> events;
+  std::vector<std::function<void()>> nodes;
+};
+
+struct Graphs {
+  std::mutex lock;
+  std::unordered_map<int64_t, std::shared_ptr<Graph>> graphs;
+};
+
+Graphs& all() {
+  static auto* graphs = new Graphs;
+  return *graphs;
 }
 
-bool any_capture() {
-  return false;
+std::atomic<int> open_count{0}; // what is asked at every operator is asked without the lock
+
+// The graph that is captured into from this stream; the lock is held.
+Graph* open_at(int device, int64_t stream) {
+  for (auto& [number, graph] : all().graphs)
+    if (graph->open && graph->streams.count({device, stream})) return graph.get();
+  return nullptr;
 }
 
-void refuse_in_capture(const char*) {}
-
-void capture_begin(int64_t, int, int64_t, int64_t) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "the virtual GPU cannot capture CUDA graphs yet");
+std::shared_ptr<Graph> graph_of(int64_t number) {
+  std::lock_guard guard(all().lock);
+  auto found = all().graphs.find(number);
+  return found == all().graphs.end() ? nullptr : found->second;
 }
 
-void capture_end(int64_t) {}
-void replay(int64_t, int, int64_t) {}
-void free_graph(int64_t) {}
+} // namespace
+
+bool capturing(int device, int64_t stream) {
+  if (!open_count.load(std::memory_order_relaxed)) return false;
+  std::lock_guard guard(all().lock);
+  return open_at(device, stream) != nullptr;
+}
+
+bool capturing_here(int device) {
+  return open_count.load(std::memory_order_relaxed) && capturing(device, current_stream(device));
+}
+
+void keep(int device, std::function<void()> node) {
+  std::lock_guard guard(all().lock);
+  if (Graph* graph = open_at(device, current_stream(device))) graph->nodes.push_back(std::move(node));
+}
+
+void recorded_in_capture(int64_t event, int device, int64_t stream) {
+  if (!open_count.load(std::memory_order_relaxed)) return;
+  std::lock_guard guard(all().lock);
+  if (Graph* graph = open_at(device, stream)) graph->events.insert(event);
+}
+
+void waited_in_capture(int64_t event, int device, int64_t stream) {
+  if (!open_count.load(std::memory_order_relaxed)) return;
+  std::lock_guard guard(all().lock);
+  for (auto& [number, graph] : all().graphs)
+    if (graph->open && graph->events.count(event)) graph->streams.insert({device, stream});
+}
+
+void refuse_in_capture() {
+  if (!open_count.load(std::memory_order_relaxed)) return;
+  {
+    std::lock_guard guard(all().lock);
+    for (auto& [number, graph] : all().graphs) graph->broken = graph->broken || graph->open;
+  }
+  raise_cuda_error(900, "operation not permitted when stream is capturing");
+}
+
+void capture_begin(int64_t number, int device, int64_t stream, int64_t pool) {
+  auto graph = std::make_shared<Graph>();
+  graph->device = device;
+  graph->streams.insert({device, stream});
+  {
+    std::lock_guard guard(all().lock);
+    all().graphs[number] = graph;
+    open_count++;
+  }
+  write({.code = Code::CAPTURE_BEGIN, .device = device, .stream = stream, .a = number, .b = pool});
+}
+
+void capture_end(int64_t number) {
+  auto graph = graph_of(number);
+  TORCH_CHECK(graph && graph->open, "CUDAGraph::capture_end() called without a capture that is running");
+  {
+    std::lock_guard guard(all().lock);
+    graph->open = false;
+    open_count--;
+  }
+  write({.code = Code::CAPTURE_END, .device = graph->device, .stream = current_stream(graph->device), .a = number});
+  if (graph->broken) raise_cuda_error(901, "operation failed due to a previous error during capture");
+}
+
+void replay(int64_t number, int device, int64_t stream) {
+  auto graph = graph_of(number);
+  TORCH_CHECK(graph && !graph->open, "Called CUDAGraph::replay without a preceding successful capture.");
+  write({.code = Code::GRAPH_LAUNCH, .device = device, .stream = stream, .a = number});
+  for (auto& node : graph->nodes) node();
+}
+
+void free_graph(int64_t number) {
+  std::shared_ptr<Graph> gone; // what it kept is freed, and so logged, without the lock
+  {
+    std::lock_guard guard(all().lock);
+    auto found = all().graphs.find(number);
+    if (found == all().graphs.end()) return;
+    gone = found->second;
+    if (gone->open) open_count--;
+    all().graphs.erase(found);
+  }
+  write({.code = Code::GRAPH_FREE, .device = gone->device, .a = number});
+}
 
 } // namespace unstall

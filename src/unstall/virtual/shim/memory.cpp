@@ -5,6 +5,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <sys/mman.h>
+
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -65,15 +67,42 @@ DataPtr data_of(Block* block) {
   return DataPtr(data, block, free_block, Device(c10::kCUDA, c10::DeviceIndex(block->device)));
 }
 
+// Memory that takes none until it is touched, and reads as 0: for storages whose values nobody computes.
+struct LazyAllocator final : c10::Allocator {
+  struct Mapping {
+    void* pointer;
+    size_t bytes;
+  };
+  static void unmap(void* context) {
+    auto* mapping = static_cast<Mapping*>(context);
+    munmap(mapping->pointer, mapping->bytes);
+    delete mapping;
+  }
+  DataPtr allocate(size_t bytes) override {
+    void* pointer =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TORCH_CHECK(pointer != MAP_FAILED, "the virtual GPU has no address space for ", bytes, " bytes");
+    return {pointer, new Mapping{pointer, bytes}, unmap, Device(c10::kCPU)};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+};
+LazyAllocator lazy_allocator;
+
+// Where numerics are skipped, what holds more than the elements that are computed nevertheless, of 8 bytes.
+bool is_lazy(size_t bytes) {
+  return settings().skip && bytes > size_t(1) << 19;
+}
+
 c10::intrusive_ptr<StorageImpl> cpu_storage(size_t bytes) {
-  return c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, c10::GetCPUAllocator(), true);
+  c10::Allocator* allocator = is_lazy(bytes) ? &lazy_allocator : c10::GetCPUAllocator();
+  return c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, allocator, true);
 }
 
 struct DeviceAllocator final : c10::Allocator {
   DataPtr allocate(size_t bytes) override {
     int device = current_device();
     int64_t allocation = log_malloc(device, int64_t(bytes)); // first: a device that is full needs no memory here
-    return data_of(new Block{cpu_storage(bytes), allocation, int64_t(bytes), device});
+    return data_of(new Block{cpu_storage(bytes), allocation, int64_t(bytes), device, !is_lazy(bytes)});
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 };
@@ -124,7 +153,7 @@ void resize_bytes(StorageImpl& storage, int64_t bytes) {
   TORCH_CHECK(block, "Trying to resize storage that is not resizable");
   auto grown = cpu_storage(size_t(bytes));
   size_t held = size_t(std::min(block->bytes, bytes));
-  if (held) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
+  if (held && block->known) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
   block->cpu->set_data_ptr_noswap(std::move(grown->mutable_data_ptr()));
   block->cpu->set_nbytes(size_t(bytes));
   follow_bytes(storage);

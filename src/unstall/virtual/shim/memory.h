@@ -14,6 +14,7 @@ struct Block {
   int64_t allocation; // 0 for no bytes, for which CUDA allocates nothing
   int64_t bytes;
   int device;
+  bool known = true; // values were computed: not so for what is large where numerics are skipped
 };
 
 // nullptr for memory that is not ours.

@@ -21,6 +21,10 @@ std::atomic<int64_t> events{0};
 
 } // namespace
 
+void raise_cuda_error(int code, const char* text) {
+  throw c10::AcceleratorError({__func__, __FILE__, uint32_t(__LINE__)}, code, std::string("CUDA error: ") + text);
+}
+
 Settings& settings() {
   static Settings settings;
   return settings;
@@ -32,9 +36,8 @@ int current_device() {
 
 int device_number(int device) {
   if (device < 0) return device_now;
-  TORCH_CHECK(
-      device < settings().devices,
-      "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?");
+  if (device >= settings().devices)
+    raise_cuda_error(101, "invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?");
   return device;
 }
 
@@ -67,24 +70,26 @@ int64_t new_event() {
 
 void record_event(int64_t event, int device, int64_t stream) {
   write({.code = Code::EVENT_RECORD, .device = device, .stream = stream, .a = event});
+  recorded_in_capture(event, device, stream);
 }
 
 void wait_event(int64_t event, int device, int64_t stream) {
   write({.code = Code::EVENT_WAIT, .device = device, .stream = stream, .a = event});
+  waited_in_capture(event, device, stream);
 }
 
 void sync_event(int64_t event) {
-  refuse_in_capture("cudaEventSynchronize");
+  refuse_in_capture();
   write({.code = Code::SYNC_EVENT, .device = current_device(), .a = event});
 }
 
 void sync_stream(int device, int64_t stream) {
-  refuse_in_capture("cudaStreamSynchronize");
+  refuse_in_capture();
   write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
 }
 
 void sync_device(int device) {
-  refuse_in_capture("cudaDeviceSynchronize");
+  refuse_in_capture();
   write({.code = Code::SYNC_DEVICE, .device = device});
 }
 

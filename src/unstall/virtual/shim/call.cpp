@@ -1,0 +1,378 @@
+#include "call.h"
+
+#include "generator.h"
+#include "graphs.h"
+#include "redirect.h"
+#include "shapes.h"
+#include "twins.h"
+#include "wider.h"
+
+#include <ATen/core/List.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/zeros_like.h>
+
+namespace unstall {
+namespace {
+
+using c10::IValue;
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+// One call: its arguments as they were, and as the CPU's kernel gets them.
+class Call {
+ public:
+  Call(const About& about, const OperatorHandle& op, Stack* stack)
+      : about_(about), op_(op), stack_(stack), first_(stack->size() - about.written.size()) {}
+
+  void run() {
+    look();
+    bool reads = about_.reads && (about_.told_size < 0 || argument(size_t(about_.told_size)).isNone());
+    if (reads) refuse_in_capture();
+    Launch launch(about_.number, device_);
+    for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
+    bool captured = !about_.view && capturing_here(device_);
+    if (captured) capture();
+    else if (!settings().skip || about_.view) run_values();
+    else if (is_small()) run_small();
+    else run_shapes();
+    size_t results = op_.schema().returns().size(), elements = 0;
+    for (size_t i = stack_->size() - results; i < stack_->size(); i++) elements += output((*stack_)[i], launch);
+    if (results == 0)
+      for (auto& pair : pairs_) elements += size_t(pair.first.numel());
+    if (!about_.view && elements) launch.log();
+    if (reads) log_read(device_, about_.reads);
+  }
+
+ private:
+  IValue& argument(size_t i) { return (*stack_)[first_ + i]; }
+
+  // Finds the device that this is for; refuses arguments on several.
+  void look() {
+    std::optional<c10::Device> wanted;
+    for (size_t i = 0; i < about_.written.size(); i++) {
+      const IValue& value = argument(i);
+      if (value.isTensor()) {
+        look_at(value.toTensor(), i);
+      } else if (value.isDevice()) {
+        wanted = value.toDevice();
+      } else if (value.isTensorList() || value.isOptionalTensorList()) {
+        for (const auto& one : value.toListRef())
+          if (one.isTensor()) look_at(one.toTensor(), i);
+      }
+    }
+    bool any = first_device_ && first_device_->is_cuda();
+    if (other_device_) {
+      any = true;
+      if (!first_device_->is_cuda()) std::swap(first_device_, other_device_);
+      if (!about_.host_tensors || other_device_->is_cuda()) refuse_devices();
+    }
+    device_ = any ? first_device_->index() : device_number(wanted ? *wanted : c10::Device(c10::kCUDA));
+  }
+
+  void look_at(const Tensor& tensor, size_t i) {
+    if (!tensor.defined() || !(tensor.is_cuda() || tensor.is_cpu())) return;
+    if (tensor.is_cpu() && about_.scalars && tensor.dim() == 0) return;
+    if (!first_device_) {
+      first_device_ = tensor.device();
+    } else if (tensor.device() != *first_device_ && !other_device_) {
+      other_device_ = tensor.device();
+      other_ = i;
+    }
+  }
+
+  // In the words of CUDA's kernels: of TensorIterator, and of the checks that are generated for the others.
+  void refuse_devices() const {
+    TORCH_CHECK(
+        !about_.scalars, "Expected all tensors to be on the same device, but found at least two devices, ",
+        *first_device_, " and ", *other_device_, "!");
+    std::string method = about_.name.name.substr(about_.name.name.find("::") + 2);
+    if (!about_.name.overload_name.empty()) method += "_" + about_.name.overload_name;
+    TORCH_CHECK(
+        false, "Expected all tensors to be on the same device, but got ", op_.schema().arguments()[other_].name(),
+        " is on ", *other_device_, ", different from other tensors on ", *first_device_,
+        " (when checking argument in method wrapper_CUDA_", method, ")");
+  }
+
+  using Convert = Tensor (*)(const Tensor&);
+
+  Tensor twin_of(const Tensor& tensor, Convert convert) {
+    Tensor twin = convert(tensor);
+    if (tensor.defined() && tensor.is_cuda()) pairs_.emplace_back(tensor, twin);
+    return twin;
+  }
+
+  void twin(IValue& value, Convert convert, c10::DeviceType device) {
+    if (value.isTensor()) {
+      value = twin_of(value.toTensor(), convert);
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& one : value.toTensorVector()) list.push_back(twin_of(one, convert));
+      value = std::move(list);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<Tensor>> list;
+      for (const std::optional<Tensor>& one : value.toOptionalTensorVector())
+        list.push_back(one ? std::optional<Tensor>(twin_of(*one, convert)) : std::nullopt);
+      value = std::move(list);
+    } else if (value.isDevice() && value.toDevice().is_cuda()) {
+      value = c10::Device(device);
+    }
+  }
+
+  void twin_all(Convert convert, c10::DeviceType device) {
+    for (size_t i = 0; i < about_.written.size(); i++) twin(argument(i), convert, device);
+  }
+
+  void run_values() {
+    twin_all(to_cpu, c10::kCPU);
+    compute(op_, about_, device_, *stack_);
+    back();
+    if (about_.any_written)
+      for (auto& [cuda, cpu] : pairs_) follow(cuda, cpu);
+  }
+
+  void run_small() {
+    run_values();
+    if (about_.any_written)
+      for (auto& [cuda, cpu] : pairs_) // what was read was known before
+        if (covers_storage(cuda)) set_known(cuda, true);
+  }
+
+  static bool has_kernel(const OperatorHandle& op, const About& about, c10::DispatchKey key) {
+    return about.substitute || op.hasComputedKernelForDispatchKey(key);
+  }
+
+  static void run_kernel(const OperatorHandle& op, const About& about, c10::DispatchKey key, Stack& stack) {
+    c10::DispatchKeySet keys(key);
+    computed([&] {
+      unstall::run_kernel(op, about.substitute, keys, &stack);
+    });
+  }
+
+  static void compute(const OperatorHandle& op, const About& about, int device, Stack& stack) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        has_kernel(op, about, c10::DispatchKey::CPU), "the virtual GPU cannot run ", about.name,
+        ": it computes by kernels of the CPU, and torch has none for this operator");
+    std::optional<InsteadOfDefault> instead;
+    if (about.draws) instead.emplace(device);
+    if (about.generator >= 0) {
+      auto& given = stack[stack.size() - about.written.size() + size_t(about.generator)];
+      given = draw_from(given.isNone() ? std::nullopt : std::optional(given.toGenerator()), device);
+    }
+    OnDevice on_device(device);
+    run_kernel(op, about, c10::DispatchKey::CPU, stack);
+  }
+
+  // Where numerics are skipped: whether values are computed all the same, as all that they follow from are known.
+  bool is_small() {
+    int64_t elements = 0;
+    bool only_written = true;
+    for (size_t i = 0; i < about_.written.size(); i++) {
+      bool written = about_.written[i];
+      auto see = [&](const Tensor& tensor) {
+        if (!tensor.defined()) return true;
+        elements += tensor.numel();
+        if (written && (about_.out[i] || (about_.overwrites && covers_storage(tensor)))) return true;
+        only_written = false;
+        return known(tensor);
+      };
+      const IValue& value = argument(i);
+      if (value.isTensor()) {
+        if (!see(value.toTensor())) return false;
+      } else if (value.isTensorList() || value.isOptionalTensorList()) {
+        for (const auto& one : value.toListRef())
+          if (one.isTensor() && !see(one.toTensor())) return false;
+      }
+    }
+    if (elements > MOST_KNOWN) return false;
+    constexpr int64_t SURELY_SMALL = 2048; // so is what two of these make together
+    return (elements <= SURELY_SMALL && !only_written) || result_is_small();
+  }
+
+  bool result_is_small() {
+    Stack shapes(stack_->end() - int64_t(about_.written.size()), stack_->end());
+    Call twin(about_, op_, &shapes);
+    twin.device_ = device_;
+    if (!twin.meta()) return true;
+    int64_t elements = 0;
+    for (const IValue& value : shapes)
+      if (value.isTensor() && value.toTensor().defined()) elements += value.toTensor().numel();
+    return elements <= MOST_KNOWN;
+  }
+
+  // Replaces the arguments on the stack by results without values. False, with nothing changed, where torch cannot tell.
+  bool meta() {
+    if (!has_kernel(op_, about_, c10::DispatchKey::Meta)) return false;
+    Stack before(stack_->begin() + int64_t(first_), stack_->end());
+    try {
+      twin_all(to_meta, c10::kMeta);
+      if (about_.generator >= 0) argument(size_t(about_.generator)) = IValue();
+      run_kernel(op_, about_, c10::DispatchKey::Meta, *stack_);
+      return true;
+    } catch (const std::exception&) {
+      // What is wrong with the arguments, computing says too.
+      pairs_.clear();
+      stack_->resize(first_);
+      stack_->insert(stack_->end(), before.begin(), before.end());
+      return false;
+    }
+  }
+
+  void back_from_meta() {
+    change_results([&](const Tensor& meta, bool host) -> Tensor {
+      for (auto& [cuda, shape] : pairs_)
+        if (shape.is_same(meta)) return cuda;
+      return host && meta.defined() ? computed([&] { return at::zeros_like(meta, at::kCPU); }) : from_meta(meta, device_);
+    });
+    if (about_.any_written)
+      for (auto& [cuda, shape] : pairs_) follow_meta(cuda, shape);
+  }
+
+  void run_shapes() {
+    std::vector<Tensor> written = all_written();
+    if (meta()) {
+      back_from_meta();
+    } else {
+      run_values(); // of bytes that mean nothing
+      if (about_.reads) warn_unknown();
+    }
+    for (const Tensor& tensor : written) set_known(tensor, false);
+    for (size_t i = stack_->size() - op_.schema().returns().size(); i < stack_->size(); i++)
+      for_each_tensor((*stack_)[i], [](const Tensor& tensor) { set_known(tensor, false); });
+  }
+
+  template <class F>
+  static void for_each_tensor(const IValue& value, F&& act) {
+    if (value.isTensor()) {
+      act(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const Tensor& one : value.toTensorVector()) act(one);
+    }
+  }
+
+  std::vector<Tensor> all_written() {
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < about_.written.size(); i++)
+      if (about_.written[i]) for_each_tensor(argument(i), [&](const Tensor& tensor) { tensors.push_back(tensor); });
+    return tensors;
+  }
+
+  // For a graph: results have shapes now, and values when it is replayed.
+  void capture() {
+    Stack arguments(stack_->begin() + int64_t(first_), stack_->end());
+    Call kept(about_, op_, &arguments);
+    kept.device_ = device_;
+    kept.twin_all(to_cpu, c10::kCPU);
+    if (meta()) {
+      back_from_meta();
+    } else {
+      run_on_copies();
+    }
+    std::vector<Tensor> results;
+    for (size_t i = stack_->size() - op_.schema().returns().size(); i < stack_->size(); i++)
+      for_each_tensor((*stack_)[i], [&](const Tensor& tensor) { results.push_back(to_cpu(tensor)); });
+    if (settings().skip) return;
+    keep(device_, [op = op_, about = &about_, device = device_, arguments, results] {
+      Stack stack = arguments;
+      compute(op, *about, device, stack);
+      size_t next = 0;
+      for (const IValue& value : stack)
+        for_each_tensor(value, [&](const Tensor& tensor) {
+          const Tensor& result = results[next++];
+          if (tensor.defined() && !result.is_alias_of(tensor)) computed([&] { result.copy_(tensor); });
+        });
+    });
+  }
+
+  // For shapes where torch has no Meta kernel: what would be written is left as it is.
+  void run_on_copies() {
+    twin_all(to_cpu, c10::kCPU);
+    for (size_t i = 0; i < about_.written.size(); i++) {
+      IValue& value = argument(i);
+      if (!about_.written[i]) continue;
+      if (value.isTensor()) {
+        value = copied(value.toTensor());
+      } else if (value.isTensorList()) {
+        c10::List<Tensor> list;
+        for (const Tensor& one : value.toTensorVector()) list.push_back(copied(one));
+        value = std::move(list);
+      }
+    }
+    compute(op_, about_, device_, *stack_);
+    back();
+  }
+
+  Tensor copied(const Tensor& cpu) {
+    Tensor copy = computed([&] { return cpu.clone(); });
+    for (auto& pair : pairs_)
+      if (pair.second.is_same(cpu)) pair.second = copy;
+    return copy;
+  }
+
+  // The tensor that the CPU's kernel returned, on the virtual GPU: an argument itself, a view of one, or a new one.
+  Tensor back_from(const Tensor& cpu) {
+    if (!cpu.defined() || !cpu.is_cpu()) return cpu;
+    for (auto& [cuda, twin] : pairs_)
+      if (twin.is_same(cpu)) return cuda;
+    if (cpu.has_storage()) {
+      auto* bytes = cpu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+      for (auto& [cuda, twin] : pairs_)
+        if (twin.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == bytes)
+          return over(cpu, cuda.storage());
+    }
+    Tensor fresh = to_cuda(cpu, device_);
+    pairs_.emplace_back(fresh, cpu); // what else is returned may be a view of it
+    return fresh;
+  }
+
+  void back() {
+    change_results([&](const Tensor& cpu, bool host) { return host ? cpu : back_from(cpu); });
+  }
+
+  // Puts what `change` makes of each tensor, and of whether it stays on the host, in its place.
+  template <class F>
+  void change_results(F&& change) {
+    size_t results = op_.schema().returns().size(), first = stack_->size() - results;
+    for (size_t i = 0; i < results; i++) {
+      IValue& value = (*stack_)[first + i];
+      bool host = about_.stays_on_host(i);
+      if (value.isTensor()) {
+        value = change(value.toTensor(), host);
+      } else if (value.isTensorList()) {
+        c10::List<Tensor> list;
+        for (const Tensor& one : value.toTensorVector()) list.push_back(change(one, host));
+        value = std::move(list);
+      }
+    }
+  }
+
+  static size_t output(const IValue& value, Launch& launch) {
+    if (value.isTensor()) {
+      launch.output(value.toTensor());
+      return value.toTensor().defined() ? size_t(value.toTensor().numel()) : 0;
+    }
+    if (!value.isTensorList()) return 1;
+    size_t elements = 0;
+    for (const Tensor& one : value.toTensorVector()) {
+      launch.output(one);
+      elements += size_t(one.numel());
+    }
+    return elements;
+  }
+
+  const About& about_;
+  const OperatorHandle& op_;
+  Stack* stack_;
+  size_t first_;
+  int device_ = 0;
+  std::optional<c10::Device> first_device_, other_device_; // of tensors
+  size_t other_ = 0; // the argument on the other device
+  c10::SmallVector<std::pair<Tensor, Tensor>, 8> pairs_; // of the virtual GPU, its twin of the CPU
+};
+
+} // namespace
+
+void call(const About& about, const OperatorHandle& op, Stack* stack) {
+  Call(about, op, stack).run();
+}
+
+} // namespace unstall
