@@ -90,11 +90,15 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             self._device = self._began_on[0]
             self._began_on = None
             captures.running.discard(self._number)
-            if self._number in captures.failed:
-                captures.failed.discard(self._number)
+            failed = self._number in captures.failed
+            captures.failed.discard(self._number)
+            try:
+                count = shim.capture_end(self._number)
+                if failed:
+                    raise cuda_error(torch_c, INVALIDATED, "cudaStreamEndCapture")
+            except Exception:
                 shim.free_graph(self._number)
-                raise cuda_error(torch_c, INVALIDATED, "cudaStreamEndCapture")
-            count = shim.capture_end(self._number)
+                raise
             if count == 0:
                 warnings.warn(EMPTY, UserWarning, stacklevel=3)
             self._captured = True

@@ -15,7 +15,7 @@ from unstall.virtual.torch_cuda.events import event_names
 from unstall.virtual.torch_cuda.forks import ForkGuard
 from unstall.virtual.torch_cuda.graphs import graph_names
 from unstall.virtual.torch_cuda.memory import memory_names
-from unstall.virtual.torch_cuda.profiling import profiling_names
+from unstall.virtual.torch_cuda.profiling import profiling_names, refuse_nvtx_profiler
 from unstall.virtual.torch_cuda.refuse import refused_names
 from unstall.virtual.torch_cuda.runtime import Runtime
 from unstall.virtual.torch_cuda.streams import stream_names
@@ -58,3 +58,4 @@ def names_for(runtime: Runtime) -> dict[str, object]:
 def finish(torch: ModuleType) -> None:
     """What is left once torch has been imported."""
     run_uncompiled(torch)
+    refuse_nvtx_profiler(torch)

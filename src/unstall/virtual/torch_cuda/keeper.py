@@ -22,6 +22,9 @@ class Keeper(Protocol):
 
     def reset_accumulated(self, device: int) -> None: ...
 
+    def elapsed_ms(self, start: int, end: int) -> float:
+        """Between two events by their numbers in the log."""
+
     def set_memory_fraction(self, device: int, fraction: float) -> None: ...
 
 

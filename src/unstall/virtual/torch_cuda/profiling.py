@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from enum import IntEnum
@@ -9,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from unstall.virtual.log import Code
-from unstall.virtual.torch_cuda.refuse import refusing
+from unstall.virtual.torch_cuda.refuse import NotSupportedError, refusing
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 NOTHING_TO_POP = -2
@@ -90,6 +91,24 @@ def profiling_names(runtime: Runtime) -> dict[str, object]:
     """Names of `torch._C` for NVTX and the CUDA runtime."""
     ranges = Ranges(runtime)
     return {"_nvtx": _nvtx_module(ranges), "_cudart": _cudart_module(runtime, ranges)}
+
+
+def refuse_nvtx_profiler(torch: ModuleType) -> None:
+    """`torch.autograd.profiler.emit_nvtx` is refused by its name; other profilers go on."""
+    profiler = torch.autograd.profiler
+    enable = profiler._enable_profiler
+
+    @functools.wraps(enable)
+    def enable_profiler(*arguments: Any) -> Any:
+        try:
+            return enable(*arguments)
+        except RuntimeError as error:
+            if "NVTX" not in str(error):
+                raise
+            why = "a timeline names the operators without it"
+            raise NotSupportedError("torch.autograd.profiler.emit_nvtx", why) from None
+
+    profiler._enable_profiler = enable_profiler
 
 
 def _nvtx_module(ranges: Ranges) -> ModuleType:
