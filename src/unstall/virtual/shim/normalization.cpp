@@ -75,6 +75,12 @@ Three batch_norm(
   return {in_format(out, format_of(input)), saved_mean, saved_invstd};
 }
 
+Three batch_norm_legit(
+    const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias, Tensor& mean, Tensor& variance,
+    bool training, double momentum, double eps) {
+  return batch_norm(input, weight, bias, mean, variance, training, momentum, eps);
+}
+
 Three batch_norm_backward(
     const Tensor& grad, const Tensor& input, const OptionalTensor& weight, const OptionalTensor& mean,
     const OptionalTensor& variance, const OptionalTensor& saved_mean, const OptionalTensor& saved_invstd,
@@ -165,6 +171,7 @@ SUBSTITUTES(list) {
   list.add("cudnn_batch_norm", &cudnn_batch_norm);
   list.add("cudnn_batch_norm_backward", &cudnn_batch_norm_backward);
   list.add("native_batch_norm", &batch_norm);
+  list.add("_native_batch_norm_legit", &batch_norm_legit);
   list.add("native_batch_norm_backward", &batch_norm_backward);
   list.add("native_layer_norm", &layer_norm);
   list.add("native_layer_norm_backward", &layer_norm_backward);

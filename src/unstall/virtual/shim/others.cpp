@@ -12,6 +12,7 @@ using at::IntArrayRef;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 Two fused_dropout(const Tensor& self, double keep, std::optional<at::Generator> generator) {
@@ -115,6 +116,12 @@ bool stays_padded(const Tensor&, const Tensor&) {
   return false;
 }
 
+// cuSOLVER gives V as rows.
+Three svd(const Tensor& a, bool full, bool wants_vectors, std::optional<c10::string_view> driver) {
+  auto [u, s, vh] = at::_linalg_svd(a, full, wants_vectors, driver);
+  return {u, s, vh.contiguous()};
+}
+
 constexpr int64_t BILINEAR = 0, ZEROS = 0;
 
 Tensor cudnn_grid_sampler(const Tensor& self, const Tensor& grid) {
@@ -166,6 +173,7 @@ SUBSTITUTES(list) {
   list.add("log_sigmoid_forward", &log_sigmoid);
   list.add("log_sigmoid_backward", &log_sigmoid_backward);
   list.add("_nested_tensor_from_mask_left_aligned", &stays_padded);
+  list.add("_linalg_svd", &svd);
   list.add("cudnn_grid_sampler", &cudnn_grid_sampler);
   list.add("cudnn_grid_sampler_backward", &cudnn_grid_sampler_backward);
   list.add("cudnn_affine_grid_generator", &cudnn_affine_grid);

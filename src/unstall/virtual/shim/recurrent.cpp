@@ -154,7 +154,10 @@ std::tuple<Tensor, Tensor, Tensor, std::vector<Tensor>> backward(
   TORCH_CHECK(train, "cudnn RNN backward can only be called in training mode");
   Layers l{mode, hidden, projected, layers, weights_of_layer, batch_first, bidirectional, train, dropout, batch_sizes};
   bool lstm = l.is_lstm();
-  Tensor grad_input = at::empty_like(input), grad_hx = at::empty(hx.sizes(), hx.options()), grad_cx;
+  bool turned = batch_first && batch_sizes.empty();
+  Tensor grad_input = at::empty_like(turned ? input.transpose(0, 1).contiguous() : input);
+  if (turned) grad_input.transpose_(0, 1);
+  Tensor grad_hx = at::empty(hx.sizes(), hx.options()), grad_cx;
   if (lstm) grad_cx = at::empty(cx->sizes(), cx->options());
   std::vector<Tensor> grad_weights;
   for (const Tensor& weight : weights) grad_weights.push_back(at::empty(weight.sizes(), weight.options()));

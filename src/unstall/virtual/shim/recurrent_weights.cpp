@@ -4,6 +4,7 @@
 #include "redirect.h"
 
 #include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/native/RNN.h>
 
 #include <mutex>
@@ -156,9 +157,30 @@ void one_state_packed(
   hy = state.h;
 }
 
+// torch's own for autocast is in its library for CUDA.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> autocast_rnn(
+    const Tensor& input, TensorList weights, int64_t weights_of_layer, const std::optional<Tensor>& buffer,
+    const Tensor& hx, const std::optional<Tensor>& cx, int64_t mode, int64_t hidden, int64_t projected, int64_t layers,
+    bool batch_first, double dropout, bool train, bool bidirectional, at::IntArrayRef batch_sizes,
+    const std::optional<Tensor>& state) {
+  c10::impl::ExcludeDispatchKeyGuard without(c10::DispatchKey::AutocastCUDA);
+  auto type = at::autocast::get_autocast_dtype(at::kCUDA);
+  auto cast = [&](const Tensor& x) { return at::autocast::cached_cast(type, x, at::kCUDA); };
+  bool casts = weights[0].scalar_type() == at::kFloat;
+  std::vector<Tensor> cast_weights;
+  for (const Tensor& weight : weights) cast_weights.push_back(cast(weight));
+  std::optional<Tensor> cast_cx = cx && cx->defined() ? std::optional(cast(*cx)) : cx;
+  return at::_cudnn_rnn(
+      cast(input), cast_weights, weights_of_layer, casts ? std::nullopt : buffer, cast(hx), cast_cx, mode, hidden,
+      projected, layers, batch_first, dropout, train, bidirectional, batch_sizes, state);
+}
+
 } // namespace
 
 VIRTUAL_KERNELS(kernels) {
+  static auto* autocast =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA, __FILE__, __LINE__);
+  autocast->impl("_cudnn_rnn", TORCH_FN(autocast_rnn));
   kernels.impl("_cudnn_rnn_flatten_weight", TORCH_FN(flatten));
   kernels.impl("_cudnn_init_dropout_state", TORCH_FN(dropout_state));
   at::native::lstm_cudnn_stub.set_cuda_dispatch_ptr(&lstm);
