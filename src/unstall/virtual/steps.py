@@ -50,6 +50,7 @@ def with_steps(timeline: Timeline, marks: Sequence[int]) -> Timeline:
         host=moved,
         device=replace(timeline.device, launch=number[timeline.device.launch]),
         waits=replace(waits, host=number[waits.host], record=number[waits.record]),
+        races=replace(timeline.races, earlier=number[timeline.races.earlier], later=number[timeline.races.later]),
         meta=replace(timeline.meta, step_marks="explicit"),
     )
 

@@ -40,6 +40,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
             device, start=device.start - start_ns, end=device.end - start_ns, launch=_at(row, device.launch)
         ),
         waits=replace(waits, host=_at(row, waits.host), record=_at(row, waits.record)),
+        races=replace(timeline.races, earlier=_at(row, timeline.races.earlier), later=_at(row, timeline.races.later)),
         memory=replace(memory, time=memory.time - start_ns),
         meta=replace(timeline.meta, zero_ns=timeline.meta.zero_ns + start_ns),
     )

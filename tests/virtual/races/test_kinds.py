@@ -373,6 +373,16 @@ def test_memory_is_used_on_another_stream_while_its_own_still_works_on_what_was_
     assert log_of(nothing).races(placed(a1=0, a2=WHOLE)) == []
 
 
+def test_pageable_memory_is_of_no_allocation_and_only_the_hosts() -> None:
+    log = Log()
+    for stream in (1, 2):
+        ranges = {"reads": ((0, 0, WHOLE),), "writes": ((stream, 0, WHOLE),)}
+        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=UPLOAD | CopyFlag.NON_BLOCKING, **ranges)
+        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=DOWNLOAD, reads=ranges["writes"], writes=ranges["reads"])
+
+    assert log.races() == []
+
+
 def test_counts_that_do_not_fit_are_refused() -> None:
     log = Log()
     log.work(1, writes=(1,))

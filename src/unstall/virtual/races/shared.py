@@ -39,7 +39,8 @@ def shared_uses(
     records: np.ndarray, uses: np.ndarray, owner: I64, lanes: Lanes, *, reused: bool = False
 ) -> SharedUses | None:
     """None where no memory is shared. `reused`: also what only another lane uses than the one that allocated it."""
-    counts = (uses["bytes"] > 0) & _really_used(records, owner)
+    # Memory of no allocation is pageable: only the host touches it.
+    counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)
     if not counts.any():
         return None
     lane = lanes.of[owner]
