@@ -174,10 +174,13 @@ class Actions:
         limits = self.costs.limits
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
         memory = HostMemory.PINNED if pinned else HostMemory.PAGEABLE
+        part = _PARTS[direction]
+        if part == Part.PROCESSORS and duration < limits.crowding_ns:
+            part = Part.NOTHING
         return Op(
             name,
             duration,
-            _PARTS[direction],
+            part,
             limits.gap,
             limits.copy_latency,
             DeviceKind.COPY,

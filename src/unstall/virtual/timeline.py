@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,20 +47,29 @@ def timeline_of(
     name_of = np.array([*(text(name) for name in names), -1], np.int32)
     lines, tree, whole, calling = stack_rows(stacks, folder, text)
     rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls)
-    op_names = np.array([*(text(name) for name in simulation.actions.recipes.names), -1], np.int32)
+    # In an order that does not tell when the log was taken in.
+    ran_names = simulation.actions.recipes.names
+    for name in sorted(ran_names):
+        text(name)
+    op_names = np.array([*(text(name) for name in ran_names), -1], np.int32)
     places = simulation.streams.places
+    order = sorted(range(len(places)), key=places.__getitem__)
+    stream_of = np.full(len(places) + 1, -1, np.int32)
+    stream_of[order] = np.arange(len(places))
+    number_of = {places[row]: number for number, row in enumerate(order)}
+    waits = replace(rows.waits, stream=stream_of[rows.waits.stream], on_stream=stream_of[rows.waits.on_stream])
     return Timeline(
         host=rows.host,
-        device=_device(history.ran.whole(), rows.row_of, op_names, simulation, rows.host),
-        waits=rows.waits,
+        device=_device(history.ran.whole(), rows.row_of, op_names, simulation, rows.host, stream_of),
+        waits=waits,
         threads=threads,
         streams=Streams(
-            np.array([device for device, _ in places], np.int32), np.array([number for _, number in places], np.int64)
+            np.array([places[row][0] for row in order], np.int32), np.array([places[row][1] for row in order], np.int64)
         ),
         lines=lines,
         stacks=tree,
         memory=_memory(history, done),
-        races=races_table(races, rows.by_record, lambda device, number: simulation.streams.row((device, number))),
+        races=races_table(races, rows.by_record, lambda device, number: number_of.get((device, number), -1)),
         meta=Meta(
             path="",
             reader="virtual",
@@ -88,14 +98,14 @@ def _threads(happened: Happened, text: _Texts) -> Threads:
     return Threads(np.full(count, process, np.int32), threads, np.array([text(label) for label in labels], np.int32))
 
 
-def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Host) -> Device:
+def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Host, stream_of: I32) -> Device:
     order = np.argsort(ran.start, kind="stable")
     devices = np.array([device for device, _ in simulation.streams.places], np.int32)
     stream, launch = ran.stream[order], row_of[ran.instruction[order]]
     return Device(
         kind=ran.kind[order],
         device=devices[stream],
-        stream=stream,
+        stream=stream_of[stream],
         start=ran.start[order],
         end=ran.end[order],
         name=names[ran.name[order]],

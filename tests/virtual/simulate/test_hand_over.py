@@ -45,7 +45,7 @@ def test_so_it_is_when_the_clock_is_read_in_between() -> None:
             backward(log, 10, nodes=2)
             if read:
                 keeper.drain()
-        return keeper.timeline().host.start.tolist()
+        return list(keeper.timeline().host.start.tolist())
 
     assert times(read=True) == times(read=False)
 

@@ -228,3 +228,11 @@ def test_a_clock_that_is_read_after_every_launch_never_stands() -> None:
         log.launch(10)
         times.append(keeper.now_ns())
     assert times == sorted(set(times))
+
+
+@pytest.mark.parametrize(("size", "start"), [(1_000, 5_000 + 3_000 - 1_000), (MIB, 105_000)])
+def test_only_a_large_copy_within_the_device_takes_turns_with_kernels(size: int, start: int) -> None:
+    log, keeper = begin()
+    log.launch(100_000)
+    log.copy(size, D2D | CopyFlag.NON_BLOCKING, stream=3)
+    assert ops(keeper.timeline())[1][1] == start
