@@ -1,0 +1,189 @@
+"""Calls of many sizes served by few graphs: inputs are padded with zeros to a size of a few, results cut back.
+
+That is the same only for functions where what is in the padding reaches no other element, and where the kernels of
+the larger size add up in the same order. So it is proved: the first calls in each bucket run both ways, and one that
+differs in a single bit ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.observe import Observation
+from unstall.fix.refusals import Refusal, Refused
+from unstall.fix.signature import Call, call_of, exchanged
+from unstall.fix.state import largest_difference, same_values
+
+_PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
+
+Dim = tuple[int, int]
+"""A tensor's place among the inputs or outputs, and a dimension of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes to pad to, in order; none: powers of two."""
+
+    given: tuple[int, ...] = ()
+
+    def above(self, size: int) -> int:
+        """The size to pad to; `size` itself where none is large enough."""
+        if self.given:
+            return next((each for each in self.given if each >= size), size)
+        return 1 << max(0, size - 1).bit_length()
+
+
+@dataclass(slots=True)
+class _Bucket:
+    proved: set[tuple[int, ...]] = field(default_factory=set)  # real sizes
+
+
+@dataclass(slots=True)
+class _Family:
+    """Calls that differ in nothing but sizes."""
+
+    others: list[Any]
+    first: list[torch.Size]
+    varying: set[Dim] = field(default_factory=set)
+    sources: dict[Dim, set[Dim]] = field(default_factory=dict)  # of an output's dimension: inputs' that it may be
+    buckets: dict[tuple[int, ...], _Bucket] = field(default_factory=dict)
+    off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """One call made larger. `real` and `target` are the sizes of the dimensions that vary, in order."""
+
+    family: _Family
+    call: Call
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    real: dict[Dim, int]
+    target: dict[Dim, int]
+    padding: int  # elements
+    elements: int
+
+    @property
+    def bucket(self) -> _Bucket:
+        return self.family.buckets.setdefault(tuple(self.target.values()), _Bucket())
+
+    @property
+    def proved(self) -> bool:
+        sizes = tuple(self.real.values())
+        return self.real == self.target or sizes in self.bucket.proved or len(self.bucket.proved) >= _PROOFS
+
+    def cut(self, result: Any) -> Any:
+        """The result of the larger call, cut back to what the call asked for."""
+        places = iter(range(len(tensors_in(result))))
+
+        def cut(tensor: torch.Tensor) -> torch.Tensor:
+            place = next(places)
+            for dim in range(tensor.dim()):
+                if (place, dim) in self.family.sources:
+                    source = min(self.family.sources[place, dim])
+                    tensor = tensor.narrow(dim, 0, self.real[source])
+            return tensor
+
+        return map_tensors(result, cut)
+
+
+class Buckets:
+    """The families of calls that one function has had."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._families: dict[Any, _Family] = {}
+
+    def padded(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Padded | None:
+        """The call in its bucket; None while nothing has varied, and where padding was found to be no way."""
+        family = self._family(call)
+        if family.off:
+            return None
+        for place, (tensor, first) in enumerate(zip(call.tensors, family.first, strict=True)):
+            family.varying |= {(place, dim) for dim in range(tensor.dim()) if tensor.shape[dim] != first[dim]}
+        if not family.varying or any(tensor.requires_grad for tensor in call.tensors):
+            return None
+        order = sorted(family.varying)
+        real = {(place, dim): call.tensors[place].shape[dim] for place, dim in order}
+        target = {dim: self._sizes.above(size) for dim, size in real.items()}
+        tensors = [_enlarged(tensor, place, target) for place, tensor in enumerate(call.tensors)]
+        others, named = exchanged(args, kwargs, tensors)
+        elements = sum(tensor.numel() for tensor in tensors)
+        padding = elements - sum(tensor.numel() for tensor in call.tensors)
+        return Padded(family, call_of(others, named), others, named, real, target, padding, elements)
+
+    def _family(self, call: Call) -> _Family:
+        key = tuple(_without_sizes(part) for part in call.key)
+        if key not in self._families:
+            self._families[key] = _Family(call.others, [tensor.shape for tensor in call.tensors])
+        return self._families[key]
+
+
+def prove(padded: Padded, exact: Any, seen: Observation, larger: Any) -> None:
+    """Compares a call's own result with that of the larger one. Raises `Refused`, and the family is left alone then."""
+    try:
+        if seen.refusals:
+            raise Refused(seen.refusals[0])
+        if seen.written or seen.written_inputs or seen.random:
+            raise Refused(
+                Refusal("padding would change what it does beside its result", None, "it has a graph a shape")
+            )
+        _find_sources(padded, tensors_in(exact), tensors_in(larger))
+        for mine, theirs in zip(tensors_in(exact), tensors_in(padded.cut(larger)), strict=True):
+            if not same_values(mine, theirs):
+                off = largest_difference(mine, theirs)
+                raise Refused(Refusal(f"padding changes its result by up to {off:.3g}", None, "it has a graph a shape"))
+    except Refused:
+        padded.family.off = True
+        raise
+    padded.bucket.proved.add(tuple(padded.real.values()))
+
+
+def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:
+    """Which input's dimension each dimension of the results that has grown goes with."""
+    odd = Refusal("padded, its result has a size that is no input's", None, "it has a graph a shape")
+    if len(exact) != len(larger):
+        raise Refused(odd)
+    sources = padded.family.sources
+    for place, (mine, theirs) in enumerate(zip(exact, larger, strict=True)):
+        if mine.dim() != theirs.dim():
+            raise Refused(odd)
+        for dim in range(mine.dim()):
+            sizes = (mine.shape[dim], theirs.shape[dim])
+            if sizes[0] == sizes[1] and (place, dim) not in sources:
+                continue
+            fits = {at for at in padded.real if (padded.real[at], padded.target[at]) == sizes}
+            sources[place, dim] = sources.get((place, dim), fits) & fits
+            if not sources[place, dim]:
+                raise Refused(odd)
+
+
+def _enlarged(tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
+    shape = [target.get((place, dim), size) for dim, size in enumerate(tensor.shape)]
+    if shape == list(tensor.shape):
+        return tensor
+    larger = tensor.new_zeros(shape)
+    larger[tuple(slice(0, size) for size in tensor.shape)] = tensor
+    return larger
+
+
+def _without_sizes(part: Any) -> Any:
+    if isinstance(part, tuple) and part and isinstance(part[0], torch.Size):
+        return (len(part[0]), *part[2:])
+    return part
+
+
+def sizes_from(shapes: str | Sequence[int]) -> Sizes | None:
+    """What `shapes` asks for: "exact", "bucket" or the sizes. ValueError for anything else."""
+    if shapes == "exact":
+        return None
+    if shapes == "bucket":
+        return Sizes()
+    if isinstance(shapes, str) or not shapes or not all(isinstance(size, int) and size > 0 for size in shapes):
+        raise ValueError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
+    return Sizes(tuple(sorted(set(shapes))))

@@ -1,0 +1,288 @@
+"""What `graphed` asks of a device: graphs, a stream to run on, lanes to fork into, its random generator, time."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+_T = TypeVar("_T")
+
+
+class Graph(Protocol):
+    def replay(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+class Lanes(Protocol):
+    """Streams that one capture forks into. Lane 0 is the stream that is captured; marks are events."""
+
+    def on(self, lane: int) -> AbstractContextManager[Any]: ...
+
+    def mark(self, lane: int) -> Any: ...
+
+    def wait(self, lane: int, mark: Any) -> None: ...
+
+    def join(self) -> None: ...
+
+
+class Device(Protocol):
+    @property
+    def type(self) -> str:
+        """Of the tensors that its graphs can hold, as torch names it."""
+
+    @property
+    def index(self) -> int | None: ...
+
+    @property
+    def measures_operators(self) -> bool:
+        """Whether stamps of a capture can be read after a replay."""
+
+    def side(self) -> AbstractContextManager[Any]:
+        """On a stream of its own, after all that the current stream was given, and before all that it will be."""
+
+    def capture(
+        self, pool: Any, generators: list[torch.Generator], run: Callable[[], _T]
+    ) -> tuple[Graph, _T, int | None]:
+        """The graph, what `run` returned, and how many nodes the graph has where that can be told."""
+
+    def lanes(self, count: int) -> Lanes: ...
+
+    def nodes_captured(self) -> int | None:
+        """Of the capture that is under way on the current stream."""
+
+    def stamp(self) -> Any:
+        """A place in time within a capture."""
+
+    def between(self, start: Any, end: Any) -> float:
+        """Seconds between two stamps of the last replay."""
+
+    def new_pool(self) -> Any: ...
+
+    def pool_bytes(self, pool: Any) -> int: ...
+
+    def free_bytes(self) -> int: ...
+
+    def order(self) -> None:
+        """Makes the current stream wait for the one of the last call of this, if that is another one."""
+
+    def generator(self) -> torch.Generator: ...
+
+    def synchronize(self) -> None: ...
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        """How long one run takes, from an idle device until the device is done."""
+
+    def capturing(self) -> bool:
+        """Whether the program itself is capturing a graph on the current stream."""
+
+    def hand_over(self, tensors: list[torch.Tensor]) -> None:
+        """Tensors made in `side` are used on the current stream from here on."""
+
+
+class CudaLanes:
+    def __init__(self, root: torch.cuda.Stream, others: list[torch.cuda.Stream]) -> None:
+        self._streams = [root, *others]
+        for stream in others:
+            stream.wait_stream(root)
+
+    def on(self, lane: int) -> AbstractContextManager[Any]:
+        return torch.cuda.stream(self._streams[lane]) if lane else contextlib.nullcontext()
+
+    def mark(self, lane: int) -> Any:
+        return self._streams[lane].record_event()
+
+    def wait(self, lane: int, mark: Any) -> None:
+        self._streams[lane].wait_event(mark)
+
+    def join(self) -> None:
+        for stream in self._streams[1:]:
+            self._streams[0].wait_stream(stream)
+
+
+class CudaDevice:
+    """A CUDA or ROCm device through torch.cuda."""
+
+    type = "cuda"
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._stream = torch.cuda.Stream(index)
+        self._lanes: list[torch.cuda.Stream] = []
+        self._last = torch.cuda.current_stream(index)
+
+    @property
+    def measures_operators(self) -> bool:
+        return _nodes_call() is not None  # a real driver: its graphs have nodes that tell the time
+
+    @contextmanager
+    def side(self) -> Iterator[None]:
+        current = torch.cuda.current_stream(self.index)
+        self._stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            current.wait_stream(self._stream)
+
+    def capture(
+        self, pool: Any, generators: list[torch.Generator], run: Callable[[], _T]
+    ) -> tuple[Graph, _T, int | None]:
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        default = self.generator()
+        state = default.get_state()
+        torch.cuda.synchronize(self.index)
+        collects = gc.isenabled()
+        gc.disable()  # what it would free may not be freed during a capture
+        try:
+            with torch.cuda.stream(self._stream):
+                graph.capture_begin(pool=pool)
+                try:
+                    result = run()
+                    nodes = self.nodes_captured()
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):
+                        graph.capture_end()
+                    self._let_go(pool, default, state)
+                    raise
+                try:
+                    graph.capture_end()
+                except BaseException:
+                    self._let_go(pool, default, state)
+                    raise
+        finally:
+            if collects:
+                gc.enable()
+        return graph, result, nodes
+
+    def _let_go(self, pool: Any, default: torch.Generator, state: torch.Tensor) -> None:
+        """What a capture that failed leaves behind: a pool that still takes allocations, a generator that still
+        believes it is captured."""
+        with contextlib.suppress(RuntimeError, AttributeError):
+            torch._C._cuda_endAllocateToPool(self.index, pool)
+        with contextlib.suppress(RuntimeError, AttributeError):
+            fresh = torch.Generator(device=default.device)
+            fresh.set_state(state)
+            default.graphsafe_set_state(fresh.graphsafe_get_state())
+        torch.cuda.synchronize(self.index)
+
+    def lanes(self, count: int) -> Lanes:
+        while len(self._lanes) < count - 1:
+            stream = torch.cuda.Stream(self.index)
+            self._lanes.append(stream)
+        return CudaLanes(self._stream, self._lanes[: count - 1])
+
+    def warm_lanes(self, count: int) -> None:
+        """cuBLAS makes a workspace a stream when it is first used there, which is to happen outside of a capture."""
+        if len(self._lanes) >= count - 1:
+            return
+        self._lanes += [torch.cuda.Stream(self.index) for _ in range(count - 1 - len(self._lanes))]
+        for stream in self._lanes:
+            with torch.cuda.stream(stream), torch.no_grad():
+                for dtype in (torch.float32, torch.bfloat16):
+                    ones = torch.ones(16, 16, device=self._of(), dtype=dtype)
+                    torch.addmm(ones[0], ones, ones)
+        torch.cuda.synchronize(self.index)
+
+    def _of(self) -> torch.device:
+        return torch.device("cuda", self.index)
+
+    def nodes_captured(self) -> int | None:
+        call = _nodes_call()
+        return call(self._stream.cuda_stream) if call is not None else None
+
+    def stamp(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True, external=True)
+        event.record()
+        return event
+
+    def between(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+    def new_pool(self) -> Any:
+        return torch.cuda.graph_pool_handle()
+
+    def pool_bytes(self, pool: Any) -> int:
+        segments = torch.cuda.memory_snapshot()
+        return sum(
+            int(each["total_size"]) for each in segments if tuple(each.get("segment_pool_id", ())) == tuple(pool)
+        )
+
+    def free_bytes(self) -> int:
+        free, _ = torch.cuda.mem_get_info(self.index)
+        unused = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)
+        return int(free + max(0, unused))
+
+    def order(self) -> None:
+        current = torch.cuda.current_stream(self.index)
+        if current != self._last:
+            current.wait_stream(self._last)
+            self._last = current
+
+    def generator(self) -> torch.Generator:
+        return torch.cuda.default_generators[self.index]
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.index)
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize(self.index)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    def capturing(self) -> bool:
+        return bool(torch._C._cuda_isCurrentStreamCapturing())
+
+    def hand_over(self, tensors: list[torch.Tensor]) -> None:
+        current = torch.cuda.current_stream(self.index)
+        for tensor in tensors:
+            if tensor.device.type == "cuda":
+                tensor.record_stream(current)
+
+
+@lru_cache(maxsize=1)
+def _nodes_call() -> Callable[[int], int | None] | None:
+    """How many nodes the capture on a stream has so far, asked of the driver. None where there is none to ask."""
+    if torch.version.hip is not None or getattr(torch.version, "cuda", None) is None:
+        return None
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes
+    except (OSError, AttributeError):
+        return None
+
+    def nodes(stream: int) -> int | None:
+        status, graph, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
+        failed = info(ctypes.c_void_p(stream), ctypes.byref(status), None, ctypes.byref(graph), None, None)
+        if failed or status.value != 1 or nodes_of(graph, None, ctypes.byref(count)):
+            return None
+        return int(count.value)
+
+    return nodes
+
+
+_devices: dict[int, CudaDevice] = {}
+
+
+def device_for(tensors: list[torch.Tensor]) -> CudaDevice | None:
+    """The CUDA device of these tensors, or the current one. None where torch has no CUDA device."""
+    if not torch.cuda.is_available():
+        return None
+    indices = {tensor.device.index for tensor in tensors if tensor.device.type == "cuda"}
+    index = indices.pop() if len(indices) == 1 else torch.cuda.current_device()
+    if index not in _devices:
+        _devices[index] = CudaDevice(index)
+    return _devices[index]

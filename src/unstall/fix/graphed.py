@@ -1,0 +1,57 @@
+"""CUDA graphs of functions, modules and training steps in one line, proved before they are used.
+
+    step = unstall.graphed(step)
+
+The first calls run as they are: one warms up, one is watched for what a graph cannot do. Then the function is
+captured, replayed on changed inputs and compared with eager from the same state, on one stream and on several, and
+the fastest is kept, or nothing. From then on a call copies its inputs into the graph's, replays it, and returns copies
+of its results. What the function reads beside its arguments is watched: where that is replaced or changed, the call
+runs as it is, and the function is captured anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from unstall.fix.buckets import sizes_from
+from unstall.fix.graphed_module import GraphedModule
+from unstall.fix.serving import Graphed
+
+
+def graphed(
+    fn: Any = None,
+    *,
+    streams: Literal["auto"] | int = "auto",
+    shapes: Literal["exact", "bucket"] | Sequence[int] = "exact",
+    verify: bool = True,
+    max_graphs: int = 8,
+    strict: bool = False,
+) -> Any:
+    """Serves calls of a function, a module or a whole training step by CUDA graphs; a decorator, or a call.
+
+    `streams`: how many a graph forks into; 1 for none, "auto" for what is measured to be fastest. `shapes`: "exact"
+    has a graph for each shape; "bucket", or sizes, pads inputs to powers of two, or to those, and cuts results back,
+    where that gives the same bits. `verify=False` trusts a capture unseen. Of more than `max_graphs` graphs, the one
+    used longest ago is let go. Where a graph cannot be, calls run as they are and a warning says once why, with the
+    line; `strict=True` raises `GraphedError` instead. `.stats()` of what is returned says what it did.
+
+    Results are copies, the caller's own. The gradients that a training step leaves in `.grad` are not: the next call
+    of the step writes into the same memory. Without a CUDA device, all calls run as they are.
+    """
+    if streams != "auto" and (not isinstance(streams, int) or streams < 1):
+        raise ValueError(f'streams={streams!r}: it is "auto" or a number of streams')
+    if max_graphs < 1:
+        raise ValueError(f"max_graphs={max_graphs}: at least one graph is needed")
+    sizes = sizes_from(shapes)
+    lanes = None if streams == "auto" else () if streams == 1 else (int(streams),)
+
+    def wrapped(function: Any) -> Any:
+        if not callable(function):
+            raise TypeError(f"graphed() takes a function or a module, not a {type(function).__name__}")
+        made = Graphed(function, lanes=lanes, sizes=sizes, verify=verify, max_graphs=max_graphs, strict=strict)
+        return GraphedModule(function, made) if isinstance(function, torch.nn.Module) else made
+
+    return wrapped if fn is None else wrapped(fn)

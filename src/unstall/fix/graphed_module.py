@@ -1,0 +1,46 @@
+"""A module whose calls are served by graphs, and which is in all else the module itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from unstall.fix.graph_stats import GraphedStats
+
+
+class GraphedModule(torch.nn.Module):  # type: ignore[misc]
+    """Shares its whole state with the module that it was made of: parameters, buffers, submodules, hooks, whether it
+    trains. So the names in its `state_dict` are the module's own, and a change to one is a change to both."""
+
+    __slots__ = ("_graphed", "_module")
+
+    def __init__(self, module: torch.nn.Module, graphed: Callable[..., Any]) -> None:
+        object.__setattr__(self, "__dict__", module.__dict__)
+        object.__setattr__(self, "_module", module)
+        object.__setattr__(self, "_graphed", graphed)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's hooks run when it is captured, and what they do on the device is part of the graph."""
+        return self._graphed(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_module"), name)
+
+    def __repr__(self) -> str:
+        return f"graphed({self._module!r})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied or saved, it is the module that it was made of: graphs cannot be."""
+        return self._module.__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Module:
+        import copy
+
+        return copy.deepcopy(self._module, memo)
+
+    def stats(self) -> GraphedStats:
+        """What its graphs did so far."""
+        found: GraphedStats = self._graphed.stats()
+        return found

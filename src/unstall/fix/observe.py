@@ -1,0 +1,266 @@
+"""One eager run of a function, watched: what a CUDA graph of it would read, write and be unable to do."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unstall.fix.device import Device
+from unstall.fix.refusals import Refusal, calling_place, calls_through
+from unstall.fix.storages import Touched, storage_of, tensors_of, touched_by
+
+_HOST_READS = "the host reads a value from the device and waits for it"
+_SHAPES = "how large its result is depends on values, so the host waits for them"
+_WAITS = {
+    "_local_scalar_dense": (_HOST_READS, "return the tensor and read it after the call"),
+    "equal": (_HOST_READS, "compare with == and .all() and keep the tensor"),
+    "is_nonzero": (_HOST_READS, "use torch.where"),
+    "_linalg_check_errors": ("the host waits to check for an error", "use the _ex variant, as torch.linalg.inv_ex"),
+    "nonzero": (_SHAPES, "use torch.where(condition, a, b), or torch.nonzero_static"),
+    "masked_select": (_SHAPES, "use torch.where(condition, a, b)"),
+    "_unique2": (_SHAPES, "do that outside the graph"),
+    "unique_dim": (_SHAPES, "do that outside the graph"),
+    "unique_consecutive": (_SHAPES, "do that outside the graph"),
+    "bincount": (_SHAPES, "use scatter_add_ into a tensor of known size"),
+}
+_MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
+_COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
+_OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
+
+
+@dataclass(slots=True)
+class Observation:
+    """What one run did. `externals` are neither passed in nor made inside: they are read and written where they lie."""
+
+    externals: list[torch.Tensor] = field(default_factory=list)
+    written: list[torch.Tensor] = field(default_factory=list)  # of externals, one a storage
+    leaves: list[torch.Tensor] = field(default_factory=list)  # of externals, those that gradients are kept for
+    derived: list[torch.Tensor] = field(default_factory=list)  # those through which gradients go on to before the call
+    written_inputs: set[int] = field(default_factory=set)  # storages
+    refusals: list[Refusal] = field(default_factory=list)
+    generators: list[torch.Generator] = field(default_factory=list)
+    names: frozenset[str] | None = None  # read by any Python code that ran; None: not known
+    backward_ran: bool = False
+    random: bool = False  # it draws from the device's generator
+    launches: int = 0
+    bytes_made: int = 0
+
+
+class Observer(TorchDispatchMode):  # type: ignore[misc]
+    """Notes what every operator touches. `device_type` is of the tensors that a graph can hold."""
+
+    def __init__(self, inputs: list[torch.Tensor], device_type: str, index: int | None) -> None:
+        super().__init__()
+        self.seen = Observation()
+        self._device_type = device_type
+        self._index = index
+        self._inputs = {storage_of(tensor) for tensor in inputs}
+        self._made: set[int] = set()
+        self._external: dict[int, int] = {}  # storage → its place in `externals` when first seen
+        self._tensors: set[int] = set()
+        self._written: set[int] = set()
+        self._constants: set[int] = set()  # storages in CPU memory that hold nothing but constants of the code
+        with torch.enable_grad():  # nodes of autograd are numbered as they are made
+            self._begun = torch.zeros((), requires_grad=True).exp().grad_fn._sequence_nr()
+        self._said: set[tuple[str, str]] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.partition("::")[2]
+        self._look_for_waits(name, func, args, kwargs)
+        result = func(*args, **kwargs)
+        touched = touched_by(func, args, kwargs, result)
+        given, returned = tensors_of((args, kwargs)), tensors_of(result)
+        if name == "lift_fresh":  # of torch.tensor(…), whose memory no operator has made
+            self._made.update(map(storage_of, given))
+            self._constants.update(storage_of(tensor) for tensor in given if tensor.device.type == "cpu")
+        self._made.update(touched.fresh)
+        self._look_at_memory(name, given, returned, touched)
+        for tensor in given:
+            self._note_external(tensor)
+        self._note_writes(touched)
+        seen = self.seen
+        seen.launches += touched.launches
+        seen.bytes_made += sum(t.untyped_storage().nbytes() for t in returned if storage_of(t) in touched.fresh)
+        seen.backward_ran |= torch._C._current_graph_task_id() != -1
+        generator = kwargs.get("generator")
+        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen.generators):
+            seen.generators.append(generator)
+        return result
+
+    def refuse(self, reason: str, remedy: str = "") -> None:
+        """Notes a reason with the line that runs now; the same of one line once."""
+        place = calling_place()
+        if (reason, str(place)) not in self._said:
+            self._said.add((reason, str(place)))
+            self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy))
+
+    def _note_external(self, tensor: torch.Tensor) -> None:
+        storage = storage_of(tensor)
+        if storage in self._inputs or storage in self._made or id(tensor) in self._tensors:
+            return
+        self._tensors.add(id(tensor))
+        self._external.setdefault(storage, len(self.seen.externals))
+        self.seen.externals.append(tensor)
+        with contextlib.suppress(RuntimeError):  # of a view that autograd refuses to speak about
+            if tensor.requires_grad and tensor.is_leaf:
+                self.seen.leaves.append(tensor)
+            elif tensor.requires_grad and tensor.grad_fn._sequence_nr() < self._begun:
+                self.seen.derived.append(tensor)
+
+    def _note_writes(self, touched: Touched) -> None:
+        for storage in touched.writes:
+            if storage in self._inputs:
+                self.seen.written_inputs.add(storage)
+            elif storage in self._external and storage not in self._written:
+                self._written.add(storage)
+                self.seen.written.append(self.seen.externals[self._external[storage]])
+
+    def _look_for_waits(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        if name.startswith("_amp_"):
+            self.refuse(
+                "GradScaler decides on the host whether to step",
+                "use bfloat16, which needs no GradScaler, or leave the optimizer's step outside",
+            )
+        on_device = [tensor for tensor in tensors_of(args) if tensor.device.type == self._device_type]
+        if not on_device:
+            return
+        if name in _WAITS:
+            self.refuse(*_WAITS[name])
+        elif name in _MASKED and any(
+            isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        ):
+            self.refuse(_SHAPES, "index with torch.where(mask, a, b) instead of a mask")
+        elif name == "repeat_interleave" and func._overloadname == "Tensor" and kwargs.get("output_size") is None:
+            self.refuse(_SHAPES, "give output_size")
+
+    def _look_at_memory(
+        self, name: str, given: list[torch.Tensor], returned: list[torch.Tensor], touched: Touched
+    ) -> None:
+        if self._device_type == "cpu":
+            return
+        if any(t.device.type == self._device_type and t.device.index != self._index for t in (*given, *returned)):
+            self.refuse("it works on several devices", "give each device's part a graph of its own")
+        host = [tensor for tensor in given if tensor.device.type == "cpu"]
+        made_on_host = [tensor for tensor in returned if tensor.device.type == "cpu"]
+        on_device = any(tensor.device.type == self._device_type for tensor in (*given, *returned))
+        if name in _COPIES and on_device and (host or made_on_host):
+            target = returned[0] if returned else given[0]
+            if target.device.type == "cpu":
+                self.refuse("a copy to CPU memory waits for the device", "return the tensor, or see unstall.to_host")
+            else:
+                self.refuse(
+                    "a copy from CPU memory would be of the memory of one call",
+                    "make the tensor on the device, or pass it in",
+                )
+        elif any(storage_of(tensor) not in self._constants for tensor in host):
+            self._refuse_host_tensor()
+        elif made_on_host and not on_device:
+            self._constants.update(storage_of(tensor) for tensor in made_on_host)
+
+    def _refuse_host_tensor(self) -> None:
+        if calls_through(*_OPTIMIZERS):
+            self.refuse("the optimizer keeps its steps on the CPU", "make it with capturable=True")
+        else:
+            self.refuse("a CPU tensor takes part, and a graph would keep its value", "move it to the device before")
+
+
+def observed(run: Callable[[], Any], inputs: list[torch.Tensor], device: Device) -> tuple[Any, Observation]:
+    """What `run` returns, and what it did. Errors of it are raised as they are."""
+    device_type = device.type
+    observer = Observer(inputs, device_type, device.index)
+    codes: set[CodeType] = set()
+    profiled = sys.getprofile() is not None
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    before = _host_generators(device_type)
+    with _waits_named(observer, device_type):
+        if not profiled:
+            sys.setprofile(note)
+        try:
+            with observer:
+                result = run()
+        finally:
+            if not profiled:
+                sys.setprofile(None)
+    for name, state in _host_generators(device_type).items():
+        if state != before.get(name, state):
+            reason = f"it draws from {name}, and a graph would repeat what was drawn"
+            observer.seen.refusals.append(Refusal(reason, None, "draw on the device"))
+    if not profiled:
+        observer.seen.names = _names_in(codes)
+    return result, observer.seen
+
+
+def _names_in(codes: set[CodeType]) -> frozenset[str]:
+    names: set[str] = set()
+    for code in codes:
+        names.update(code.co_names, code.co_freevars)
+        for constant in code.co_consts:
+            if isinstance(constant, str):
+                names.add(constant)
+            elif isinstance(constant, tuple):
+                names.update(part for part in constant if isinstance(part, str))
+    return frozenset(names)
+
+
+def _host_generators(device_type: str) -> dict[str, Any]:
+    states: dict[str, Any] = {"Python's random": random.getstate()}
+    if "numpy.random" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy.random"].get_state()
+        states["numpy.random"] = (kind, keys.tobytes(), *rest)
+    if device_type != "cpu":
+        states["torch's CPU generator"] = bytes(torch.get_rng_state().numpy().tobytes())
+    return states
+
+
+@contextmanager
+def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
+    """Waits that no operator shows: torch's own warnings of them, and calls that are nothing but waits."""
+    if device_type != "cuda":
+        yield
+        return
+    plain = warnings.showwarning
+    mode = torch.cuda.get_sync_debug_mode()
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        if "synchronizing CUDA operation" not in str(message):
+            plain(message, category, filename, lineno, file, line)
+        elif not observer.seen.refusals:  # else an operator of that line has been named already
+            observer.refuse("the host waits for the device", "do that outside the graph")
+
+    homes = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"))
+    kept = [getattr(home, name) for home, name in homes]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", message=".*synchronizing CUDA operation.*")
+        warnings.showwarning = show
+        try:
+            for (home, name), call in zip(homes, kept, strict=True):
+                setattr(home, name, _named_wait(observer, call))
+            torch.cuda.set_sync_debug_mode("warn")
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+            for (home, name), call in zip(homes, kept, strict=True):
+                setattr(home, name, call)
+
+
+def _named_wait(observer: Observer, call: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        observer.refuse("synchronize() waits for the device", "wait after the call, not inside")
+        return call(*args, **kwargs)
+
+    return wait

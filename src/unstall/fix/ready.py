@@ -1,0 +1,138 @@
+"""A captured graph with all that a call must find unchanged to be served by it."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from typing import Any
+
+import torch
+
+from unstall.fix.capture import Captured
+from unstall.fix.graph_stats import GraphStats
+from unstall.fix.outputs import Outputs
+from unstall.fix.subject import Kind, Subject, differentiable
+from unstall.fix.verify import Times
+from unstall.fix.watch import Watch
+
+_pointers = torch.Tensor.data_ptr
+_grad = operator.attrgetter("grad")
+
+
+class Ready:
+    """One graph, ready to serve calls. The memory that it reads stays alive with it."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        captured: Captured,
+        watch: Watch,
+        entry_grads: list[torch.Tensor | None],
+        times: Times,
+        seconds: float,
+        repeatable: bool,
+        note: str,
+    ) -> None:
+        self.subject = subject
+        self.captured = captured
+        self.watch = watch
+        self.hits = 0
+        self.checks_left = 1
+        self._times, self._seconds, self._repeatable, self._note = times, seconds, repeatable, note
+        seen = subject.seen
+        self._externals = list({id(tensor): tensor for tensor in (*seen.externals, *watch.tensors)}.values())
+        self._addresses = list(map(_pointers, self._externals))
+        self._alive = [tensor.detach() for tensor in seen.externals]
+        # A gradient that the function reads must be the same tensor as then; where there was none, there must be none.
+        read = {id(tensor) for tensor in seen.externals}
+        pairs = list(zip(subject.leaves, entry_grads, strict=True))
+        kept = [(leaf, grad) for leaf, grad in pairs if grad is None or id(grad) in read]
+        self._graded, self._entry_grads = [leaf for leaf, _ in kept], [grad for _, grad in kept]
+        result, exit_grads = captured.results[0]
+        self._exit_grads = list(zip(subject.leaves, exit_grads, strict=True))
+        self.outputs = Outputs(result, subject.buffers.tensors, seen.externals)
+        self.awaited: weakref.ref[Any] | None = None  # the backward that belongs to the last forward
+
+    @property
+    def pure(self) -> bool:
+        """Whether a replay that turns out to be wrong can be thrown away."""
+        subject = self.subject
+        return subject.kind is Kind.PURE and not subject.seen.random
+
+    @property
+    def busy(self) -> bool:
+        """Whether its memory holds what a backward that may still come will need."""
+        awaited = self.awaited() if self.awaited is not None else None
+        return awaited is not None and not awaited.done
+
+    def holds(self) -> bool:
+        """Whether all that the graph relies on is as it was at its capture."""
+        return (
+            list(map(_pointers, self._externals)) == self._addresses
+            and all(map(operator.is_, map(_grad, self._graded), self._entry_grads))
+            and self.watch.unchanged()
+        )
+
+    def broken(self) -> list[str]:
+        """What is not, in words."""
+        found = self.watch.changes()
+        moved = sum(map(operator.ne, map(_pointers, self._externals), self._addresses))
+        if moved and not found:
+            found.append(f"{moved} tensors that it reads are in other memory")
+        if not all(map(operator.is_, map(_grad, self._graded), self._entry_grads)):
+            found.append("gradients that it adds to are other tensors")
+        return found
+
+    def replay(self, inputs: list[torch.Tensor]) -> None:
+        """Serves a call up to its result, on the current stream."""
+        self.subject.device.order()
+        self.subject.buffers.fill(inputs)
+        self.captured.graphs[0].replay()
+        self.hits += 1
+
+    def leave(self, inputs: list[torch.Tensor]) -> None:
+        """What the call changes beside its result: arguments, and which tensors are gradients."""
+        if self.subject.written_inputs:
+            with torch.no_grad():
+                for place in self.subject.written_inputs:
+                    inputs[place].copy_(self.subject.buffers.tensors[place])
+        for leaf, grad in self._exit_grads:
+            if leaf.grad is not grad:
+                leaf.grad = grad
+
+    def served(self, inputs: list[torch.Tensor]) -> Any:
+        """The result of a call without autograd."""
+        self.replay(inputs)
+        self.leave(inputs)
+        return self.outputs.copies(inputs)
+
+    def differentiable(self) -> list[torch.Tensor]:
+        return differentiable(self.captured.results[0])
+
+    def stats(self, shapes: tuple[tuple[int, ...], ...]) -> GraphStats:
+        times, subject = self._times, self.subject
+        return GraphStats(
+            shapes,
+            subject.kind.name.lower(),
+            self.captured.lanes,
+            subject.seen.launches,
+            self.captured.nodes,
+            self._seconds,
+            times.eager,
+            times.serial,
+            times.parallel,
+            self.hits,
+            self._repeatable,
+            self._note,
+        )
+
+    @property
+    def launches(self) -> int:
+        """What one replay saves in calls that would launch something."""
+        return max(0, (self.captured.nodes or self.subject.seen.launches) - len(self.captured.graphs))
+
+    @property
+    def saves_seconds(self) -> float:
+        times = self._times
+        best = times.parallel if self.captured.lanes > 1 and times.parallel is not None else times.serial
+        return max(0.0, times.eager - best)

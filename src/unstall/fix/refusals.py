@@ -1,0 +1,87 @@
+"""Why a function runs as it is and not as a CUDA graph, and which line of the program is the reason."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from unstall.errors import UnstallError
+from unstall.locate.frameworks import is_framework
+
+
+class GraphedError(UnstallError):
+    """What was to be graphed cannot be, and `strict=True` asked to be told so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of the user's program. `function` is the one that it stands in."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line} ({self.function})"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason. `place` is None where no line of Python was running, as in backward."""
+
+    reason: str
+    place: Place | None = None
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        return f"{where}{self.reason}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+class Refused(Exception):  # noqa: N818 - it never leaves this room
+    """Carries a refusal to where it is decided what to do instead."""
+
+    def __init__(self, *refusals: Refusal) -> None:
+        super().__init__("; ".join(map(str, refusals)))
+        self.refusals = refusals
+
+
+def calling_place() -> Place | None:
+    """The user's innermost line on this thread's stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if _is_users(frame.f_code.co_filename):
+            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def raising_place(error: BaseException) -> Place | None:
+    """The user's innermost line in an error's traceback."""
+    found: Place | None = None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if _is_users(code.co_filename):
+            found = Place(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return found
+
+
+def calls_through(*parts: str) -> bool:
+    """Whether a function of a file whose path has one of these parts is on this thread's stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if any(part in frame.f_code.co_filename for part in parts):
+            return True
+        frame = frame.f_back
+    return False
+
+
+_HERE = str(Path(__file__).parent)
+
+
+def _is_users(file: str) -> bool:
+    return not (file.startswith(_HERE) or is_framework(file) or "site-packages" in file or "dist-packages" in file)

@@ -1,0 +1,90 @@
+"""Which memory an operator reads and writes: what its schema says, and what some schemas do not say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+# They write running_mean and running_var when they train, and their schemas do not say so.
+_BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_update_stats"}
+_RUNNING = ("running_mean", "running_var")
+# It tells the allocator something and touches no memory, although its schema says that it writes.
+_TOUCHES_NOTHING = {"record_stream"}
+# Their schemas are kept by tests of torch itself; whose operators say less may do anything to their tensors.
+_HONEST = {"aten", "prims", "torchvision"}
+_NO_WORK = {"profiler", "c10_functional_nowork"}
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Storages by their addresses. `fresh` are those that the operator made; `launches`: it put work on a stream."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    fresh: tuple[int, ...]
+    launches: bool
+    barrier: bool  # of another library: what it does beside its tensors is not known
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    name: str
+    namespace: str
+    positions: tuple[int, ...]  # of arguments that are written
+    keywords: frozenset[str]
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """What is the same for all views of one memory, and for no other while a tensor of it lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+@lru_cache(maxsize=4096)
+def _schema_of(operator: Any) -> _Schema:
+    schema = operator._schema
+    namespace, _, name = schema.name.partition("::")
+    written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
+    if name in _BATCH_NORMS:
+        written = [was or argument.name in _RUNNING for was, argument in zip(written, schema.arguments, strict=True)]
+    if name in _TOUCHES_NOTHING:
+        written = [False] * len(written)
+    names = [argument.name for argument in schema.arguments]
+    return _Schema(
+        name,
+        namespace,
+        tuple(place for place, is_written in enumerate(written) if is_written),
+        frozenset(name for name, is_written in zip(names, written, strict=True) if is_written),
+    )
+
+
+def touched_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Touched:
+    """What one call of an operator read and wrote."""
+    schema = _schema_of(operator)
+    given = tensors_of((args, kwargs))
+    returned = tensors_of(result)
+    read = {storage_of(tensor) for tensor in given}
+    barrier = schema.namespace not in _HONEST and schema.namespace not in _NO_WORK
+    written: set[int] = set(read) if barrier else set()
+    if not barrier:
+        parts = [args[place] for place in schema.positions if place < len(args)]
+        parts += [kwargs[name] for name in schema.keywords if name in kwargs]
+        written |= {storage_of(tensor) for tensor in tensors_of(parts)}
+    made = {storage_of(tensor) for tensor in returned} - read
+    only_views = bool(returned) and not written and not made
+    idle = schema.namespace in _NO_WORK or schema.name in _TOUCHES_NOTHING or not (given or returned)
+    return Touched(
+        tuple(read), tuple(written | made), tuple(made), not only_views and not idle and not _allocates(schema), barrier
+    )
+
+
+def _allocates(schema: _Schema) -> bool:
+    """Whether it only takes memory and puts nothing into it."""
+    return schema.namespace == "aten" and schema.name in {"empty", "empty_like", "empty_strided", "new_empty"}

@@ -1,0 +1,140 @@
+"""A function with one call's arguments, run eagerly or by graphs, so that both can be compared and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+import torch
+
+from unstall.fix.capture import Captured, Segment
+from unstall.fix.device import Device
+from unstall.fix.nesting import tensors_in
+from unstall.fix.observe import Observation
+from unstall.fix.signature import exchanged
+from unstall.fix.state import Buffers, Saved, copies_of
+from unstall.fix.storages import storage_of
+
+
+class Kind(Enum):
+    PURE = "nothing is written but its result"
+    STEP = "it changes tensors beside its result"
+    DIFFERENTIABLE = "autograd goes through it"
+
+
+class Subject:
+    """Inputs are copied into buffers; all else a graph reads and writes where it lies."""
+
+    def __init__(
+        self,
+        device: Device,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inputs: list[torch.Tensor],
+        seen: Observation,
+        kind: Kind,
+    ) -> None:
+        self.device = device
+        self.kind = kind
+        self.seen = seen
+        self._function = function
+        self._args, self._kwargs = args, kwargs
+        self.buffers = Buffers(inputs)
+        self.generators = [device.generator(), *seen.generators]
+        self.differentiated = [*seen.leaves, *seen.derived] if kind is Kind.DIFFERENTIABLE else []
+        self.leaves = seen.leaves if kind is Kind.STEP else []
+        self.written_inputs = [i for i, tensor in enumerate(inputs) if storage_of(tensor) in seen.written_inputs]
+
+    def saved(self) -> Saved:
+        return Saved(self.seen.written, self.generators, self.leaves)
+
+    def segments(self) -> list[Segment]:
+        """For `capture.py`: a forward, and a backward where autograd is to go through."""
+
+        def forward(_: list[Any]) -> Callable[[], Any]:
+            return lambda: self._called(self.buffers.tensors)
+
+        def backward(results: list[Any]) -> Callable[[], Any]:
+            outputs = differentiable(results[0])
+            grads = [torch.empty_like(output) for output in outputs]
+            wanted = self._wanted(self.buffers.tensors)
+            return lambda: (grads, _grads(outputs, wanted, grads))
+
+        return [forward, backward] if self.kind is Kind.DIFFERENTIABLE else [forward]
+
+    def _wanted(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [tensor for tensor in inputs if tensor.requires_grad] + self.differentiated
+
+    def _called(self, inputs: list[torch.Tensor]) -> Any:
+        args, kwargs = exchanged(self._args, self._kwargs, inputs)
+        with without_autocast_cache():
+            result = self._function(*args, **kwargs)
+        return (result, [leaf.grad for leaf in self.leaves])
+
+    def eager(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """All that one call gives: results, gradients, and what it wrote into its inputs. The inputs are its own."""
+        with self.device.side():
+            result = self._called(inputs)
+            given = tensors_in(result)
+            if self.kind is Kind.DIFFERENTIABLE:
+                outputs = differentiable(result)
+                given = [*given, *_present(_grads(outputs, self._wanted(inputs), list(map(_probe, outputs))))]
+            return [tensor.detach().clone() for tensor in (*given, *(inputs[i] for i in self.written_inputs))]
+
+    def replayed(self, captured: Captured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The same by graphs."""
+        self.device.order()
+        self.buffers.fill(inputs)
+        given = tensors_in(captured.results[0])
+        if self.kind is Kind.DIFFERENTIABLE:
+            grads, wanted = captured.results[1]
+            for grad in grads:
+                grad.copy_(_probe(grad))
+            given = [*given, *_present(wanted)]
+        captured.replay()
+        return [tensor.detach().clone() for tensor in (*given, *(self.buffers.tensors[i] for i in self.written_inputs))]
+
+    def timed_eager(self, inputs: list[torch.Tensor]) -> float:
+        copies = copies_of(inputs)
+        return self.device.seconds(lambda: self.eager(copies))
+
+    def timed_replay(self, captured: Captured, inputs: list[torch.Tensor]) -> float:
+        return self.device.seconds(lambda: self.replayed(captured, inputs))
+
+
+def differentiable(result: Any) -> list[torch.Tensor]:
+    return [tensor for tensor in tensors_in(result) if tensor.requires_grad]
+
+
+@contextmanager
+def without_autocast_cache() -> Iterator[None]:
+    """Under autocast, casts of weights are kept for as long as its context lasts: a graph would keep those of one
+    step, and never see the weights of the next."""
+    enabled = torch.is_autocast_cache_enabled()
+    torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(enabled)
+
+
+def _grads(
+    outputs: list[torch.Tensor], wanted: list[torch.Tensor], grads: list[torch.Tensor]
+) -> tuple[torch.Tensor | None, ...]:
+    if not outputs or not wanted:
+        return ()
+    return tuple(torch.autograd.grad(outputs, wanted, grads, allow_unused=True))
+
+
+def _probe(output: torch.Tensor) -> torch.Tensor:
+    """A gradient to try: not all the same, and drawn from no random generator."""
+    steps = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
+    return ((steps % 7 - 3) / 4 + 0.5).to(output.dtype).reshape(output.shape)
+
+
+def _present(tensors: Any) -> list[torch.Tensor]:
+    return [tensor for tensor in tensors if tensor is not None]
