@@ -18,6 +18,7 @@ from unstall.virtual.costs.roofline import Roofline
 _NEIGHBOURS = 4
 _POWER = 3.0
 _SAME = 1e-6
+_ROUNDED_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,13 @@ class Table:
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
         self._factors = np.log(np.array([max(call.total_ns, 1) for call in calls]) / floors)
 
-    def ask(self, dims: tuple[int, ...], roofline: Roofline, without: np.ndarray | None = None) -> Answer:
-        """What a call of these figures takes on the GPU of `roofline`. Calls where `without` is true count as not measured."""
+    def ask(
+        self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
+    ) -> Answer:
+        """What a call of these figures takes on the GPU of `roofline`; `dtype` is its type, where that is not the table's.
+
+        Calls where `without` is true count as not measured.
+        """
         distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
         if without is not None:
             distances = np.where(without, np.inf, distances)
@@ -68,44 +74,52 @@ class Table:
         else:
             weights = distances[near] ** -_POWER
             factor = float((weights * self._factors[near]).sum() / weights.sum())
-        total = self._roofline(dims, roofline) * float(np.exp(factor))
+        total = self._roofline(dims, roofline, dtype) * float(np.exp(factor))
         return Answer(total, self._calls[nearest], float(distances[nearest]))
 
     def _place(self, dims: np.ndarray) -> np.ndarray:
         places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights
         return places
 
-    def _roofline(self, dims: tuple[int, ...], roofline: Roofline) -> float:
-        return roofline.ns(*self._family.work(self._variant, dims), self._variant.partition(" ")[0])
+    def _roofline(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
+        own, _, rest = self._variant.partition(" ")
+        dtype = dtype or own
+        return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
-    def moved(self, dims: tuple[int, ...]) -> float:
-        """Bytes of memory that a call of these figures moves."""
-        return self._family.work(self._variant, dims)[1]
+    def temporaries(self, dims: tuple[int, ...], answer: Answer) -> tuple[int, ...]:
+        """The nearest call's allocations, scaled by what the calls move; small ones are counters, and stay as they are."""
+        if answer.distance < _SAME:
+            return answer.nearest.temporaries
+        moved = [self._family.work(self._variant, figures)[1] for figures in (dims, answer.nearest.dims)]
+        factor = moved[0] / max(moved[1], 1.0)
+        return tuple(
+            size if size <= _ROUNDED_BYTES else max(1, round(size * factor)) for size in answer.nearest.temporaries
+        )
 
 
-def scaled(values: Sequence[int], factor: float) -> tuple[int, ...]:
-    """Each times `factor`, a whole number, one at least."""
-    return tuple(max(1, round(value * factor)) for value in values)
+def as_rows(calls: Sequence[Measured], sequences: dict[tuple[int, ...], int]) -> list[list[Any]]:
+    """As a GPU's file has them: the figures, the number of the sequence of kernels, then ns and temporaries, lists where they are not one.
 
-
-def as_rows(calls: Sequence[Measured]) -> list[list[Any]]:
-    """As a GPU's file has them: the figures, then kernels, ns and temporaries, lists where they are not one."""
+    Sequences that are new get the next numbers.
+    """
     rows = []
     for call in calls:
-        row: list[Any] = [*call.dims, _bare(call.names), _bare(call.ns)]
+        row: list[Any] = [*call.dims, sequences.setdefault(call.names, len(sequences)), _bare(call.ns)]
         if call.temporaries:
             row.append(_bare(call.temporaries))
         rows.append(row)
     return rows
 
 
-def of_rows(rows: Sequence[Sequence[Any]], axes: int) -> list[Measured]:
+def of_rows(rows: Sequence[Sequence[Any]], axes: int, sequences: Sequence[Sequence[int]]) -> list[Measured]:
     """The opposite of `as_rows`. Raises ValueError for a row that is not of that form."""
     calls = []
     for row in rows:
-        if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[:axes]):
-            raise ValueError(f"{row}: not {axes} figures, kernels, ns and temporaries")
-        names, ns = _several(row[axes]), _several(row[axes + 1])
+        if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[: axes + 1]):
+            raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns and temporaries")
+        if not 0 <= row[axes] < len(sequences):
+            raise ValueError(f"{row}: there is no sequence {row[axes]}")
+        names, ns = tuple(sequences[row[axes]]), _several(row[axes + 1])
         if len(names) != len(ns):
             raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
         temporaries = _several(row[axes + 2]) if len(row) > axes + 2 else ()

@@ -40,7 +40,19 @@ def describe(signature: Signature) -> Shape | None:
     variants += {
         "=": ["float32 add.Tensor =="], "b": ["float32 add.Tensor =b"], "p": ["float32 add.Tensor =p", "float32 copy_. p"],
     }[rough]  # fmt: skip
-    return Shape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1)))
+    return Shape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1), _run(operands, out) if rough == "p" else 1))
+
+
+def _run(operands: tuple[Tensor, ...], out: Tensor) -> int:
+    """How many elements lie side by side in the result and in each operand."""
+    run = 1
+    for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
+        if out.sizes[dim] == 1:
+            continue
+        if any(tensor.strides[dim] != run for tensor in (*operands, out) if tensor.sizes == out.sizes):
+            break
+        run *= out.sizes[dim]
+    return max(run, 1)
 
 
 def _lies(tensor: Tensor, out: Tensor) -> str:
@@ -61,4 +73,4 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return 0.0, float(dims[1])
 
 
-FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes")), describe, work)
+FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes"), Axis("run", 0.5)), describe, work)

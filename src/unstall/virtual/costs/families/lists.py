@@ -12,13 +12,12 @@ _CHUNK_ELEMENTS = 65_536
 _MOST_BLOCKS = 320
 _MOST_TENSORS = (110, 64, 48, 36, 30)
 _MOST_TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
-_MOST_TENSORS_FUSED = (110, 64, 48, 36, 30)
 """How a launch's arguments limit it, by the number of lists: torch's MultiTensorApply.cuh."""
 _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> Shape | None:
-    """How many tensors, of how many elements together, in how many chunks and lists."""
+    """How many tensors, of how many elements together, in how many lists. Optimizers multiply a gradient by itself: one list, given twice."""
     lists = [value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor)]
     if not lists:
         return None
@@ -26,10 +25,17 @@ def describe(signature: Signature) -> Shape | None:
     elements = sum(tensor.numel for tensor in first)
     name = signature.name.removeprefix("aten::")
     dtype = first[0].dtype
+    distinct = len(lists) - (name == "_foreach_addcmul_" and len(lists) == 3)
     return Shape(
         (f"{dtype} {name}.{signature.overload}", f"{dtype} {name}.", f"float32 {name}.{signature.overload}", "float32 _foreach_add_.List"),
-        (len(first), max(elements, 1), len(lists), first[0].item_bytes),
+        (len(first), max(elements, 1), distinct, first[0].item_bytes),
     )
+
+
+def sizes_of(signature: Signature) -> list[int]:
+    """How many elements each tensor of the first list has."""
+    first = next(value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor))
+    return [tensor.numel for tensor in first]
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:

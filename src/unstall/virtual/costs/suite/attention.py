@@ -26,7 +26,9 @@ def cases() -> Iterator[Case]:
                         continue
                     likely = width in (32, 64) or (width == 128 and batch == 1)
                     gflop = 4e-9 * elements * length * width
-                    for causal, masked, drop in ((False, False, 0.0), (True, False, 0.0), (False, True, 0.0), (False, False, 0.1)):
+                    for causal, masked, drop in (
+                        (False, False, 0.0), (True, False, 0.0), (False, True, 0.0), (False, False, 0.1), (True, False, 0.1), (False, True, 0.1),
+                    ):
                         if masked and backend == "flash":
                             continue
                         if (causal or masked) and (length == 1 or width in (80, 96) or batch * heads in (8, 16, 24)):

@@ -85,6 +85,15 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
             for count in (2, 4, 8):
                 build = lambda pool, s=(batch, channels, side, side), c=count: ([pool(*s, dtype=dtype) for _ in range(c)], 1)
                 yield Case("cat.default", build, rank + 1)
+    for batch in (1, 8, 32):
+        for heads in (5, 6, 8, 12, 16):
+            for length in (1, 16, 32, 64, 128, 200, 256, 512, 1024, 1500):
+                for width in (32, 64, 128):
+                    if batch * heads * length * width > 1 << 25:
+                        continue
+                    for fused in (False, True):
+                        build = partial(_first_cached, batch, heads, length, width, fused, dtype)
+                        yield Case("cat.default", build, rank + (width != 64), hot=())
     for count in (2, 16, 64, 128, 200):
         for size in (1, 256, 65536):
             yield Case("cat.default", lambda pool, c=count, n=size: ([pool(n, dtype=dtype) for _ in range(c)], 0), rank + 2)
@@ -93,6 +102,14 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         yield Case("roll.default", build, rank + 1)
         build = lambda pool, s=(batch, side, side, width): (pool(*s, dtype=dtype), [0, 0, 0, 3, 0, 3], 0.0)
         yield Case("constant_pad_nd.default", build, rank + 3)
+
+
+def _first_cached(batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+    """Keys put into an empty cache, cut of one projection for queries, keys and values where they are `fused`."""
+    columns = heads * width
+    rows = pool(batch, length, 3 * columns if fused else columns, dtype=dtype)
+    keys = rows[..., :columns].view(batch, length, heads, width).transpose(1, 2)
+    return [torch.empty(0, dtype=dtype, device=pool.device), keys], -2
 
 
 def _losses(dtype: torch.dtype, rank: int) -> Iterator[Case]:

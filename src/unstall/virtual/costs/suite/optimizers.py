@@ -27,7 +27,7 @@ def cases() -> Iterator[Case]:
             ("_foreach_add_.List", two, 0),
             ("_foreach_mul_.List", two, 2),
             ("_foreach_lerp_.Scalar", _with(two, 0.1), 0),
-            ("_foreach_addcmul_.Scalar", _with(three, 0.1), 0),
+            ("_foreach_addcmul_.Scalar", lambda pool, b=two: (*(lists := b(pool)), lists[1], 0.1), 0),
             ("_foreach_addcdiv_.ScalarList", lambda pool, b=three, c=count: (*b(pool), [0.1] * c), 0),
             ("_foreach_div_.ScalarList", lambda pool, b=one, c=count: (*b(pool), [1.1] * c), 0),
             ("_foreach_addcdiv_.Scalar", _with(three, 0.1), 2),

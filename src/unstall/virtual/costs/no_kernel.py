@@ -1,0 +1,27 @@
+"""Operators that run nothing on the device: views, shapes, empty memory."""
+
+from __future__ import annotations
+
+from unstall.virtual.costs.signature import Signature
+
+_VIEWS = frozenset(
+    "aten::" + name
+    for name in (
+        "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted", "view", "view_as", "as_strided", "as_strided_",
+        "expand", "expand_as", "permute", "transpose", "transpose_", "t", "t_", "slice", "select", "unsqueeze", "unsqueeze_", "squeeze",
+        "squeeze_", "detach", "detach_", "alias", "_reshape_alias", "_unsafe_view", "resize_", "resize_as_", "set_", "unfold", "diagonal",
+        "unbind", "split", "split_with_sizes", "chunk", "movedim", "swapaxes", "view_as_real", "view_as_complex", "real", "imag",
+        "record_stream", "lift_fresh", "lift", "_conj", "_neg_view", "flatten", "unflatten", "is_pinned", "_local_scalar_dense", "item",
+        "is_same_size", "narrow", "numpy_T", "mT", "adjoint", "requires_grad_", "_unsafe_split", "to", "contiguous", "_pin_memory",
+    )
+)  # fmt: skip
+
+
+def runs_nothing(signature: Signature) -> bool:
+    """Whether a call launches no kernel: by its name, or since its results have no elements."""
+    if signature.name in _VIEWS:
+        return True
+    results = signature.results
+    if results:
+        return all(result.numel == 0 for result in results)
+    return bool(signature.tensors) and all(tensor.numel == 0 for tensor in signature.tensors)
