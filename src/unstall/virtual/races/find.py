@@ -124,7 +124,7 @@ class _Walk:
             known = self.writes if write else self.reads
             for segment in range(start, end):
                 known[segment][lane] = use
-        if self.reuse is not None:
+        if self.reuse is not None and not found:  # what races already needs the same wait
             for row, (start, end, write) in enumerate(parts, first):
                 allocation = int(shared.allocation[row])
                 size = int(shared.size[start:end].sum())
