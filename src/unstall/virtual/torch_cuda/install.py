@@ -6,6 +6,7 @@ import importlib
 import sys
 from types import ModuleType
 
+from unstall.virtual.torch_cuda.attention import attention_names
 from unstall.virtual.torch_cuda.blas import blas_names
 from unstall.virtual.torch_cuda.builds import CUDA_VERSION
 from unstall.virtual.torch_cuda.comm import comm_names
@@ -47,6 +48,7 @@ def names_for(runtime: Runtime) -> dict[str, object]:
         **memory_names(runtime),
         **graph_names(runtime),
         **blas_names(runtime),
+        **attention_names(runtime),
         **comm_names(),
         **profiling_names(runtime),
         "_has_cuda": True,
