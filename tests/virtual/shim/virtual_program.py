@@ -1,0 +1,342 @@
+"""Run in a process of its own: what a program sees of the virtual GPU, and what the log has of it, as JSON."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unstall.virtual.load import load
+
+RECORD = np.dtype(
+    [(name, "i8") for name in ("host_ns", "computing_ns", "a", "b", "stream")]
+    + [(name, "i4") for name in ("thread", "stack", "id", "uses")]
+    + [("code", "u1"), ("device", "i1"), ("flags", "u1"), ("pad", "V5")]
+)
+OP_BEGIN, OP_END, LAUNCH, COPY, MALLOC, FREE = 0, 1, 4, 5, 6, 7
+EVENT_RECORD, EVENT_WAIT, SYNC_STREAM, CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH = 9, 10, 12, 15, 16, 17
+
+shim = load(2, sys.argv[1])
+import torch  # noqa: E402
+
+FACTS: dict[str, dict[str, Callable[[], Any]]] = {"real": {}, "skip": {}}
+
+
+def fact(function: Callable[[], Any]) -> Callable[[], Any]:
+    """The function's result, under its name, where values are computed."""
+    FACTS["real"][function.__name__] = function
+    return function
+
+
+def fact_of_shapes(function: Callable[[], Any]) -> Callable[[], Any]:
+    """The same, where numerics are skipped."""
+    FACTS["skip"][function.__name__] = function
+    return function
+
+
+def logged(act: Callable[[], Any]) -> Any:
+    """What the log has of this."""
+    shim.take()
+    act()
+    return np.frombuffer(shim.take()[0], RECORD)
+
+
+def work_of(act: Callable[[], Any]) -> list[int]:
+    """The codes of what was logged, without operators and memory."""
+    return [int(code) for code in logged(act)["code"] if code not in (OP_BEGIN, OP_END, MALLOC, FREE)]
+
+
+def raised(act: Callable[[], Any]) -> list[str]:
+    """The type and the text of what this raises."""
+    try:
+        act()
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    return []
+
+
+def trained(device: str) -> list[Any]:
+    """Losses and weights of a small training whose random numbers are all the CPU's."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU(), torch.nn.Linear(16, 3))
+    inputs, labels = torch.randn(5, 8).to(device), torch.tensor([0, 1, 2, 0, 1]).to(device)
+    net.to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, foreach=False)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(net(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return [losses, [parameter.tolist() for parameter in net.parameters()]]
+
+
+@fact
+def training_is_the_cpus() -> bool:
+    return trained("cuda") == trained("cpu")
+
+
+@fact
+def printed() -> str:
+    return repr(torch.arange(3, device="cuda"))
+
+
+@fact
+def saved_and_loaded() -> list[Any]:
+    file = io.BytesIO()
+    torch.save({"x": torch.arange(3.0, device="cuda:1")}, file)
+    file.seek(0)
+    loaded = torch.load(file)["x"]
+    return [str(loaded.device), loaded.tolist()]
+
+
+@fact
+def copied_deep() -> list[Any]:
+    x = torch.arange(4.0, device="cuda")
+    y, part = copy.deepcopy([x, x[1:]])
+    part.add_(1)
+    return [x.tolist(), y.tolist()]
+
+
+@fact
+def nonzero() -> list[Any]:
+    x = torch.tensor([0, 3, 0, 5], device="cuda")
+    return [x.nonzero().tolist(), x[x > 0].tolist(), x.masked_select(x > 4).tolist()]
+
+
+@fact
+def nonzero_waits() -> list[int]:
+    x = torch.ones(4, device="cuda")
+    return work_of(lambda: x.nonzero())
+
+
+@fact
+def item_reads() -> list[int]:
+    x = torch.ones((), device="cuda")
+    records = logged(x.item)
+    copies = records[records["code"] == COPY]
+    return [*work_of(x.item), int(copies["flags"][0]), int(copies["a"][0])]
+
+
+@fact
+def flags_of_copies() -> list[list[int]]:
+    host, pinned, device = torch.ones(10), torch.ones(10).pin_memory(), torch.ones(10, device="cuda")
+    moves = [
+        lambda: host.to("cuda"),
+        lambda: pinned.to("cuda", non_blocking=True),
+        lambda: device.cpu(),
+        lambda: device.clone(),
+    ]
+    copies = [logged(move) for move in moves]
+    return [[int(row["flags"]), int(row["a"])] for rows in copies for row in rows[rows["code"] == COPY]]
+
+
+@fact
+def waits_of_copies() -> list[list[int]]:
+    host, pinned = torch.ones(10), torch.ones(10).pin_memory()
+    return [work_of(lambda: host.to("cuda")), work_of(lambda: pinned.to("cuda", non_blocking=True))]
+
+
+@fact
+def streams_and_events() -> list[list[int]]:
+    x = torch.ones(4, device="cuda")
+    side, event = shim.new_stream(0, 0), shim.new_event()
+
+    def act() -> None:
+        x.add_(1)
+        shim.record_event(event, 0, 0)
+        shim.set_stream(0, side)
+        shim.wait_event(event, 0, side)
+        x.add_(1)
+        shim.set_stream(0, 0)
+        shim.sync_stream(0, side)
+
+    rows = logged(act)
+    kept = rows[(rows["code"] != OP_BEGIN) & (rows["code"] != OP_END)]
+    return [[int(row["code"]), int(row["stream"] == side)] for row in kept]
+
+
+@fact
+def resized() -> list[Any]:
+    x = torch.arange(4.0, device="cuda")
+
+    def act() -> None:
+        x.resize_(100)
+
+    codes = [int(code) for code in logged(act)["code"] if code in (MALLOC, FREE)]
+    return [x[:4].tolist(), codes]
+
+
+@fact
+def every_allocation_is_freed() -> list[bool]:
+    def act() -> None:
+        trained("cuda")
+
+    rows = logged(act)
+    made, freed = rows["a"][rows["code"] == MALLOC], rows["a"][rows["code"] == FREE]
+    return [len(made) > 50, len(set(made.tolist()) - set(freed.tolist())) == 0]
+
+
+@fact
+def operators_end_in_order() -> bool:
+    depth = 0
+    for code in logged(lambda: trained("cuda"))["code"]:
+        depth += {OP_BEGIN: 1, OP_END: -1}.get(int(code), 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+@fact
+def uses() -> list[list[int]]:
+    x, y = torch.ones(8, device="cuda"), torch.ones(8, device="cuda")
+    shim.take()
+    x[2:4].add_(y[:2])
+    _, rows = shim.take()
+    table = np.frombuffer(rows, np.dtype([("allocation", "i8"), ("offset", "i8"), ("bytes", "i8"), ("write", "V8")]))
+    numbers = {shim.allocation_of(x): 0, shim.allocation_of(y): 1}
+    return [
+        [numbers[int(row["allocation"])], int(row["offset"]), int(row["bytes"]), row["write"].tobytes()[0]]
+        for row in table
+    ]
+
+
+@fact
+def signature() -> Any:
+    x = torch.ones(2, 3, device="cuda")
+    x.t().sum(0)
+    return [one for one in shim.signatures(0) if one[0] == "aten::sum"][-1]
+
+
+@fact
+def stack_names_the_function() -> list[str]:
+    x = torch.ones(3, device="cuda")
+    rows = logged(lambda: x + 1)
+    stack = shim.stacks(0)[int(rows["stack"][rows["code"] == LAUNCH][0])]
+    return [code.co_name for code, _ in stack][:3]
+
+
+@fact
+def devices_that_do_not_fit() -> list[list[str]]:
+    x = torch.ones(2, 2, device="cuda")
+    return [
+        raised(lambda: x + torch.ones(2, 2)),
+        raised(lambda: x @ torch.ones(2, 2)),
+        raised(lambda: x + x.to("cuda:1")),
+    ]
+
+
+@fact
+def scalars_of_the_host() -> Any:
+    return (torch.ones(2, device="cuda") + torch.tensor(2.0)).tolist()
+
+
+@fact
+def sparse_is_refused() -> list[str]:
+    return raised(lambda: torch.ones(2, 2, device="cuda").to_sparse())
+
+
+@fact
+def out_of_memory() -> list[Any]:
+    asked: list[int] = []
+
+    class Full:
+        def make_room(self, device: int, size: int) -> None:
+            asked.append(size)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 MiB.")
+
+    shim.configure(2, sys.argv[1], Full())
+    shim.set_headroom(0, 1 << 20)
+    what = raised(lambda: torch.empty(4 << 20, dtype=torch.uint8, device="cuda"))
+    shim.configure(2, sys.argv[1], None)
+    shim.set_headroom(0, (1 << 63) - 1)
+    return [*what, asked]
+
+
+@fact
+def drained() -> bool:
+    class Drain:
+        count = 0
+
+        def drain(self) -> None:
+            Drain.count += 1
+            shim.take()
+
+    x = torch.ones(3, device="cuda")
+    shim.configure(2, sys.argv[1], Drain())
+    for _ in range(30000):
+        x.add_(1)
+    shim.configure(2, sys.argv[1], None)
+    return Drain.count >= 1
+
+
+@fact
+def generators() -> list[bool]:
+    cpu_before = torch.get_rng_state()
+    generator = torch.Generator("cuda").manual_seed(3)
+    first = torch.rand(4, device="cuda", generator=generator)
+    state = generator.get_state()
+    second = torch.rand(4, device="cuda", generator=generator)
+    generator.set_state(state)
+    again = torch.rand(4, device="cuda", generator=generator)
+    torch.nn.functional.dropout(first)
+    return [torch.equal(second, again), torch.equal(first, second), torch.equal(cpu_before, torch.get_rng_state())]
+
+
+@fact
+def graph() -> list[Any]:
+    x, total = torch.zeros(3, device="cuda"), torch.zeros((), device="cuda")
+    side = shim.new_stream(0, 0)
+
+    def act() -> None:
+        shim.set_stream(0, side)
+        shim.capture_begin(1, 0, side, 1)
+        y = torch.nn.functional.relu(x * 2) + 1
+        total.add_(y.sum())
+        shim.capture_end(1)
+        shim.set_stream(0, 0)
+        values.append(total.clone())
+        for step in (1.0, 2.0):
+            x.fill_(step)
+            shim.replay(1, 0, side)
+            values.extend([y.clone(), total.clone()])
+
+    values: list[Any] = []
+    codes = logged(act)["code"]
+    kept = [int(code) for code in codes if code in (CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH)]
+    shim.free_graph(1)
+    return [[value.tolist() for value in values], kept]
+
+
+@fact
+def waiting_in_a_capture() -> list[list[str]]:
+    x = torch.ones(3, device="cuda")
+    side = shim.new_stream(0, 0)
+    shim.set_stream(0, side)
+    shim.capture_begin(2, 0, side, 1)
+    errors = [raised(x.sum().item), raised(lambda: shim.capture_end(2))]
+    shim.set_stream(0, 0)
+    return errors
+
+
+@fact_of_shapes
+def small_values() -> list[Any]:
+    x = torch.arange(10, device="cuda")
+    return [x.sum().item(), x[x > 6].tolist()]
+
+
+@fact_of_shapes
+def large_shapes() -> list[Any]:
+    x = torch.ones(1 << 20, 1 << 10, device="cuda", requires_grad=True)
+    y = (x @ torch.ones(1 << 10, 2, device="cuda")).sum()
+    y.backward()
+    return [list(x.grad.shape), y.item()]
+
+
+json.dump({name: function() for name, function in FACTS[sys.argv[1]].items()}, sys.stdout)
