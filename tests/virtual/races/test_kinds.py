@@ -375,10 +375,11 @@ def test_memory_is_used_on_another_stream_while_its_own_still_works_on_what_was_
 
 def test_pageable_memory_is_of_no_allocation_and_only_the_hosts() -> None:
     log = Log()
+    pageable = ((0, 0, WHOLE),)
     for stream in (1, 2):
-        ranges = {"reads": ((0, 0, WHOLE),), "writes": ((stream, 0, WHOLE),)}
-        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=UPLOAD | CopyFlag.NON_BLOCKING, **ranges)
-        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=DOWNLOAD, reads=ranges["writes"], writes=ranges["reads"])
+        own, upload = ((stream, 0, WHOLE),), UPLOAD | CopyFlag.NON_BLOCKING
+        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=upload, reads=pageable, writes=own)
+        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=DOWNLOAD, reads=own, writes=pageable)
 
     assert log.races() == []
 
