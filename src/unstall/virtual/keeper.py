@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstall.virtual.clock import Measured, Modelled
@@ -19,6 +20,9 @@ from unstall.virtual.simulate import Simulation
 
 if TYPE_CHECKING:
     from unstall.timeline import Timeline
+
+
+_OURS = str(Path(__file__).parents[1].absolute()) + os.sep
 
 
 class Keeper:
@@ -53,7 +57,7 @@ class Keeper:
             records = records_of(data)
             signatures = self._source.signatures(self._signatures)
             self._signatures += len(signatures)
-            stacks = self._source.stacks(len(self.stacks))
+            stacks = [_without_ours(stack) for stack in self._source.stacks(len(self.stacks))]
             self.stacks += stacks
             self.names += self._source.names(len(self.names))
             self.simulation.know(signatures, stacks)
@@ -172,6 +176,13 @@ class Keeper:
     def _current_stream(self, device: int) -> int:
         current = getattr(self._source, "current_stream", None)
         return int(current(device)) if current else 0
+
+
+def _without_ours(stack: Stack) -> Stack:
+    """What stands in for torch's own functions is none of the program's frames."""
+    if not any(code.co_filename.startswith(_OURS) for code, _ in stack):
+        return stack
+    return [(code, offset) for code, offset in stack if not code.co_filename.startswith(_OURS)]
 
 
 def _costs_of(options: Options) -> Costs:

@@ -8,6 +8,7 @@ from virtual.simulate.logs import Log
 from virtual.simulate.runs import begin, calls
 
 from unstall.timeline import HostKind, Timeline
+from unstall.virtual.keeper import Keeper
 from unstall.virtual.log import Code
 
 
@@ -96,6 +97,16 @@ def test_what_autograd_does_has_the_stack_of_the_call_that_it_is_done_for() -> N
         [(name, line)],
     ]
     assert timeline.lines.exact.all()
+
+
+def test_frames_of_what_stands_in_for_torch_are_none_of_the_programs() -> None:
+    log, keeper = begin()
+    own = sys._getframe().f_code
+    log.frames.append([(Keeper.now_ns.__code__, 0), (own, 0)])
+    log.stack = 0
+    log.launch(10)
+    timeline = keeper.timeline()
+    assert [name for name, _ in frame_of(timeline, 0)] == [own.co_qualname]
 
 
 def test_a_gradient_belongs_to_the_last_operator_with_its_sequence_number() -> None:
