@@ -17,9 +17,8 @@ const std::unordered_map<std::string, int64_t> bytes_read = {
 
 // Tensors of the CPU, of whatever size, may be among the arguments of these.
 const std::unordered_set<std::string> takes_host_tensors = {
-    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::_cudnn_ctc_loss",
-    "aten::segment_reduce",
-    "aten::bernoulli_"};
+    "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::_use_miopen_ctc_loss",
+    "aten::_cudnn_ctc_loss", "aten::segment_reduce", "aten::bernoulli_"};
 
 // Tensors of the CPU without dimensions may stand beside those of a device in what is computed element by element,
 // and in these (native_functions.yaml: device_check: NoCheck).
