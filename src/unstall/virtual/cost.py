@@ -1,6 +1,6 @@
 """How long things take on a GPU and on the host in front of it: what the simulation asks for.
 
-`costs/` answers from measurements of one GPU; `default_costs.py` from a data sheet.
+`costs/` answers, from measurements of one GPU, by the GPUs' files in `gpus/`.
 """
 
 from __future__ import annotations

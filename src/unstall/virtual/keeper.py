@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from unstall.virtual.clock import Measured, Modelled
 from unstall.virtual.cost import Costs
+from unstall.virtual.gpu import gpu_named
 from unstall.virtual.log import LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import Options
 from unstall.virtual.out_of_memory import OutOfMemoryError
@@ -32,7 +33,7 @@ class Keeper:
         """`costs` are those of the options' GPU, if not given. Raises UsageError where no GPU has that name."""
         self._source = source
         self.options = options
-        self.costs = costs if costs is not None else _costs_of(options)
+        self.costs = costs if costs is not None else gpu_named(options.gpu).costs
         clock = Measured() if options.host == "measured" else Modelled(self.costs.host)
         settings = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
         self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=settings)
@@ -183,12 +184,6 @@ def _without_ours(stack: Stack) -> Stack:
     if not any(code.co_filename.startswith(_OURS) for code, _ in stack):
         return stack
     return [(code, offset) for code, offset in stack if not code.co_filename.startswith(_OURS)]
-
-
-def _costs_of(options: Options) -> Costs:
-    from unstall.virtual.default_costs import DefaultCosts
-
-    return DefaultCosts()
 
 
 def _torch_error() -> type[Exception]:
