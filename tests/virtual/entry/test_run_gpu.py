@@ -1,0 +1,149 @@
+"""`unstall run --gpu`: the program runs as it would, and its run on the virtual GPU is written and explained."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from virtual.entry.running import PROGRAMS, facts, run_gpu
+
+from unstall.read import load
+
+slow = pytest.mark.slow
+
+
+@slow
+def test_a_program_prints_what_it_would_and_its_steps_are_explained(tmp_path: Path) -> None:
+    done = run_gpu("training", tmp_path, "-x", "--gpu")
+    assert done.returncode == 0
+    *losses, last = done.stdout.splitlines()
+    assert last == "1 NVIDIA H200 ['-x', '--gpu'] __main__"
+    assert [float(loss) for loss in losses] == pytest.approx(_losses_on_the_cpu(), rel=1e-3)
+    assert "the trace is in training.trace.json.gz" in done.stderr
+    assert "6 steps of" in done.stderr or "5 steps of" in done.stderr
+    assert "training.py:1" in done.stderr
+    timeline = load(tmp_path / "training.trace.json.gz")
+    assert timeline.meta.recorder == "virtual"
+    assert (timeline.device.launch >= 0).all()
+
+
+@slow
+def test_a_part_of_the_steps_as_json_with_the_programs_output_beside(tmp_path: Path) -> None:
+    done = run_gpu("training", tmp_path, options=["--json", "--warmup", "2", "--steps", "3", "--trace", "part.json"])
+    result = json.loads(done.stdout)
+    assert result["steps"]["count"] in (2, 3)
+    assert "NVIDIA H200" in done.stderr
+    assert result["replay"]["undistorted_by"] == "nothing"
+    again = [sys.executable, "-m", "unstall", "explain", "part.json", "--json"]
+    read = json.loads(subprocess.run(again, capture_output=True, text=True, cwd=tmp_path, check=True).stdout)
+    assert read["accounts"] == result["accounts"]
+    assert list(map(_without_times, read["findings"])) == list(map(_without_times, result["findings"]))
+
+
+@slow
+@pytest.mark.parametrize(
+    ("how", "code", "written"),
+    [
+        ("exit", 7, True),
+        ("raise", 1, True),
+        ("os._exit", 9, True),
+        ("SIGINT", -signal.SIGINT, True),
+        ("SIGKILL", -signal.SIGKILL, False),
+    ],
+)
+def test_it_ends_as_the_program_did(tmp_path: Path, how: str, code: int, written: bool) -> None:
+    done = run_gpu("ending", tmp_path, how, options=["-q"])
+    assert done.returncode == code
+    assert (tmp_path / "ending.trace.json.gz").exists() == written
+    assert ("nothing ran on the virtual GPU" in done.stderr) == (not written)
+
+
+@slow
+def test_two_devices(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "unstall", "run", "-q", "--gpu", "h200:2", str(PROGRAMS / "training.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines()[-1].startswith("2 NVIDIA H200")
+
+
+@slow
+def test_children_of_every_kind_have_the_gpu_but_forked_ones(tmp_path: Path) -> None:
+    told = json.loads(run_gpu("children", tmp_path, options=["-q"]).stdout.splitlines()[-1])
+    assert told["fork"] == told["spawn"] == [6.0, 4.0]  # the sum, and how many of the workers' clocks went well
+    assert told["process"] == 2.0
+    assert told["python"] == "NVIDIA H200\n"
+    assert told["forked"].startswith("Cannot re-initialize CUDA in forked subprocess")
+
+
+@slow
+def test_the_module_runs_a_program_in_its_own_process() -> None:
+    command = [sys.executable, "-m", "unstall.virtual", "--explain", str(PROGRAMS / "training.py"), "-y"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "1 NVIDIA H200 ['-y'] __main__"
+    assert "steps of" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--gpu", "h200:0"], "give a GPU's name, or its name and how many"),
+        (["--gpu", ":2"], "give a GPU's name, or its name and how many"),
+        (["--numerics", "skip"], "give --gpu too"),
+        (["--gpu", "h200", "--recorder", "torch"], "about a real GPU"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_runs(options: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "unstall", "run", *options, str(PROGRAMS / "training.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def _without_times(finding: dict[str, object]) -> dict[str, object]:
+    """A trace's times are from its first event, those of a run from its beginning."""
+    return {name: value for name, value in finding.items() if name != "spans"}
+
+
+def _losses_on_the_cpu() -> list[float]:
+    source = (PROGRAMS / "training.py").read_text().replace('"cuda"', '"cpu"').partition("print(torch.cuda")[0]
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    return [float(line) for line in done.stdout.splitlines()]
+
+
+@slow
+def test_torch_before_the_virtual_gpu_is_refused() -> None:
+    source = "import torch, unstall; unstall.virtual_gpu('h200')"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert "torch was imported before the virtual GPU was there" in done.stderr
+
+
+@slow
+def test_blocks_have_a_timeline_each_and_the_clock_is_the_machines_again_after_them() -> None:
+    told = facts("blocks")
+    assert told["steps"] == [4, "annotation"]
+    assert told["device"][0] == "NVIDIA H200"
+    assert told["lasted"][0] == told["lasted"][1] >= told["within"][0] > 20_000_000
+    assert told["clock"] is True
+    assert told["after"] == 5000.0
+    assert told["second"] == 1
+    assert told["kernels"] == told["first still"] == told["within"][1]
+    assert "this process has a virtual GPU already: h200:1" in told["another"]
+    assert "one stretch of time" in told["again"]
+    assert "has not begun" in told["before"]
+
+
+@slow
+def test_the_programs_clock_is_virtual() -> None:
+    told = facts("blocks")
+    _, *rounds = told["rounds"]
+    assert max(rounds) == pytest.approx(min(rounds), rel=1e-3)  # and no time is the same twice on a real host
+    assert 10e-6 < min(rounds) < 200e-6
+    assert told["slept"] == pytest.approx(0.02, abs=1e-4)
+    on_device, on_host = told["slept on the device"]
+    assert on_device == pytest.approx(1e-3, rel=0.2)
+    assert on_device < on_host < 2 * on_device
+    assert 1e-6 < told["timer"] < 50e-6
