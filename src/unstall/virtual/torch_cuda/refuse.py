@@ -30,6 +30,7 @@ def refusing_class(name: str, instead: str = "") -> type:
 
 POOLS = "let the caching allocator choose its pool"
 REFUSED_CLASSES = {
+    "_cuda_CUDAAllocator_AllocatorState": ("CUDA graph trees of torch.compile", ""),
     "_MemPool": ("torch.cuda.MemPool", POOLS),
 }
 REFUSED_FUNCTIONS = {
