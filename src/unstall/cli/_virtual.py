@@ -48,7 +48,9 @@ def options_of(args: argparse.Namespace) -> Options | None:
 def virtual_gpu_for_children(options: Options) -> Iterator[None]:
     """Child processes have the virtual GPU. Raises UnstallError where there can be none."""
     from unstall.virtual.build import build, installed_torch
+    from unstall.virtual.gpu import gpu_named
 
+    gpu_named(options.gpu)
     build(installed_torch())  # now, and not within the program
     before = os.environ.get(ENVIRONMENT)
     os.environ[ENVIRONMENT] = options.to_json()

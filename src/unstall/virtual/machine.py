@@ -20,6 +20,7 @@ from unstall.virtual.program_clock import ProgramClock
 if TYPE_CHECKING:
     from unstall.timeline import Timeline
     from unstall.virtual.keeper import Keeper
+    from unstall.virtual.torch_cuda.properties import DeviceProperties
 
 _BOOTSTRAP = str(Path(__file__).parent.parent.absolute() / "record" / "_bootstrap")
 
@@ -133,7 +134,7 @@ class Machine:
         self._shim = load(options.devices, options.numerics)
         self.keeper = Keeper(self._shim, options)
         self._shim.configure(options.devices, options.numerics, self.keeper)
-        attach(self.keeper, ())
+        attach(self.keeper, _properties(options))
 
     def _torch_is_there(self) -> None:
         from unstall.virtual import profiler
@@ -157,6 +158,9 @@ def machine(options: Options) -> Machine:
                 "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "
                 "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
             )
+        from unstall.virtual.gpu import gpu_named
+
+        gpu_named(options.gpu)
         _machines.append(Machine(options))
     found = _machines[0]
     if found.options != options:
@@ -165,6 +169,25 @@ def machine(options: Options) -> Machine:
             f"{options} in another process"
         )
     return found
+
+
+def _properties(options: Options) -> list[DeviceProperties]:
+    """What torch tells of each device."""
+    from unstall.virtual.gpu import gpu_named
+    from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
+
+    device = gpu_named(options.gpu).file.device
+    told = DeviceProperties(
+        name=device.name,
+        major=device.capability[0],
+        minor=device.capability[1],
+        total_memory=device.total_bytes,
+        multi_processor_count=device.multiprocessors,
+        L2_cache_size=device.l2_bytes,
+    )
+    # Of a real H200 more was written down.
+    first = H200 if device.name == H200.name else told
+    return [replace(first, index=index) for index in range(options.devices)]
 
 
 class _inherited(ExitStack):  # noqa: N801 - used as a function is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from unstall.errors import UsageError
@@ -49,11 +50,13 @@ class Options:
 
 
 def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> Options:
-    """What the user asked for: "h200", or "h200:2" for two. Raises UsageError for what cannot be."""
-    name, colon, count = gpu.partition(":")
+    """What the user asked for: "h200", a GPU's .json file, "h200:2" for two. Raises UsageError for what cannot be."""
+    name, colon, count = gpu.rpartition(":") if ":" in gpu else (gpu, "", "")
     if not name or (colon and not (count.isdecimal() and 1 <= int(count) <= MOST_DEVICES)):
         raise UsageError(f"gpu: {gpu!r}: give a GPU's name, or its name and how many, from 1 to {MOST_DEVICES}: h200:2")
     for what, value, known in (("numerics", numerics, NUMERICS), ("host", host, HOST_CLOCKS)):
         if value not in known:
             raise UsageError(f"{what}: {value!r} is none of {', '.join(known)}")
-    return Options(name.lower(), int(count or 1), numerics, host)  # type: ignore[arg-type]
+    own = name.endswith(".json")  # a file of the user's; in child processes too, wherever they are
+    name = str(Path(name).absolute()) if own else name.lower()
+    return Options(name, int(count or 1), numerics, host)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ starts and stops Kineto, which in a build without CUDA knows no device and no vi
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,8 @@ class _Profiler:
         if self._running is not None:
             raise RuntimeError("Profiler is already enabled on this thread")
         shapes, memory, stacks = (bool(rest[at]) if len(rest) > at else False for at in range(3))
+        if shapes:
+            warnings.warn("the virtual GPU's profile has no input shapes, and no FLOPs", stacklevel=4)
         cuda = self._activities.CUDA in activities or state.name.endswith("GPU_FALLBACK")
         asked = Asked(
             cpu=self._activities.CPU in activities,
