@@ -172,11 +172,12 @@ def worst_growth(size: int) -> int:
 
 def releasable(allocator: CachingAllocator) -> int:
     """Bytes of segments in which nothing is allocated."""
-    return sum(
-        int(str(segment["total_size"]))
+    sizes = (
+        segment["total_size"]
         for segment in allocator.memory_snapshot()
         if segment["allocated_size"] == 0 and segment["segment_pool_id"] == (0, 0)
     )
+    return sum(size for size in sizes if isinstance(size, int))
 
 
 _APART = 1 << 42

@@ -236,3 +236,9 @@ def test_only_a_large_copy_within_the_device_takes_turns_with_kernels(size: int,
     log.launch(100_000)
     log.copy(size, D2D | CopyFlag.NON_BLOCKING, stream=3)
     assert ops(keeper.timeline())[1][1] == start
+
+
+def test_a_program_that_did_nothing_has_an_empty_timeline() -> None:
+    _, keeper = begin()
+    timeline = keeper.timeline()
+    assert (len(timeline.host), len(timeline.device), len(timeline.memory), len(timeline.threads)) == (0, 0, 0, 1)
