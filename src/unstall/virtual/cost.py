@@ -29,7 +29,8 @@ class OperatorCost:
 
     kernels: tuple[Kernel, ...]
     host_ns: int = 0
-    """Of the host at work in it, without its launch calls."""
+    """Of the host at work in it, on top of what `HostCosts` has for its entry and exit, its launches and requests for
+    memory."""
     temporaries: tuple[int, ...] = ()
     """Bytes of each allocation that it takes before its kernels, and gives back after them."""
     workspaces: tuple[tuple[str, int], ...] = ()
