@@ -23,6 +23,7 @@ from unstall.errors import UnstallError
 SHIM = Path(__file__).parent / "shim"
 FRAMES = Path(__file__).parent.parent / "record"
 OLDEST_TORCH = (2, 11)
+PROVED = "2.13"
 CPU_WHEEL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 FLAGS = ("-O2", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1")
 LANGUAGE = {".cpp": ("-std=c++20", "-fvisibility=hidden"), ".c": ("-x", "c", "-std=gnu11")}
@@ -130,7 +131,7 @@ def _run(command: list[str], result: Path) -> None:
     if done.returncode:
         partial.unlink(missing_ok=True)
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-500:])
-        raise VirtualGpuError(f"compiling the virtual GPU failed: {first}")
+        raise VirtualGpuError(f"compiling the virtual GPU failed (it is known to compile for torch {PROVED}): {first}")
     partial.replace(result)
 
 

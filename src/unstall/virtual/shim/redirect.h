@@ -1,15 +1,12 @@
 // For kernels of the virtual GPU: tensors as the CPU's kernels want them and back, what to log, and how to register.
 //
-//   static Tensor my_kernel(const Tensor& x) {
-//     static const OpName name("aten::my_op");
-//     Launch launch(name, x.get_device());
-//     launch.input(x);
-//     Tensor y = to_cuda(computed([&] { return at::native::my_op_cpu(to_cpu(x)); }), x.get_device());
-//     launch.output(y);
-//     launch.log();
-//     return y;
-//   }
-//   VIRTUAL_KERNELS(kernels) { kernels.impl("my_op", TORCH_FN(my_kernel)); }
+// An operator that CUDA computes otherwise than the CPU gets a substitute (substitutes.h), which graphs and skipped
+// numerics need nothing more for. What is registered here is made of other operators, or computes nothing:
+//
+//   Tensor& zero_(Tensor& self) { return self.fill_(0); }
+//   VIRTUAL_KERNELS(kernels) { kernels.impl("zero_", TORCH_FN(zero_)); }
+//
+// A kernel that computes by itself must keep() its work where a graph is captured (graphs.h), and ask settings().skip.
 #pragma once
 #include "devices.h"
 #include "log.h"
@@ -59,19 +56,6 @@ class Launch {
   int device_;
   bool in_outputs_ = false;
   c10::SmallVector<Use, 16> uses_;
-};
-
-// Refuses tensors that are not all on one device, with CUDA's words; scalars of the CPU may stand beside them where
-// `scalars`.
-class SameDevice {
- public:
-  void add(const Tensor& tensor);
-  int device() const { return device_; } // -1: none was on a virtual device
-  void check(const std::string& op, bool scalars) const;
-
- private:
-  int device_ = -1, other_ = -1;
-  bool cpu_ = false, cpu_scalar_ = false;
 };
 
 // The value was read by the host: a copy of `bytes` that it waits for, as item() makes.

@@ -122,27 +122,6 @@ void Launch::log() {
          .uses = uses_.data(), .use_count = uses_.size()});
 }
 
-void SameDevice::add(const Tensor& tensor) {
-  if (!tensor.defined()) return;
-  if (tensor.is_cuda()) {
-    int device = tensor.get_device();
-    if (device_ < 0) device_ = device;
-    else if (device != device_) other_ = device;
-  } else if (tensor.is_cpu()) {
-    (tensor.dim() == 0 ? cpu_scalar_ : cpu_) = true;
-  }
-}
-
-void SameDevice::check(const std::string& op, bool scalars) const {
-  TORCH_CHECK(
-      other_ < 0, "Expected all tensors to be on the same device, but found at least two devices, cuda:", device_,
-      " and cuda:", other_, "! (when checking arguments of ", op, ")");
-  TORCH_CHECK(
-      !(cpu_ || (cpu_scalar_ && !scalars)),
-      "Expected all tensors to be on the same device, but found at least two devices, cuda:", device_,
-      " and cpu! (when checking arguments of ", op, ")");
-}
-
 void log_read(int device, int64_t bytes) {
   int64_t stream = current_stream(device);
   write({.code = Code::COPY, .device = device, .stream = stream, .a = bytes, .b = -1,
