@@ -25,7 +25,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
-    monkeypatch.setitem(sys.modules, "heavy_story", told)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "heavy_story", told)
     return told
 
 
@@ -39,9 +39,10 @@ def test_before_comes_before_the_module_is_known_and_after_once_it_ran(name: str
 
 
 def test_whom_before_has_waiting_for_the_import_too_is_told_first(name: str, story: list[str]) -> None:
-    around_import(
-        name, lambda: when_imported(name, lambda: story.append("told")) and None, lambda: story.append("after")
-    )
+    def before() -> None:
+        when_imported(name, lambda: story.append("told"))
+
+    around_import(name, before, lambda: story.append("after"))
     importlib.import_module(name)
     assert story == ["runs", "told", "after"]
 

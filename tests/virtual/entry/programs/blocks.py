@@ -2,12 +2,14 @@
 
 import json
 import time
+from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import unstall
 
 MACHINES = perf_counter
-told = {}
+told: dict[str, Any] = {}
 with unstall.virtual_gpu("h200") as gpu:
     import torch
     from torch.utils.benchmark import Timer
@@ -47,11 +49,12 @@ told["first still"] = len(gpu.timeline().device)
 gpu.save("/dev/null")
 
 
-def refusal(act):
+def refusal(act: Callable[[], object]) -> str | None:
     try:
         act()
     except unstall.errors.UsageError as error:
         return str(error)
+    return None
 
 
 told["another"] = refusal(lambda: unstall.virtual_gpu("h200:2"))

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.autograd import DeviceType
@@ -14,7 +15,7 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.L
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
-def step():
+def step() -> None:
     x = torch.randn(32, 64).to("cuda")
     with record_function("forward"):
         loss = model(x).sum()
@@ -23,11 +24,11 @@ def step():
     optimizer.step()
 
 
-def of_device(events):
+def of_device(events: Any) -> list[Any]:
     return [event for event in events if event.device_type == DeviceType.CUDA]
 
 
-told = {}
+told: dict[str, Any] = {}
 step()
 both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
 begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
