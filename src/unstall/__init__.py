@@ -11,19 +11,33 @@ from unstall._version import __version__
 if TYPE_CHECKING:
     from unstall._api import explain, whatif
     from unstall.diagnose.explain import Report
+    from unstall.fix.graphed import graphed
     from unstall.read import load
     from unstall.record.in_process import record, step
     from unstall.result import Finding
     from unstall.timeline import Timeline
     from unstall.virtual.entry import virtual_gpu
 
-__all__ = ["Finding", "Report", "Timeline", "__version__", "explain", "load", "record", "step", "virtual_gpu", "whatif"]
+__all__ = [
+    "Finding",
+    "Report",
+    "Timeline",
+    "__version__",
+    "explain",
+    "graphed",
+    "load",
+    "record",
+    "step",
+    "virtual_gpu",
+    "whatif",
+]
 
 _HOMES = {
     "Finding": "unstall.result",
     "Report": "unstall.diagnose.explain",
     "Timeline": "unstall.timeline",
     "explain": "unstall._api",
+    "graphed": "unstall.fix.graphed",
     "load": "unstall.read",
     "load_ipython_extension": "unstall.record.notebook",  # IPython's name for what `%load_ext unstall` calls
     "record": "unstall.record.in_process",

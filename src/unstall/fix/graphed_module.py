@@ -9,6 +9,15 @@ import torch
 
 from unstall.fix.graph_stats import GraphedStats
 
+_CONTAINERS = ("__len__", "__getitem__", "__setitem__", "__delitem__", "__iter__", "__contains__")
+
+
+def _forwarding(name: str) -> Callable[..., Any]:
+    def forward(self: GraphedModule, *args: Any) -> Any:
+        return getattr(self._module, name)(*args)
+
+    return forward
+
 
 class GraphedModule(torch.nn.Module):  # type: ignore[misc]
     """Shares its whole state with the module that it was made of: parameters, buffers, submodules, hooks, whether it
@@ -39,6 +48,14 @@ class GraphedModule(torch.nn.Module):  # type: ignore[misc]
         import copy
 
         return copy.deepcopy(self._module, memo)
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, graphed: Callable[..., Any]) -> GraphedModule:
+        """With the length, items and so on that this module has."""
+        names = [name for name in _CONTAINERS if hasattr(type(module), name)]
+        forwards = {name: _forwarding(name) for name in names}
+        kind = type(cls.__name__, (cls,), {"__slots__": (), **forwards}) if names else cls
+        return kind(module, graphed)
 
     def stats(self) -> GraphedStats:
         """What its graphs did so far."""

@@ -45,8 +45,9 @@ class Observation:
     externals: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)  # of externals, one a storage
     leaves: list[torch.Tensor] = field(default_factory=list)  # of externals, those that gradients are kept for
+    entry_grads: list[torch.Tensor | None] = field(default_factory=list)  # what `.grad` of each leaf was before
     derived: list[torch.Tensor] = field(default_factory=list)  # those through which gradients go on to before the call
-    written_inputs: set[int] = field(default_factory=set)  # storages
+    written_inputs: set[int] = field(default_factory=set)  # places among the inputs
     refusals: list[Refusal] = field(default_factory=list)
     generators: list[torch.Generator] = field(default_factory=list)
     names: frozenset[str] | None = None  # read by any Python code that ran; None: not known
@@ -54,6 +55,13 @@ class Observation:
     random: bool = False  # it draws from the device's generator
     launches: int = 0
     bytes_made: int = 0
+
+    def grads_as_seen(self) -> bool:
+        """Whether the gradients that the function would find now are those that it found then: where it read them,
+        the same tensors, and where there were none, none."""
+        read = {id(tensor) for tensor in self.externals}
+        pairs = zip(self.leaves, self.entry_grads, strict=True)
+        return all(leaf.grad is grad for leaf, grad in pairs if grad is None or id(grad) in read)
 
 
 class Observer(TorchDispatchMode):  # type: ignore[misc]
@@ -64,7 +72,9 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         self.seen = Observation()
         self._device_type = device_type
         self._index = index
-        self._inputs = {storage_of(tensor) for tensor in inputs}
+        self._inputs: dict[int, set[int]] = {}
+        for place, tensor in enumerate(inputs):
+            self._inputs.setdefault(storage_of(tensor), set()).add(place)
         self._made: set[int] = set()
         self._external: dict[int, int] = {}  # storage → its place in `externals` when first seen
         self._tensors: set[int] = set()
@@ -87,7 +97,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         self._made.update(touched.fresh)
         self._look_at_memory(name, given, returned, touched)
         for tensor in given:
-            self._note_external(tensor)
+            self.note_external(tensor)
         self._note_writes(touched)
         seen = self.seen
         seen.launches += touched.launches
@@ -105,7 +115,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self._said.add((reason, str(place)))
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy))
 
-    def _note_external(self, tensor: torch.Tensor) -> None:
+    def note_external(self, tensor: torch.Tensor) -> None:
         storage = storage_of(tensor)
         if storage in self._inputs or storage in self._made or id(tensor) in self._tensors:
             return
@@ -121,7 +131,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
     def _note_writes(self, touched: Touched) -> None:
         for storage in touched.writes:
             if storage in self._inputs:
-                self.seen.written_inputs.add(storage)
+                self.seen.written_inputs |= self._inputs[storage]
             elif storage in self._external and storage not in self._written:
                 self._written.add(storage)
                 self.seen.written.append(self.seen.externals[self._external[storage]])
@@ -196,6 +206,8 @@ def observed(run: Callable[[], Any], inputs: list[torch.Tensor], device: Device)
         finally:
             if not profiled:
                 sys.setprofile(None)
+    for tensor in tensors_of(result):  # what is only handed out is not made inside either
+        observer.note_external(tensor)
     for name, state in _host_generators(device_type).items():
         if state != before.get(name, state):
             reason = f"it draws from {name}, and a graph would repeat what was drawn"
@@ -245,15 +257,18 @@ def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
     homes = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"))
     kept = [getattr(home, name) for home, name in homes]
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
         warnings.filterwarnings("always", message=".*synchronizing CUDA operation.*")
         warnings.showwarning = show
         try:
             for (home, name), call in zip(homes, kept, strict=True):
                 setattr(home, name, _named_wait(observer, call))
-            torch.cuda.set_sync_debug_mode("warn")
+            with contextlib.suppress(RuntimeError):  # where there are no such warnings, operators tell alone
+                torch.cuda.set_sync_debug_mode("warn")
             yield
         finally:
-            torch.cuda.set_sync_debug_mode(mode)
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.set_sync_debug_mode(mode)
             for (home, name), call in zip(homes, kept, strict=True):
                 setattr(home, name, call)
 

@@ -16,6 +16,7 @@ from unstall.fix.parallel import CannotFork
 from unstall.fix.ready import Ready
 from unstall.fix.refusals import Refusal, Refused
 from unstall.fix.state import Saved, copies_of
+from unstall.fix.storages import storage_of
 from unstall.fix.subject import Kind, Subject
 from unstall.fix.verify import agree, check, fastest
 from unstall.fix.watch import Watch
@@ -48,6 +49,11 @@ def prepared(device: Device, pool: Any, candidate: Candidate, options: Options) 
     """Captures, proves and measures, and leaves the program's state as it was. Raises `Refused`, and whatever the
     function or the capture raises."""
     begun = time.perf_counter()
+    if candidate.kind is Kind.DIFFERENTIABLE:
+        # Earlier calls ran on the stream of captures; what gradients their results still hold on to was made there.
+        quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+        if quiet is not None:
+            quiet(False)
     seen = candidate.seen
     _refuse_shared_inputs(candidate)
     subject = Subject(
@@ -140,6 +146,6 @@ def _refuse_shared_inputs(candidate: Candidate) -> None:
     """Buffers are apart from each other: where arguments share memory, a write to one would not reach the other."""
     if not candidate.seen.written_inputs:
         return
-    storages = [tensor.untyped_storage()._cdata for tensor in candidate.inputs]
-    if any(storages.count(storage) > 1 for storage in candidate.seen.written_inputs):
+    storages = [storage_of(tensor) for tensor in candidate.inputs]
+    if any(storages.count(storages[place]) > 1 for place in candidate.seen.written_inputs):
         raise Refused(Refusal("it writes into an argument that shares memory with another"))

@@ -15,7 +15,7 @@ import torch
 from unstall.fix.buckets import Buckets, Padded, Sizes, prove
 from unstall.fix.device import Device, device_for
 from unstall.fix.graph_stats import GraphedStats, Tally
-from unstall.fix.nesting import tensors_in
+from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.observe import Observation, observed
 from unstall.fix.prepare import Candidate, Options, prepared
 from unstall.fix.ready import Ready
@@ -134,9 +134,6 @@ class Graphed:
                 self._outlived(shelf)
         if shelf.refusal is not None or any(ready.busy for ready in shelf.ready):
             return self._function(*args, **kwargs)
-        if not self._warm:
-            self._warm = True
-            return self._eager(args, kwargs)
         if shelf.seen is None:
             return self._observe(shelf, call, args, kwargs)
         return self._capture(shelf, call, args, kwargs)
@@ -196,27 +193,29 @@ class Graphed:
         shelf.seen, shelf.spent = None, False
         del shelf.ready[_VARIANTS - 1 :]
 
-    def _eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """On the stream of captures, which so has its own workspaces and autotuned kernels by then."""
-        assert self._device is not None
-        with self._device.side():
-            result = self._function(*args, **kwargs)
-        self._device.hand_over(tensors_in(result))
-        return result
-
     def _observe(self, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs a call as it is, on the stream of captures: what it leaves behind, as workspaces, is then there. Of the
+        very first call nothing else is kept: it makes what later ones find made."""
         device = self._device
         assert device is not None
         watch = Watch([self._function, *call.others])
         random = device.generator().get_state()
+        grads = {id(tensor): tensor.grad for tensor in watch.tensors if tensor.is_leaf}
         with device.side(), without_autocast_cache(), _inside():
             result, seen = observed(lambda: self._function(*args, **kwargs), call.tensors, device)
         tensors = tensors_in(result)
         device.hand_over(tensors)
         seen.random = not torch.equal(random, device.generator().get_state())
-        if not seen.refusals and any(tensor.device.type != device.type for tensor in tensors):
+        seen.entry_grads = [grads.get(id(leaf)) for leaf in seen.leaves]
+        kind = _kind(tensors, seen)
+        if kind is Kind.STEP:  # its backward has run; and what is left of it would hold on to gradients' nodes
+            result = map_tensors(result, torch.Tensor.detach)
+        if not self._warm:
+            self._warm = True
+            return result
+        if any(tensor.device.type != device.type for tensor in tensors):
             seen.refusals.append(Refusal("its result holds a CPU tensor", None, "return tensors of the device"))
-        if not seen.refusals and not seen.launches:
+        if not seen.launches:
             seen.refusals.append(Refusal("it puts no work on the device"))
         for refusal in seen.refusals:
             self._note(refusal)
@@ -227,19 +226,16 @@ class Graphed:
         shelf.effects = shelf.effects + 1 if changed else 0
         if shelf.effects > 1:  # the first time may fill a cache
             reason = f"it changes the program's own state at each call, and a graph would not: {changed[0]}"
-            self._refuse(
-                shelf, Refusal(reason, None, "do that outside, or keep it in a tensor that is written in place")
-            )
-        if changed:
-            return result
-        shelf.kind = _kind(tensors, seen)
-        shelf.seen = seen
+            self._refuse(shelf, Refusal(reason, None, "do that outside, or write into a tensor"))
+        shelf.kind, shelf.seen = kind, None if changed else seen
         return result
 
     def _capture(self, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = self._device
         assert device is not None
         assert shelf.seen is not None
+        if shelf.kind is Kind.STEP and not shelf.seen.grads_as_seen():
+            return self._observe(shelf, call, args, kwargs)
         candidate = Candidate(
             self._function, args, kwargs, call.tensors, [self._function, *call.others], shelf.seen, shelf.kind
         )

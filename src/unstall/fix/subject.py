@@ -15,7 +15,6 @@ from unstall.fix.nesting import tensors_in
 from unstall.fix.observe import Observation
 from unstall.fix.signature import exchanged
 from unstall.fix.state import Buffers, Saved, copies_of
-from unstall.fix.storages import storage_of
 
 
 class Kind(Enum):
@@ -46,7 +45,7 @@ class Subject:
         self.generators = [device.generator(), *seen.generators]
         self.differentiated = [*seen.leaves, *seen.derived] if kind is Kind.DIFFERENTIABLE else []
         self.leaves = seen.leaves if kind is Kind.STEP else []
-        self.written_inputs = [i for i, tensor in enumerate(inputs) if storage_of(tensor) in seen.written_inputs]
+        self.written_inputs = sorted(seen.written_inputs)
 
     def saved(self) -> Saved:
         return Saved(self.seen.written, self.generators, self.leaves)
@@ -86,23 +85,42 @@ class Subject:
 
     def replayed(self, captured: Captured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The same by graphs."""
+        probes = list(map(_probe, captured.results[1][0])) if self.kind is Kind.DIFFERENTIABLE else []
+        return self._replayed(captured, inputs, probes)
+
+    def _replayed(
+        self, captured: Captured, inputs: list[torch.Tensor], probes: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
         self.device.order()
         self.buffers.fill(inputs)
         given = tensors_in(captured.results[0])
         if self.kind is Kind.DIFFERENTIABLE:
             grads, wanted = captured.results[1]
-            for grad in grads:
-                grad.copy_(_probe(grad))
+            for grad, probe in zip(grads, probes, strict=True):
+                grad.copy_(probe)
             given = [*given, *_present(wanted)]
         captured.replay()
         return [tensor.detach().clone() for tensor in (*given, *(self.buffers.tensors[i] for i in self.written_inputs))]
 
     def timed_eager(self, inputs: list[torch.Tensor]) -> float:
         copies = copies_of(inputs)
-        return self.device.seconds(lambda: self.eager(copies))
+        probes: list[torch.Tensor] = []
+
+        def run() -> None:
+            result = self._called(copies)
+            if self.kind is Kind.DIFFERENTIABLE:
+                outputs = differentiable(result)
+                probes[:] = probes or map(_probe, outputs)
+                _grads(outputs, self._wanted(copies), probes)
+
+        with self.device.side():
+            if self.kind is Kind.DIFFERENTIABLE:
+                run()  # for the probes
+            return self.device.seconds(run)
 
     def timed_replay(self, captured: Captured, inputs: list[torch.Tensor]) -> float:
-        return self.device.seconds(lambda: self.replayed(captured, inputs))
+        probes = list(map(_probe, captured.results[1][0])) if self.kind is Kind.DIFFERENTIABLE else []
+        return self.device.seconds(lambda: self._replayed(captured, inputs, probes))
 
 
 def differentiable(result: Any) -> list[torch.Tensor]:

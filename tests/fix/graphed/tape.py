@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from unstall.fix.storages import storage_of, tensors_of, touched_by
 
 CALL = 10.0
+COPY = 0.1  # of arguments and results, so that functions of few operators gain too
+_COPIES = {"aten::copy_", "aten::clone", "aten::detach"}
 _HOP = 0.1
 
 
@@ -37,7 +39,6 @@ class Entry:
 class Tape:
     device: TapeDevice
     entries: list[Entry] = field(default_factory=list)
-    shuffled: bool = True
 
     def replay(self) -> None:
         with _disable_current_modes(), torch.no_grad():
@@ -46,6 +47,8 @@ class Tape:
         self.device.clock += self._longest()
 
     def _run(self, entry: Entry) -> None:
+        if not entry.launches:
+            return
         result = entry.func(*entry.args, **entry.kwargs)
         for mine, theirs in zip(tensors_of(entry.result), tensors_of(result), strict=True):
             if storage_of(mine) != storage_of(theirs):
@@ -55,15 +58,19 @@ class Tape:
         self.entries.clear()
 
     def _order(self) -> list[int]:
-        left = set(range(len(self.entries)))
-        done: set[int] = set()
+        waiting = [len(entry.after) for entry in self.entries]
+        followers: list[list[int]] = [[] for _ in self.entries]
+        for place, entry in enumerate(self.entries):
+            for before in entry.after:
+                followers[before].append(place)
+        free = [place for place, count in enumerate(waiting) if not count]
         order: list[int] = []
-        while left:
-            free = sorted(place for place in left if self.entries[place].after <= done)
-            place = self.device.dice.choice(free) if self.shuffled else free[0]
-            left.discard(place)
-            done.add(place)
-            order.append(place)
+        while free:
+            order.append(free.pop(self.device.dice.randrange(len(free))))
+            for place in followers[order[-1]]:
+                waiting[place] -= 1
+                if not waiting[place]:
+                    free.append(place)
         return order
 
     def _longest(self) -> float:
@@ -103,7 +110,7 @@ class _Counting(TorchDispatchMode):  # type: ignore[misc]
         self.device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.device.clock += CALL
+        self.device.clock += COPY if func._schema.name in _COPIES else CALL
         return func(*args, **(kwargs or {}))
 
 

@@ -1,0 +1,291 @@
+"""Functions served by graphs give what they give without, whatever they do with their arguments and surroundings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from fix.graphed.harness import on_tape
+from fix.graphed.tape import TapeDevice
+
+from unstall.fix.refusals import GraphedError
+
+_WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
+
+
+def _numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _returns_views(x: torch.Tensor) -> Any:
+    left, right = (x @ _WEIGHT).chunk(2, dim=1)
+    return {"left": left, "right": (right, 3)}
+
+
+def _writes_its_argument(x: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return x.sum()
+
+
+def _returns_its_argument(x: torch.Tensor) -> Any:
+    return x, x + 1, _WEIGHT
+
+
+def _branches(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([(x @ _WEIGHT).relu(), (x - 1) @ _WEIGHT, x.tanh()], 1)
+
+
+@pytest.mark.parametrize("function", [_returns_views, _writes_its_argument, _returns_its_argument, _branches])
+def test_results_are_those_of_eager(function: Callable[..., Any]) -> None:
+    fast = on_tape(function)
+    for seed in range(6):
+        mine, theirs = _numbers(3, 4, seed=seed), _numbers(3, 4, seed=seed)
+        expected, found = function(mine), fast(theirs)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        assert torch.equal(mine, theirs)
+    assert fast.stats().hits == 4
+
+
+def test_results_are_the_callers_own() -> None:
+    fast = on_tape(lambda x: (x @ _WEIGHT).relu())
+    results = [fast(_numbers(2, 4, seed=seed)) for seed in range(6)]
+    assert torch.equal(results[3], (_numbers(2, 4, seed=3) @ _WEIGHT).relu())
+
+
+def test_views_of_one_memory_stay_views_of_one_memory() -> None:
+    fast = on_tape(_returns_views)
+    for _ in range(4):
+        found = fast(_numbers(3, 4))
+    found["left"].zero_()
+    assert found["left"].untyped_storage().data_ptr() == found["right"][0].untyped_storage().data_ptr()
+
+
+def test_an_argument_that_is_returned_is_the_callers() -> None:
+    fast = on_tape(_returns_its_argument)
+    for _ in range(4):
+        x = _numbers(3, 4)
+        found = fast(x)
+    assert found[0] is x
+    assert found[2] is _WEIGHT
+
+
+@pytest.mark.parametrize("stride", [(4, 1), (1, 3), (0, 1), (8, 2)])
+def test_strides_are_kept(stride: tuple[int, int]) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen[:] = [x.stride()]
+        return x.exp().sum(0)
+
+    fast = on_tape(function, strict=False)
+    for seed in range(4):
+        x = _numbers(40, seed=seed).as_strided((3, 4), stride)
+        assert torch.equal(fast(x), x.exp().sum(0))
+    assert seen == [stride]
+
+
+def test_each_shape_dtype_and_value_has_its_own_graph() -> None:
+    fast = on_tape(lambda x, scale, *, shift=None: x * scale if shift is None else x * scale + shift)
+    for _ in range(4):
+        for size in (2, 3):
+            assert torch.equal(fast(torch.ones(size), 2.0), torch.full((size,), 2.0))
+            assert torch.equal(fast(torch.ones(size), 3.0), torch.full((size,), 3.0))
+        assert torch.equal(fast(torch.ones(2), 2.0, shift=torch.ones(2)), torch.full((2,), 3.0))
+        assert fast(torch.ones(2, dtype=torch.float64), 2.0).dtype == torch.float64
+    assert fast.stats().captures == 6
+
+
+def test_of_more_than_max_graphs_the_one_used_longest_ago_goes() -> None:
+    fast = on_tape(lambda x: x.exp() + 1, max_graphs=2)
+    for size in (2, 3, 4):
+        for _ in range(4):
+            fast(torch.ones(size))
+    stats = fast.stats()
+    assert [graph.shapes for graph in stats.graphs] == [((3,),), ((4,),)]
+    assert (stats.captures, stats.evictions) == (3, 1)
+
+
+def test_random_numbers_are_those_of_eager_and_so_are_the_next() -> None:
+    def drops(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x.exp(), 0.5) + torch.rand_like(x)
+
+    fast = on_tape(drops)
+    torch.manual_seed(5)
+    expected = [drops(torch.ones(8)) for _ in range(6)] + [torch.rand(3)]
+    torch.manual_seed(5)
+    found = [fast(torch.ones(8)) for _ in range(6)] + [torch.rand(3)]
+    assert all(map(torch.equal, expected, found))
+    assert fast.stats().hits == 4
+
+
+def test_a_generator_of_the_functions_own_goes_on_as_in_eager() -> None:
+    own = torch.Generator()
+    fast = on_tape(lambda x: x + torch.randn(x.shape, generator=own))
+    own.manual_seed(5)
+    expected = [torch.ones(8) + torch.randn(8, generator=own) for _ in range(6)]
+    own.manual_seed(5)
+    assert all(map(torch.equal, expected, [fast(torch.ones(8)) for _ in range(6)]))
+
+
+def test_a_replaced_tensor_of_a_closure_is_noticed() -> None:
+    weight = torch.ones(4)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * weight).exp()
+
+    fast = on_tape(function)
+    for _ in range(4):
+        fast(torch.ones(4))
+    weight = torch.zeros(4)
+    assert [fast(torch.ones(4)).sum().item() for _ in range(4)] == [4.0] * 4
+    assert fast.stats().captures == 2
+
+
+def test_other_memory_under_the_same_tensor_is_noticed() -> None:
+    weight = torch.nn.Parameter(torch.ones(4))
+    fast = on_tape(torch.no_grad()(lambda x: (x * weight).exp()))
+    for _ in range(4):
+        fast(torch.ones(4))
+    weight.data = torch.zeros(4)
+    assert [fast(torch.ones(4)).sum().item() for _ in range(4)] == [4.0] * 4
+
+
+def test_a_changed_attribute_is_noticed() -> None:
+    class Scaler:
+        factor = 1.0
+        unrelated = 0
+
+        def __init__(self) -> None:
+            self.factor = 2.0
+            self.unrelated = 0
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * self.factor).exp()
+
+    scaler = Scaler()
+    fast = on_tape(scaler)
+    for _ in range(4):
+        fast(torch.zeros(4))
+        scaler.unrelated += 1
+    scaler.factor = 0.0
+    assert [fast(torch.ones(4)).sum().item() for _ in range(4)] == [4.0] * 4
+    assert fast.stats().captures == 2
+
+
+def test_what_changes_between_all_calls_is_refused_by_name() -> None:
+    settings = {"shift": 0.0}
+    fast = on_tape(lambda x: x.exp() + settings["shift"], strict=False)
+    with pytest.warns(RuntimeWarning, match=r"changes between calls: settings\['shift'\] was"):
+        for call in range(20):
+            settings["shift"] = float(call // 3)
+            assert fast(torch.zeros(1)).item() == 1.0 + call // 3
+
+
+def test_a_count_that_goes_on_at_each_call_is_refused_by_name() -> None:
+    class Counting:
+        def __init__(self) -> None:
+            self.count = 0
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            return x.exp() + self.count
+
+    counting = Counting()
+    fast = on_tape(counting, strict=False)
+    with pytest.warns(RuntimeWarning, match="changes the program's own state at each call, .*count was 2 and is 3"):
+        results = [fast(torch.zeros(1)).item() for _ in range(6)]
+    assert results == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    assert fast.stats().captures == 0
+
+
+def test_a_result_that_is_also_kept_in_a_list_is_refused() -> None:
+    kept: list[torch.Tensor] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x.exp())
+        return kept[-1]
+
+    fast = on_tape(function, strict=False)
+    with pytest.warns(RuntimeWarning, match="kept had 2 items and has 3"):
+        for _ in range(5):
+            fast(torch.zeros(1))
+    assert len(kept) == 5
+
+
+def test_a_hidden_host_value_is_found_by_replaying() -> None:
+    hidden = iter(range(100))  # nothing that can be looked at
+    fast = on_tape(lambda x: x.exp() + next(hidden), strict=False)
+    with pytest.warns(RuntimeWarning, match="replayed, it gives something else"):
+        for _ in range(4):
+            fast(torch.zeros(1))
+    assert fast.stats().captures == 0
+
+
+def test_drawing_from_the_hosts_random_generator_is_refused() -> None:
+    fast = on_tape(lambda x: x.exp() * random.random())
+    fast(torch.zeros(1))
+    with pytest.raises(GraphedError, match="it draws from Python's random"):
+        fast(torch.zeros(1))
+
+
+def test_an_error_of_the_function_is_the_callers() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 3:
+            raise ValueError("not three")
+        return x.exp()
+
+    fast = on_tape(function)
+    for _ in range(5):
+        with pytest.raises(ValueError, match="not three"):
+            fast(torch.zeros(3))
+        fast(torch.zeros(2))
+    assert fast.stats().hits == 3
+
+
+def test_within_another_graphed_function_it_runs_as_it_is() -> None:
+    inner = on_tape(lambda x: x.exp())
+    outer = on_tape(lambda x: inner(x) + 1)
+    for _ in range(5):
+        assert outer(torch.zeros(1)).item() == 2.0
+    assert (outer.stats().hits, inner.stats().calls) == (3, 0)
+
+
+def test_a_graph_that_gains_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = TapeDevice()
+    monkeypatch.setattr(device, "seconds", lambda run: (run(), 1.0)[1])
+    fast = on_tape(lambda x: x.exp(), device=device)
+    fast(torch.zeros(1))
+    fast(torch.zeros(1))
+    with pytest.raises(GraphedError, match="a graph gains nothing"):
+        fast(torch.zeros(1))
+
+
+def test_nan_is_equal_to_nan() -> None:
+    fast = on_tape(lambda x: x.log())
+    for _ in range(4):
+        assert fast(-torch.ones(2)).isnan().all()
+    assert fast.stats().hits == 2
+
+
+def test_without_a_cuda_device_it_says_so() -> None:
+    import unstall
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    fast = unstall.graphed(lambda x: x + 1)
+    assert fast(torch.ones(1)).item() == 2.0
+    assert str(fast.stats()) == "1 calls, 0 by a graph, 0 captures: no CUDA device: it runs as it is"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"streams": "many"}, "streams='many'"), ({"shapes": "round"}, "shapes='round'"), ({"max_graphs": 0}, "at least")],
+)
+def test_options_that_make_no_sense_are_errors(options: dict[str, Any], said: str) -> None:
+    import unstall
+
+    with pytest.raises(ValueError, match=said):
+        unstall.graphed(lambda x: x, **options)

@@ -1,0 +1,215 @@
+"""Training steps and modules served by graphs train as they do without."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from fix.graphed.harness import batches, mlp, on_tape, training_step
+
+
+def _losses(step: Any, count: int = 10) -> list[float]:
+    torch.manual_seed(2)
+    return [step(*batch).item() for batch in batches(count)]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_whole_step_trains_as_eager_does(dropout: float, set_to_none: bool) -> None:
+    plain, graphed = mlp(dropout=dropout), mlp(dropout=dropout)
+    steps = []
+    for model in (plain, graphed):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=set_to_none)
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        steps.append(step)
+    fast = on_tape(steps[1])
+    assert _losses(steps[0]) == _losses(fast)
+    assert fast.stats().hits == 8
+    for mine, theirs in zip(plain.state_dict().values(), graphed.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+    for mine, theirs in zip(plain.parameters(), graphed.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(mine.grad, theirs.grad)
+
+
+def test_a_changed_learning_rate_is_followed() -> None:
+    def losses(make: Any) -> list[float]:
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step = make(training_step(model, optimizer))
+        found = []
+        for place, batch in enumerate(batches(30)):
+            optimizer.param_groups[0]["lr"] = 0.1 if place < 15 else 0.01
+            found.append(step(*batch).item())
+        return found
+
+    assert losses(lambda step: step) == losses(on_tape)
+
+
+@pytest.mark.filterwarnings("ignore:.*gradients that it adds to are other tensors")
+def test_gradients_that_are_added_up_over_calls_are_those_of_eager() -> None:
+    def grads(make: Any) -> list[torch.Tensor]:
+        model = mlp()
+
+        def backward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            return loss.detach()
+
+        add = make(backward)
+        found = []
+        for place, batch in enumerate(batches(24)):
+            add(*batch)
+            if place % 4 == 3:
+                found.append(next(model.parameters()).grad.clone())  # type: ignore[union-attr]
+                model.zero_grad()
+        return found
+
+    assert all(map(torch.equal, grads(lambda step: step), grads(lambda step: on_tape(step, strict=False))))
+
+
+def test_a_scheduler_within_the_step_is_refused_by_name() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    plain = training_step(model, optimizer)
+
+    def step(*batch: Any) -> Any:
+        loss = plain(*batch)
+        scheduler.step()
+        return loss
+
+    fast = on_tape(step, strict=False)
+    with pytest.warns(RuntimeWarning, match="changes the program's own state at each call"):
+        for batch in batches(5):
+            fast(*batch)
+    assert scheduler.last_epoch == 5
+
+
+def _trained(make: Any) -> tuple[list[float], dict[str, torch.Tensor]]:
+    model = mlp(dropout=0.2)
+    head = torch.nn.Linear(3, 3)
+    torch.nn.init.eye_(head.weight)
+    fast = make(model)
+    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1)
+    torch.manual_seed(4)
+    losses = []
+    for x, y in batches(10):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(head(fast(x)), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model.state_dict()
+
+
+def test_autograd_goes_through_a_graphed_module() -> None:
+    made: list[Any] = []
+
+    def make(model: torch.nn.Module) -> Any:
+        made.append(on_tape(model))
+        return made[-1]
+
+    plain, fast = _trained(lambda model: model), _trained(make)
+    assert plain[0] == fast[0]
+    assert all(torch.equal(plain[1][name], fast[1][name]) for name in plain[1])
+    assert made[0].stats().hits == 8
+
+
+def test_gradients_reach_arguments_and_tensors_from_outside() -> None:
+    weight = torch.full((4,), 2.0, requires_grad=True)
+    outside = weight * 3  # not a leaf: its gradient goes on to weight
+
+    fast = on_tape(lambda x: (x * outside).exp())
+    for _ in range(5):
+        x = torch.full((4,), 0.1, requires_grad=True)
+        y = (x * outside).exp().sum()
+        expected = torch.autograd.grad(y, (x, outside))
+        found = torch.autograd.grad(fast(x).sum(), (x, outside))
+        assert all(map(torch.equal, expected, found))
+    assert fast.stats().hits == 3
+
+
+def test_a_second_forward_before_the_backward_of_the_first_is_right() -> None:
+    model = mlp().eval()
+    fast = on_tape(model)
+    for x, _ in batches(4):
+        fast(x).sum().backward()
+        model.zero_grad()
+    (one, _), (two, _) = batches(2)
+    (model(one).sum() + 2 * model(two).sum()).backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]  # type: ignore[union-attr]
+    model.zero_grad()
+    (fast(one).sum() + 2 * fast(two).sum()).backward()
+    assert all(torch.allclose(p.grad, e, rtol=1e-6) for p, e in zip(model.parameters(), expected, strict=True))
+
+
+def test_a_second_backward_is_an_error_by_name() -> None:
+    fast = on_tape(mlp().eval())
+    for x, _ in batches(4):
+        result = fast(x).sum()
+        result.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="backward ran a second time"):
+        result.backward()
+
+
+def test_train_and_eval_have_graphs_of_their_own() -> None:
+    model, plain = mlp(dropout=0.3), mlp(dropout=0.3)
+    fast = on_tape(model)
+    for trains in (True, False, True, False):
+        fast.train(trains)
+        plain.train(trains)
+        torch.manual_seed(9)
+        expected = [plain(x) for x, _ in batches(5)]
+        torch.manual_seed(9)
+        for mine, (x, _) in zip(expected, batches(5), strict=True):
+            found = fast(x)
+            assert torch.equal(found, mine)
+            del found
+    assert fast.stats().captures == 2
+    assert model.training is False
+
+
+def test_a_graphed_module_is_the_module_in_all_else() -> None:
+    model = mlp()
+    fast = on_tape(model)
+    assert list(fast.state_dict()) == list(model.state_dict())
+    assert [name for name, _ in fast.named_modules()] == [name for name, _ in model.named_modules()]
+    assert isinstance(fast, torch.nn.Module)
+    assert type(copy.deepcopy(fast)) is torch.nn.Sequential
+    fast[0].weight = torch.nn.Parameter(torch.zeros(8, 4))
+    assert model[0].weight.sum() == 0
+    fast.double()
+    assert model[0].weight.dtype == torch.float64
+
+
+def test_a_replaced_parameter_is_noticed() -> None:
+    model = mlp().eval()
+    fast = on_tape(model)
+    with torch.no_grad():
+        for x, _ in batches(4):
+            fast(x)
+        model[4].weight = torch.nn.Parameter(torch.zeros(3, 8))
+        for x, _ in batches(4):
+            assert torch.equal(fast(x), model[4].bias.expand(6, 3))
+
+
+def test_a_hook_that_is_added_later_is_noticed() -> None:
+    model = mlp().eval()
+    fast = on_tape(model)
+    with torch.no_grad():
+        for x, _ in batches(4):
+            fast(x)
+        model[4].register_forward_hook(lambda module, args, result: result * 0)
+        for x, _ in batches(4):
+            assert fast(x).abs().sum() == 0
