@@ -1,6 +1,7 @@
 """One GPU: what its file in gpus/ says. Adding a GPU is adding a file there; nothing else names one.
 
-A measured file has tables of calls; one of a data sheet names the measured GPU that it is `like`, whose tables it uses, scaled by both GPUs' peak
+A measured file has tables of calls; one of a data sheet names the measured GPU that it is `like`, whose tables it
+uses, scaled by both GPUs' peak
 rates.
 """
 
@@ -37,7 +38,9 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rates of the data sheet, dense, by the ns: FLOPs and bytes. `l2_bytes` is of the L2 cache, `floor_ns` an empty kernel's time."""
+    """Rates of the data sheet, dense, by the ns: FLOPs and bytes. `l2_bytes` is of the L2 cache, `floor_ns` an empty
+    kernel's time.
+    """
 
     float32: float
     half: float
@@ -50,8 +53,10 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of gpus/. `host` and `limits` give only what differs from `HostCosts` and `Limits`.
 
-    `copies` are [direction, pinned, bytes, ns]; `memsets` [bytes, ns]; `operators_host_ns` the host's own work in an operator, its launches
-    and allocations apart. `tables` has, by family and variant, rows of the family's figures, the number of one of `sequences`, the kernels'
+    `copies` are [direction, pinned, bytes, ns]; `memsets` [bytes, ns]; `operators_host_ns` the host's own work in an
+    operator, its launches
+    and allocations apart. `tables` has, by family and variant, rows of the family's figures, the number of one of
+    `sequences`, the kernels'
     ns, and the bytes of temporary allocations. A sequence is of numbers of `kernels`, which are names.
     """
 
@@ -65,7 +70,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memsets: list[tuple[int, int]]
     like: str | None = None
     host: dict[str, int] = {}
-    limits: dict[str, float] = {}
+    limits: dict[str, int | float] = {}
     workspaces: dict[str, int] = {}
     operators_host_ns: dict[str, int] = {}
     kernels: list[str] = []
@@ -133,7 +138,9 @@ def encode(file: GpuFile) -> bytes:
 
 def _written(value: Any, depth: int) -> str:
     if depth < 4 and isinstance(value, dict) and value:
-        inner = ",\n".join(f"{' ' * (depth + 1)}{_compact(key)}: {_written(part, depth + 1)}" for key, part in value.items())
+        inner = ",\n".join(
+            f"{' ' * (depth + 1)}{_compact(key)}: {_written(part, depth + 1)}" for key, part in value.items()
+        )
         return f"{{\n{inner}\n{' ' * depth}}}"
     if isinstance(value, list) and value and isinstance(value[0], (list, tuple, str)):
         return "[\n" + ",\n".join(_compact(part) for part in value) + "]"

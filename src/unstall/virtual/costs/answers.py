@@ -23,13 +23,17 @@ _FILLS_NS = 3_000
 """A kernel that takes longer has more blocks than the device holds at once."""
 _HANDLE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation")
 _DIRECTIONS = {
-    CopyDirection.HOST_TO_DEVICE: "HtoD", CopyDirection.DEVICE_TO_HOST: "DtoH", CopyDirection.DEVICE_TO_DEVICE: "DtoD",
+    CopyDirection.HOST_TO_DEVICE: "HtoD",
+    CopyDirection.DEVICE_TO_HOST: "DtoH",
+    CopyDirection.DEVICE_TO_DEVICE: "DtoD",
     CopyDirection.PEER_TO_PEER: "PtoP",
-}  # fmt: skip
+}
 
 
 class MeasuredCosts:
-    """Costs on `gpu` by the tables of `measured`, which is the same one unless `gpu` is known from its data sheet alone."""
+    """Costs on `gpu` by the tables of `measured`, which is the same one unless `gpu` is known from its data sheet
+    alone.
+    """
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
         self._gpu, self._measured = gpu, measured
@@ -78,7 +82,11 @@ class MeasuredCosts:
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Between the sizes that were measured, as on a line; beyond, at the largest one's rate."""
         of = _DIRECTIONS.get(direction, "DtoD")
-        rows = [(size, ns) for at, held, size, ns in self._gpu.file.copies if at == of and (held == pinned or of in ("DtoD", "PtoP"))]
+        rows = [
+            (size, ns)
+            for at, held, size, ns in self._gpu.file.copies
+            if at == of and (held == pinned or of in ("DtoD", "PtoP"))
+        ]
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
     def memset_ns(self, size_bytes: int) -> int:
@@ -141,7 +149,5 @@ def roofline_of(peaks: Peaks, l2_bytes: int) -> Roofline:
 def _between(size: int, rows: list[tuple[int, int]]) -> int:
     sizes, times = np.array(sorted(rows), float).T
     if size > sizes[-1]:
-        return round(times[-1] * size / sizes[-1])
+        return int(times[-1] * size / sizes[-1])
     return round(float(np.interp(size, sizes, times)))
-
-

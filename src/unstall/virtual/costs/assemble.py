@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unstall.virtual.costs.build import Tables, rows_of
 from unstall.virtual.costs.answers import roofline_of
+from unstall.virtual.costs.build import Tables, rows_of
 from unstall.virtual.gpu import Device, GpuFile, Peaks
 
 _FOUR_MIB = 4 << 20
@@ -31,7 +31,8 @@ def peaks_of(facts: Mapping[str, Any]) -> Peaks:
 
 
 def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int], note: str, within: float) -> GpuFile:
-    """The file. `hosts` has ns of one call of an operator from Python; `within` is how exactly neighbours must tell a call to leave
+    """The file. `hosts` has ns of one call of an operator from Python; `within` is how exactly neighbours must tell a
+    call to leave
     it out.
     """
     device = {name: value for name, value in facts["device"].items() if name in Device.__struct_fields__}

@@ -45,7 +45,9 @@ class Tables:
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[Measured]]]:
-        """By family and variant, without the calls that those left tell within `within` of their time, with the same kernels."""
+        """By family and variant, without the calls that those left tell within `within` of their time, with the same
+        kernels.
+        """
         found: dict[str, dict[str, list[Measured]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
             ordered = [calls[dims] for dims in sorted(calls)]
@@ -76,7 +78,9 @@ def _needed(calls: list[Measured], table: Table, roofline: Roofline, dtype: str,
 def rows_of(
     tables: dict[str, dict[str, list[Measured]]], names: dict[str, int]
 ) -> tuple[list[str], list[list[int]], dict[str, Any]]:
-    """(names of kernels, sequences of them, tables) as a file has them: only names that are used, the most used first."""
+    """(names of kernels, sequences of them, tables) as a file has them: only names that are used, the most used
+    first.
+    """
     calls = [call for variants in tables.values() for some in variants.values() for call in some]
     uses = Counter(name for call in calls for name in call.names)
     spelled = {number: name for name, number in names.items()}

@@ -1,4 +1,5 @@
-"""How a GPU and the host in front of it take work: queue, gaps, latencies, copies, what calls cost. Measured; needs torch and a GPU.
+"""How a GPU and the host in front of it take work: queue, gaps, latencies, copies, what calls cost. Measured; needs
+torch and a GPU.
 
 Times are in ns. Each group is measured by itself, and left out where it fails.
 """
@@ -9,6 +10,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -21,9 +24,17 @@ def measure_facts() -> dict[str, Any]:
     """All groups that could be measured, by name."""
     found: dict[str, Any] = {}
     for name, group in {
-        "device": _device, "peaks": _peaks, "calls": _calls, "python": _python, "queue": _queue, "latencies": _latencies,
-        "graph": _graph, "allocation": _allocation, "copies": _copies, "memset": _memset,
-    }.items():  # fmt: skip
+        "device": _device,
+        "peaks": _peaks,
+        "calls": _calls,
+        "python": _python,
+        "queue": _queue,
+        "latencies": _latencies,
+        "graph": _graph,
+        "allocation": _allocation,
+        "copies": _copies,
+        "memset": _memset,
+    }.items():
         try:
             found[name] = group()
         except (RuntimeError, ValueError, IndexError, AttributeError) as error:
@@ -67,17 +78,19 @@ def _peaks() -> dict[str, float]:
     """FLOPs and bytes a ns, of large matrix products and of copies within and beyond the L2 cache."""
     found = {}
     for name, dtype, tf32, size in (
-        ("float32", torch.float32, False, 4096), ("tf32", torch.float32, True, 8192), ("bfloat16", torch.bfloat16, False, 8192),
+        ("float32", torch.float32, False, 4096),
+        ("tf32", torch.float32, True, 8192),
+        ("bfloat16", torch.bfloat16, False, 8192),
         ("float64", torch.float64, False, 4096),
-    ):  # fmt: skip
+    ):
         before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, tf32
         x = torch.randn(size, size, device="cuda", dtype=dtype)
-        found[name] = round(2 * size**3 / _device_ns(lambda x=x: torch.mm(x, x), 5), 1)
+        found[name] = round(2 * size**3 / _device_ns(partial(torch.mm, x, x), 5), 1)
         torch.backends.cuda.matmul.allow_tf32 = before
     for name, size in (("bytes", 1 << 30), ("l2_bytes", 8 << 20)):
         source = torch.empty(size, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
-        found[name] = round(2 * size / _device_ns(lambda s=source, t=target: torch.bitwise_not(s, out=t), 20), 3)
+        found[name] = round(2 * size / _device_ns(partial(torch.bitwise_not, source, out=target), 20), 3)
     return found
 
 
@@ -180,7 +193,12 @@ def _events(run: Callable[[], object]) -> list[tuple[int, int, str, bool]]:
         run()
         torch.cuda.synchronize()
     events = [
-        (event.start_ns(), event.start_ns() + event.duration_ns(), event.name(), str(event.device_type()).endswith("CUDA"))
+        (
+            event.start_ns(),
+            event.start_ns() + event.duration_ns(),
+            event.name(),
+            str(event.device_type()).endswith("CUDA"),
+        )
         for event in profiler.profiler.kineto_results.events()
     ]
     return sorted(events)
@@ -218,7 +236,11 @@ def _latencies() -> dict[str, int]:
             torch.cuda.synchronize()
 
     idle_events = _events(idle)
-    launches = [event for event in idle_events if event[2].startswith("cudaLaunchKernel") or event[2].startswith("cuLaunchKernel")]
+    launches = [
+        event
+        for event in idle_events
+        if event[2].startswith("cudaLaunchKernel") or event[2].startswith("cuLaunchKernel")
+    ]
     kernels = [event for event in idle_events if event[3]]
     queue = [event for event in _events(queued) if event[3]][1:]
     crossing = [event for event in _events(across) if event[3]]
@@ -228,7 +250,7 @@ def _latencies() -> dict[str, int]:
     return {
         "launch": _median([kernel[0] - launch[1] for launch, kernel in zip(launches, kernels, strict=False)]),
         "launch_call": _median([launch[1] - launch[0] for launch in launches]),
-        "gap": _median([after[0] - before[1] for before, after in zip(queue, queue[1:], strict=False)]),
+        "gap": _median([after[0] - before[1] for before, after in pairwise(queue)]),
         "tiny_kernel": _median([event[1] - event[0] for event in queue]),
         "event": _median([after[0] - before[1] for before, after in zip(crossing[::2], crossing[1::2], strict=False)]),
         "wake": _median([back - end for back, end in zip(returns, ends, strict=False)]),
@@ -249,7 +271,7 @@ def _graph() -> dict[str, int]:
                 x.mul_(1.0)
         found[f"launch_of_{count}"] = median_ns(graph.replay, 50, idle=True)
         kernels = [event for event in _events(graph.replay) if event[3]]
-        found[f"gap_of_{count}"] = _median([after[0] - before[1] for before, after in zip(kernels, kernels[1:], strict=False)])
+        found[f"gap_of_{count}"] = _median([after[0] - before[1] for before, after in pairwise(kernels)])
     return found
 
 
@@ -283,25 +305,40 @@ def _copies() -> list[list[Any]]:
     for size in _SIZES:
         plain = torch.ones(size, dtype=torch.uint8)
         pinned = plain.pin_memory()
-        there, other = torch.ones(size, dtype=torch.uint8, device="cuda"), torch.ones(size, dtype=torch.uint8, device="cuda")
+        there, other = (
+            torch.ones(size, dtype=torch.uint8, device="cuda"),
+            torch.ones(size, dtype=torch.uint8, device="cuda"),
+        )
         for direction, is_pinned, to, of in (
-            ("HtoD", True, there, pinned), ("HtoD", False, there, plain), ("DtoH", True, pinned, there), ("DtoH", False, plain, there),
+            ("HtoD", True, there, pinned),
+            ("HtoD", False, there, plain),
+            ("DtoH", True, pinned, there),
+            ("DtoH", False, plain, there),
             ("DtoD", False, other, there),
-        ):  # fmt: skip
+        ):
             repeats = 3 if size > 1 << 24 else 8
-            call = lambda to=to, of=of: to.copy_(of, non_blocking=True)  # noqa: E731
+            call = partial(to.copy_, of, non_blocking=True)
             call()
             torch.cuda.synchronize()
             host = median_ns(call, repeats, idle=True)
-            events = [event for event in _events(lambda call=call, n=repeats: [call() for _ in range(n)]) if event[3] and event[2].startswith("Memcpy")]
+            events = [
+                event
+                for event in _events(partial(_repeat, call, repeats))
+                if event[3] and event[2].startswith("Memcpy")
+            ]
             total = sum(event[1] - event[0] for event in events) / repeats
             found.append([direction, is_pinned, size, round(total), host])
     return found
+
+
+def _repeat(call: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        call()
 
 
 def _memset() -> list[list[int]]:
     found = []
     for size in _SIZES:
         x = torch.empty(size, dtype=torch.uint8, device="cuda")
-        found.append([size, round(_device_ns(lambda x=x: torch.cuda.cudart() and x.zero_(), 20))])
+        found.append([size, round(_device_ns(x.zero_, 20))])
     return found

@@ -1,7 +1,9 @@
 """Runs cases on a GPU and says what each did: its kernels, how long they took, what memory it took. Needs torch.
 
-Each call stands between two calls of `torch.cuda._sleep`, whose kernel has a name of its own: what runs between a pair of them, in the order of
-the device, is that call's. The L2 cache is flushed before, and the case's hot arguments read into it again. Allocations are told
+Each call stands between two calls of `torch.cuda._sleep`, whose kernel has a name of its own: what runs between a pair
+of them, in the order of
+the device, is that call's. The L2 cache is flushed before, and the case's hot arguments read into it again.
+Allocations are told
 apart in the same way, in the allocator's own trace, by requests of a size that nothing else has.
 """
 
@@ -32,7 +34,9 @@ _WARM_BYTES = 12 << 20
 
 @dataclass
 class Observation:
-    """What one case did. `kernels` are (name, median ns); `taken` the bytes of each allocation that was no output, in order."""
+    """What one case did. `kernels` are (name, median ns); `taken` the bytes of each allocation that was no output, in
+    order.
+    """
 
     signature: Signature
     kernels: list[tuple[str, int]] = field(default_factory=list)
@@ -42,7 +46,9 @@ class Observation:
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[Observation]]:
-    """Observations of the cases, a chunk at a time, until they are all done or `time.monotonic()` has passed the deadline."""
+    """Observations of the cases, a chunk at a time, until they are all done or `time.monotonic()` has passed the
+    deadline.
+    """
     pool = Pool("cuda")
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     chunk: list[Case] = []
@@ -85,10 +91,10 @@ def _run_case(
     outputs: list[set[int]],
     calls: list[int],
 ) -> None:
-    operator = _resolve(case.operator)
+    operator = resolve(case.operator)
     pool.begin()
     try:
-        args, kwargs = _split(case.build(pool))
+        args, kwargs = split(case.build(pool))
         tensors = [args[position] for position in case.hot] if case.hot is not None else _warm(_tensors(args))
         torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
         try:
@@ -115,7 +121,9 @@ def _run_case(
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Those that a model would still have in the L2 cache: all where they are small, else only the first, which was just written."""
+    """Those that a model would still have in the L2 cache: all where they are small, else only the first, which was
+    just written.
+    """
     together = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return tensors if together <= _WARM_BYTES else tensors[:1]
 
@@ -129,7 +137,9 @@ def _touch(tensor: torch.Tensor) -> None:
 
 def _attribute_memory(trace: list[dict[str, Any]], observations: list[Observation], outputs: list[set[int]]) -> None:
     events = [event for event in trace if event["action"] in ("alloc", "free_requested")]
-    marks = [index for index, event in enumerate(events) if event["action"] == "alloc" and event["size"] == _MARKER_BYTES]
+    marks = [
+        index for index, event in enumerate(events) if event["action"] == "alloc" and event["size"] == _MARKER_BYTES
+    ]
     if len(marks) != 3 * len(observations):
         print(f"{len(marks)} markers for {len(observations)} cases: their memory is not known", file=sys.stderr)
         return
@@ -187,12 +197,12 @@ def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
     return groups
 
 
-def _resolve(name: str) -> Any:
+def resolve(name: str) -> Any:
     operator, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, operator), overload)
 
 
-def _split(built: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def split(built: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if built and isinstance(built[-1], dict):
         return built[:-1], built[-1]
     return built, {}

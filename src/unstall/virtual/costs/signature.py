@@ -1,6 +1,7 @@
 """What the virtual GPU's log says of one operator: its name, its arguments, its outputs. No values, no torch.
 
-A tensor comes as `("t", dtype, sizes, strides)`, a list of tensors as `("l", (tensor, …))`, a Scalar or float as `("s",)` or, where it is
+A tensor comes as `("t", dtype, sizes, strides)`, a list of tensors as `("l", (tensor, …))`, a Scalar or float as
+`("s",)` or, where it is
 known whether it is zero, `("s", nonzero)`; None, bools, ints, strings and tuples of ints come as they are.
 """
 
@@ -12,10 +13,24 @@ from math import prod
 from typing import Any
 
 ITEM_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
-    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "complex64": 8, "complex128": 16,
-    "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +131,7 @@ def parse(raw: tuple[Any, ...]) -> Signature:
 
 def plain(signature: Signature) -> tuple[Any, ...]:
     """The opposite of `parse`."""
-    return (
-        signature.name, signature.overload, tuple(map(_raw, signature.inputs)), tuple(map(_raw, signature.outputs))
-    )  # fmt: skip
+    return (signature.name, signature.overload, tuple(map(_raw, signature.inputs)), tuple(map(_raw, signature.outputs)))
 
 
 def _argument(raw: Any) -> Any:

@@ -1,6 +1,7 @@
 """Measured calls, looked up by shape.
 
-What a call takes is its roofline times a factor. The factor is a mean of the nearest measured shapes', by how many doublings they are away;
+What a call takes is its roofline times a factor. The factor is a mean of the nearest measured shapes', by how many
+doublings they are away;
 which kernels run is the nearest one's.
 """
 
@@ -23,7 +24,9 @@ _ROUNDED_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measured call: its figures, its kernels as numbers of names with their ns, the bytes of each temporary allocation."""
+    """One measured call: its figures, its kernels as numbers of names with their ns, the bytes of each temporary
+    allocation.
+    """
 
     dims: tuple[int, ...]
     names: tuple[int, ...]
@@ -37,7 +40,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one shape: what its kernels take together, and the nearest measured call with how far away it is, in doublings."""
+    """Of one shape: what its kernels take together, and the nearest measured call with how far away it is, in
+    doublings.
+    """
 
     total_ns: float
     nearest: Measured
@@ -45,7 +50,9 @@ class Answer:
 
 
 class Table:
-    """The measured calls of one variant of a family. `measured_on` is the roofline of the GPU that they were measured on."""
+    """The measured calls of one variant of a family. `measured_on` is the roofline of the GPU that they were measured
+    on.
+    """
 
     def __init__(self, family: Family, variant: str, calls: Sequence[Measured], measured_on: Roofline) -> None:
         self._family, self._variant, self._calls = family, variant, calls
@@ -57,7 +64,8 @@ class Table:
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Answer:
-        """What a call of these figures takes on the GPU of `roofline`; `dtype` is its type, where that is not the table's.
+        """What a call of these figures takes on the GPU of `roofline`; `dtype` is its type, where that is not the
+        table's.
 
         Calls where `without` is true count as not measured.
         """
@@ -87,7 +95,9 @@ class Table:
         return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
     def temporaries(self, dims: tuple[int, ...], answer: Answer) -> tuple[int, ...]:
-        """The nearest call's allocations, scaled by what the calls move; small ones are counters, and stay as they are."""
+        """The nearest call's allocations, scaled by what the calls move; small ones are counters, and stay as they
+        are.
+        """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
         moved = [self._family.work(self._variant, figures)[1] for figures in (dims, answer.nearest.dims)]
@@ -98,7 +108,8 @@ class Table:
 
 
 def as_rows(calls: Sequence[Measured], sequences: dict[tuple[int, ...], int]) -> list[list[Any]]:
-    """As a GPU's file has them: the figures, the number of the sequence of kernels, then ns and temporaries, lists where they are not one.
+    """As a GPU's file has them: the figures, the number of the sequence of kernels, then ns and temporaries, lists
+    where they are not one.
 
     Sequences that are new get the next numbers.
     """

@@ -6,9 +6,7 @@ from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, ite
 from unstall.virtual.costs.signature import Signature, nonzero
 
 _KINDS = ("efficient", "flash", "cudnn")
-NAMES = tuple(
-    f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KINDS for direction in ("", "_backward")
-)  # fmt: skip
+NAMES = tuple(f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KINDS for direction in ("", "_backward"))
 
 _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
 """Where the probability stands among a forward's and a backward's arguments."""
@@ -42,7 +40,9 @@ def describe(signature: Signature) -> Shape | None:
     variants = [f"{query.dtype} {kind} {direction} {pattern}{keeps}", f"{query.dtype} {kind} {direction} {pattern}"]
     variants += [f"{query.dtype} {kind} {direction} {plain}{keeps}", f"{query.dtype} {kind} {direction} {plain}"]
     for other in ("flash", "cudnn") if half else ("efficient",):
-        variants += [f"{'bfloat16' if half else 'float32'} {other} {direction} {at}" for at in (plain, "causal", "full")]
+        variants += [
+            f"{'bfloat16' if half else 'float32'} {other} {direction} {at}" for at in (plain, "causal", "full")
+        ]
     variants += [f"float32 efficient {direction} {at}" for at in (plain, "full")]
     return Shape(tuple(dict.fromkeys(variants)), dims)
 
@@ -50,11 +50,11 @@ def describe(signature: Signature) -> Shape | None:
 def work(variant: str, dims: tuple[int, ...]) -> Work:
     heads, length, others, width = dims
     backward = "backward" in variant
-    flops = (10.0 if backward else 4.0) * heads * length * others * width
+    flops: float = (10.0 if backward else 4.0) * heads * length * others * width
     if "causal" in variant:
         flops /= 2
     tensors = 4 if backward else 2
-    moved = tensors * heads * (length + others) * width * item_bytes(variant)
+    moved: float = tensors * heads * (length + others) * width * item_bytes(variant)
     if "masked" in variant:
         moved += heads * length * others * item_bytes(variant) / 8
     return flops, moved

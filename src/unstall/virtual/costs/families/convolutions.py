@@ -1,7 +1,10 @@
-"""Convolutions: cuDNN's heuristics choose the kernels, which want layouts of their own, so that some are turned on the way."""
+"""Convolutions: cuDNN's heuristics choose the kernels, which want layouts of their own, so that some are turned on
+the way.
+"""
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
@@ -35,29 +38,53 @@ def describe(signature: Signature) -> Shape | None:
     taps = prod(weight.sizes[2:])
     depthwise = groups > 1 and groups == x.sizes[1]
     step = _step(x, out)
-    shape = "depthwise" if depthwise else "grouped" if groups > 1 else "pointwise" if taps == 1 else "patches" if step * step == taps else "dense"
+    shape = (
+        "depthwise"
+        if depthwise
+        else "grouped"
+        if groups > 1
+        else "pointwise"
+        if taps == 1
+        else "patches"
+        if step * step == taps
+        else "dense"
+    )
     if transposed:
         kind += "-transposed"
     dims = (
-        x.sizes[0], x.sizes[1], out.sizes[1], prod(x.sizes[2:]), prod(out.sizes[2:]), taps, groups,
+        x.sizes[0],
+        x.sizes[1],
+        out.sizes[1],
+        prod(x.sizes[2:]),
+        prod(out.sizes[2:]),
+        taps,
+        groups,
         1 if len(x.sizes) > 3 and 1 not in x.sizes[2:] else 2,
-    )  # fmt: skip
+    )
     dtype = x.dtype
-    other = {"depthwise": "grouped", "grouped": "dense", "patches": "dense", "pointwise": "dense", "dense": "patches"}[shape]
+    other = {"depthwise": "grouped", "grouped": "dense", "patches": "dense", "pointwise": "dense", "dense": "patches"}[
+        shape
+    ]
     plain = kind.replace("-bias", "").replace("-transposed", "")
     plain = plain[:-1] if plain.endswith("b") else plain
     kinds = [kind, f"{plain}b", plain] if backward else [kind, "forward", "forward-bias"]
     if backward:
         kinds += ["backward-xw", "backward-xwb"]
-    looked = [(dtype, kind, shape, lies), *((dtype, at, shape, lies) for at in kinds), *((dtype, at, shape, usual) for at in kinds)]
-    looked += [(dtype, at, shape, "c" * len(lies)) for at in kinds] + [(dtype, at, other, "c" * len(lies)) for at in kinds]
+    looked = [
+        (dtype, kind, shape, lies),
+        *((dtype, at, shape, lies) for at in kinds),
+        *((dtype, at, shape, usual) for at in kinds),
+    ]
+    looked += [(dtype, at, shape, "c" * len(lies)) for at in kinds] + [
+        (dtype, at, other, "c" * len(lies)) for at in kinds
+    ]
     looked += [("float32", at, form, "c" * len(lies)) for form in (shape, other, "dense") for at in kinds]
     variants = [" ".join(parts) for parts in looked]
     return Shape(tuple(dict.fromkeys(variants)), dims)
 
 
 def _step(x: Tensor, out: Tensor) -> int:
-    return max(1, round((prod(x.sizes[2:]) / max(1, prod(out.sizes[2:]))) ** 0.5))
+    return max(1, round(math.sqrt(prod(x.sizes[2:]) / max(1, prod(out.sizes[2:])))))
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
@@ -73,9 +100,15 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 FAMILY = Family(
     "convolution",
     (
-        Axis("batch"), Axis("channels"), Axis("filters"), Axis("area"), Axis("out_area"), Axis("taps", 2.0), Axis("groups", 0.5),
+        Axis("batch"),
+        Axis("channels"),
+        Axis("filters"),
+        Axis("area"),
+        Axis("out_area"),
+        Axis("taps", 2.0),
+        Axis("groups", 0.5),
         Axis("sides", 3.0),
     ),
     describe,
     work,
-)  # fmt: skip
+)

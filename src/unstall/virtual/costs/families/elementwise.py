@@ -1,4 +1,6 @@
-"""Operators element by element, by what moves: torch vectorises where all operands lie alike, and computes addresses where they do not."""
+"""Operators element by element, by what moves: torch vectorises where all operands lie alike, and computes addresses
+where they do not.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
 def describe(signature: Signature) -> Shape | None:
-    """For any operator: how many elements come out, how many bytes move, and how each operand lies beside the result."""
+    """For any operator: how many elements come out, how many bytes move, how each operand lies beside the result."""
     results = signature.results
     tensors = signature.tensors
     name = signature.name.removeprefix("aten::")
@@ -23,7 +25,9 @@ def describe(signature: Signature) -> Shape | None:
         operands = ()
     elif name.endswith("out") and tensors:
         operands = tensors[:-1]
-    pattern = "".join(sorted((_lies(tensor, out) for tensor in operands), reverse=False)) if len(operands) < 5 else "many"
+    pattern = (
+        "".join(sorted((_lies(tensor, out) for tensor in operands), reverse=False)) if len(operands) < 5 else "many"
+    )
     main = max(operands, key=lambda tensor: tensor.numel, default=out)
     kinds = {tensor.dtype for tensor in (*operands, out)}
     mixed = "" if len(kinds) == 1 else f" {'+'.join(sorted({tensor.dtype for tensor in operands}))}>{out.dtype}"
@@ -38,8 +42,10 @@ def describe(signature: Signature) -> Shape | None:
     variants += [f"{main.dtype} {_STANDS_FOR[arity]} {ordinary}", f"float32 {_STANDS_FOR[arity]} {ordinary}"]
     rough = "bp"[("p" in ordinary)] if set(ordinary) - {"="} else "="
     variants += {
-        "=": ["float32 add.Tensor =="], "b": ["float32 add.Tensor =b"], "p": ["float32 add.Tensor =p", "float32 copy_. p"],
-    }[rough]  # fmt: skip
+        "=": ["float32 add.Tensor =="],
+        "b": ["float32 add.Tensor =b"],
+        "p": ["float32 add.Tensor =p", "float32 copy_. p"],
+    }[rough]
     return Shape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1), _run(operands, out) if rough == "p" else 1))
 
 

@@ -21,7 +21,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a family says of one call. `variants` are names of the tables to look in, the likest first; their first word is the type that it
+    """What a family says of one call. `variants` are names of the tables to look in, the likest first; their first
+    word is the type that it
     computes in. `dims` are the figures of the family's axes.
     """
 

@@ -7,13 +7,44 @@ from math import prod
 from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
 from unstall.virtual.costs.signature import Signature
 
-_SAME = {"embedding": "index_select", "_index_put_impl_": "index_put_", "index_put": "index_put_", "_adaptive_avg_pool2d": "avg_pool2d"}
+_SAME = {
+    "embedding": "index_select",
+    "_index_put_impl_": "index_put_",
+    "index_put": "index_put_",
+    "_adaptive_avg_pool2d": "avg_pool2d",
+}
 NAMES = (
-    "index_select", "embedding", "embedding_dense_backward", "index", "index_put", "index_put_", "_index_put_impl_", "gather", "scatter", "scatter_",
-    "scatter_add", "scatter_add_", "cat", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
-    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_bilinear2d", "upsample_nearest2d", "upsample_bicubic2d",
-    "upsample_bilinear2d_backward", "upsample_nearest2d_backward", "upsample_bicubic2d_backward", "roll", "index_add_", "index_add", "nonzero", "masked_select",
-)  # fmt: skip
+    "index_select",
+    "embedding",
+    "embedding_dense_backward",
+    "index",
+    "index_put",
+    "index_put_",
+    "_index_put_impl_",
+    "gather",
+    "scatter",
+    "scatter_",
+    "scatter_add",
+    "scatter_add_",
+    "cat",
+    "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward",
+    "avg_pool2d",
+    "avg_pool2d_backward",
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool2d_backward",
+    "upsample_bilinear2d",
+    "upsample_nearest2d",
+    "upsample_bicubic2d",
+    "upsample_bilinear2d_backward",
+    "upsample_nearest2d_backward",
+    "upsample_bicubic2d_backward",
+    "roll",
+    "index_add_",
+    "index_add",
+    "nonzero",
+    "masked_select",
+)
 
 
 def describe(signature: Signature) -> Shape | None:
@@ -49,7 +80,13 @@ def describe(signature: Signature) -> Shape | None:
     elif "pool" in kind or "upsample" in kind:
         count = max(x.numel, out.numel) // max(1, min(x.numel, out.numel))
     dims = (max(count, 1), max(run, 1), max(table, 1), max(out.numel, 1))
-    variants = (f"{x.dtype} {kind}{pattern}", f"{x.dtype} {kind}", f"float32 {kind}{pattern}", f"float32 {kind}", f"float32 {kind} contiguous")
+    variants = (
+        f"{x.dtype} {kind}{pattern}",
+        f"{x.dtype} {kind}",
+        f"float32 {kind}{pattern}",
+        f"float32 {kind}",
+        f"float32 {kind} contiguous",
+    )
     return Shape(tuple(dict.fromkeys(variants)), dims)
 
 
@@ -57,7 +94,10 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     _, _, table, out = dims
     each = item_bytes(variant)
     name = variant.split()[1]
-    return 0.0, float((2 * out if name in ("index_select", "cat", "index", "gather", "embedding_dense_backward") else out + table) * each)
+    return 0.0, float(
+        (2 * out if name in ("index_select", "cat", "index", "gather", "embedding_dense_backward") else out + table)
+        * each
+    )
 
 
 FAMILY = Family("indexing", (Axis("count"), Axis("run", 0.5), Axis("table", 0.5), Axis("out")), describe, work)

@@ -17,7 +17,9 @@ _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> Shape | None:
-    """How many tensors, of how many elements together, in how many lists. Optimizers multiply a gradient by itself: one list, given twice."""
+    """How many tensors, of how many elements together, in how many lists. Optimizers multiply a gradient by itself:
+    one list, given twice.
+    """
     lists = [value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor)]
     if not lists:
         return None
@@ -27,14 +29,21 @@ def describe(signature: Signature) -> Shape | None:
     dtype = first[0].dtype
     distinct = len(lists) - (name == "_foreach_addcmul_" and len(lists) == 3)
     return Shape(
-        (f"{dtype} {name}.{signature.overload}", f"{dtype} {name}.", f"float32 {name}.{signature.overload}", "float32 _foreach_add_.List"),
+        (
+            f"{dtype} {name}.{signature.overload}",
+            f"{dtype} {name}.",
+            f"float32 {name}.{signature.overload}",
+            "float32 _foreach_add_.List",
+        ),
         (len(first), max(elements, 1), distinct, first[0].item_bytes),
     )
 
 
 def sizes_of(signature: Signature) -> list[int]:
     """How many elements each tensor of the first list has."""
-    first = next(value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor))
+    first = next(
+        value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor)
+    )
     return [tensor.numel for tensor in first]
 
 
@@ -44,7 +53,8 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
-    """How one pass over tensors of these many elements is cut: the share of each launch. None where `kernel` is of another kind.
+    """How one pass over tensors of these many elements is cut: the share of each launch. None where `kernel` is of
+    another kind.
 
     After torch's `multi_tensor_apply`: a launch is full when its tensors or its blocks are.
     """
@@ -74,4 +84,6 @@ def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
     return [share / total for share in shares]
 
 
-FAMILY = Family("list", (Axis("tensors"), Axis("elements"), Axis("lists", 2.0), Axis("item_bytes", 0.25)), describe, work)
+FAMILY = Family(
+    "list", (Axis("tensors"), Axis("elements"), Axis("lists", 2.0), Axis("item_bytes", 0.25)), describe, work
+)

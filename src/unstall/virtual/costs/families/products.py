@@ -37,9 +37,13 @@ def describe(signature: Signature) -> Shape | None:
     dims = (batch, rows, columns, deep, 1 << unaligned)
     usual = {"plain": "bias", "bias": "plain", "batched": "plain"}
     variants = (
-        f"{left.dtype} {kind} {layout}", f"{left.dtype} {usual[kind]} {layout}", f"{left.dtype} {kind} nn",
-        f"bfloat16 {kind} {layout}" if left.item_bytes == 2 else f"float32 {kind} {layout}", f"float32 {kind} nn", "float32 plain nn",
-    )  # fmt: skip
+        f"{left.dtype} {kind} {layout}",
+        f"{left.dtype} {usual[kind]} {layout}",
+        f"{left.dtype} {kind} nn",
+        f"bfloat16 {kind} {layout}" if left.item_bytes == 2 else f"float32 {kind} {layout}",
+        f"float32 {kind} nn",
+        "float32 plain nn",
+    )
     return Shape(variants, dims)
 
 

@@ -9,13 +9,33 @@ from unstall.virtual.costs.families.family import Axis, Family, Shape, Work
 from unstall.virtual.costs.signature import Signature
 
 NAMES = (
-    "sum", "mean", "amax", "amin", "max", "min", "any", "all", "argmax", "argmin", "linalg_vector_norm", "norm", "var", "var_mean", "std",
-    "prod", "aminmax", "count_nonzero", "nansum", "std_mean",
-)  # fmt: skip
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "linalg_vector_norm",
+    "norm",
+    "var",
+    "var_mean",
+    "std",
+    "prod",
+    "aminmax",
+    "count_nonzero",
+    "nansum",
+    "std_mean",
+)
 
 
 def describe(signature: Signature) -> Shape | None:
-    """The pattern names the groups of dimensions from the outermost in memory to the innermost: R is reduced, K is kept."""
+    """The pattern names the groups of dimensions from the outermost in memory to the innermost: R is reduced, K is
+    kept.
+    """
     x = signature.tensor(0)
     if x is None:
         return None
@@ -36,9 +56,14 @@ def describe(signature: Signature) -> Shape | None:
     head = f"{x.dtype} {name}"
     fallback = "sum" if name not in ("argmax", "argmin") else "argmax"
     variants = (
-        f"{head} {short}", f"{x.dtype} {fallback} {short}", f"float32 {name} {short}", f"float32 {fallback} {short}", f"float32 sum {short[-2:]}",
-        f"float32 sum {short[-1]}", "float32 sum R",
-    )  # fmt: skip
+        f"{head} {short}",
+        f"{x.dtype} {fallback} {short}",
+        f"float32 {name} {short}",
+        f"float32 {fallback} {short}",
+        f"float32 sum {short[-2:]}",
+        f"float32 sum {short[-1]}",
+        "float32 sum R",
+    )
     return Shape(tuple(dict.fromkeys(variants)), dims)
 
 
@@ -59,4 +84,6 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return 0.0, float(kept * (total + 1) * each)
 
 
-FAMILY = Family("reduction", (Axis("kept"), Axis("reduced"), Axis("inner", 0.5), Axis("item_bytes", 0.25)), describe, work)
+FAMILY = Family(
+    "reduction", (Axis("kept"), Axis("reduced"), Axis("inner", 0.5), Axis("item_bytes", 0.25)), describe, work
+)

@@ -8,16 +8,34 @@ from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, ite
 from unstall.virtual.costs.signature import Signature
 
 _PASSES = {
-    "native_layer_norm": 2, "native_layer_norm_backward": 3, "_fused_rms_norm": 2, "_fused_rms_norm_backward": 3,
-    "_softmax": 2, "_log_softmax": 2, "_softmax_backward_data": 3, "_log_softmax_backward_data": 3,
-    "cudnn_batch_norm": 2, "cudnn_batch_norm_backward": 3, "native_batch_norm": 2, "native_batch_norm_backward": 3,
-    "native_group_norm": 2, "native_group_norm_backward": 3, "nll_loss_backward": 1, "sort": 4, "topk": 1, "cumsum": 2, "argsort": 4,
-}  # fmt: skip
+    "native_layer_norm": 2,
+    "native_layer_norm_backward": 3,
+    "_fused_rms_norm": 2,
+    "_fused_rms_norm_backward": 3,
+    "_softmax": 2,
+    "_log_softmax": 2,
+    "_softmax_backward_data": 3,
+    "_log_softmax_backward_data": 3,
+    "cudnn_batch_norm": 2,
+    "cudnn_batch_norm_backward": 3,
+    "native_batch_norm": 2,
+    "native_batch_norm_backward": 3,
+    "native_group_norm": 2,
+    "native_group_norm_backward": 3,
+    "nll_loss_backward": 1,
+    "sort": 4,
+    "topk": 1,
+    "cumsum": 2,
+    "argsort": 4,
+}
 _SAME = {
-    "_native_batch_norm_legit": "cudnn_batch_norm", "native_batch_norm": "cudnn_batch_norm",
-    "_batch_norm_with_update": "cudnn_batch_norm", "miopen_batch_norm": "cudnn_batch_norm",
-    "native_batch_norm_backward": "cudnn_batch_norm_backward", "batch_norm_backward": "cudnn_batch_norm_backward",
-}  # fmt: skip
+    "_native_batch_norm_legit": "cudnn_batch_norm",
+    "native_batch_norm": "cudnn_batch_norm",
+    "_batch_norm_with_update": "cudnn_batch_norm",
+    "miopen_batch_norm": "cudnn_batch_norm",
+    "native_batch_norm_backward": "cudnn_batch_norm_backward",
+    "batch_norm_backward": "cudnn_batch_norm_backward",
+}
 """cuDNN's do the work of these on an NVIDIA GPU, where the types allow it."""
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
@@ -43,14 +61,18 @@ def describe(signature: Signature) -> Shape | None:
         normalized = signature.value(2 if "backward" in kind else 1, ())
         width = prod(normalized) if isinstance(normalized, tuple) and normalized else x.sizes[-1]
         rows = x.numel // max(width, 1)
-        turned = "".join("t" if not tensor.contiguous else "s" for tensor in signature.tensors[: 2 if "backward" in kind else 1])
+        turned = "".join(
+            "t" if not tensor.contiguous else "s" for tensor in signature.tensors[: 2 if "backward" in kind else 1]
+        )
         if "t" in turned:
             kind += f" {turned}"
     elif "nll_loss" in kind:
         x = next((tensor for tensor in signature.tensors if len(tensor.sizes) == 2), x)
         rows, width = x.sizes[0] if len(x.sizes) > 1 else 1, x.sizes[-1]
     else:
-        dim = next((value for value in signature.inputs[1:] if isinstance(value, int) and not isinstance(value, bool)), -1)
+        dim = next(
+            (value for value in signature.inputs[1:] if isinstance(value, int) and not isinstance(value, bool)), -1
+        )
         if name == "topk":
             dim = signature.value(2, -1)
         dim = dim % len(x.sizes) if isinstance(dim, int) else len(x.sizes) - 1

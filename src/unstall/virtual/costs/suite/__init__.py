@@ -6,14 +6,24 @@ import random
 from collections.abc import Iterator
 from itertools import chain
 
-from unstall.virtual.costs.suite import attention, convolution, elementwise, gemm, indexing, norms, optimizers, reductions
+from unstall.virtual.costs.suite import (
+    attention,
+    convolution,
+    elementwise,
+    gemm,
+    indexing,
+    norms,
+    optimizers,
+    reductions,
+)
 from unstall.virtual.costs.suite.case import Case, Pool
 
 __all__ = ["Case", "Pool", "cases"]
 
 
 def cases(most: int = 8) -> list[Case]:
-    """All cases up to rank `most`, those of lower rank first. Within a rank they are mixed, always in the same way: where time
+    """All cases up to rank `most`, those of lower rank first. Within a rank they are mixed, always in the same way:
+    where time
     runs out, every family has been measured, only less densely.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)

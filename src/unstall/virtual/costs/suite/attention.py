@@ -11,7 +11,25 @@ import torch
 from unstall.virtual.costs.suite.case import Case, Pool
 
 _LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 160, 197, 200, 256, 300, 384, 512, 577, 768, 1024, 1500, 2048)
-_CROSSED = ((1, 32), (1, 64), (1, 128), (1, 256), (1, 512), (1, 1024), (1, 1500), (4, 1500), (32, 1500), (64, 1500), (100, 784), (32, 128), (64, 256), (128, 64), (196, 49), (784, 49), (3136, 49))
+_CROSSED = (
+    (1, 32),
+    (1, 64),
+    (1, 128),
+    (1, 256),
+    (1, 512),
+    (1, 1024),
+    (1, 1500),
+    (4, 1500),
+    (32, 1500),
+    (64, 1500),
+    (100, 784),
+    (32, 128),
+    (64, 256),
+    (128, 64),
+    (196, 49),
+    (784, 49),
+    (3136, 49),
+)
 _BATCHES = ((1, 1), (1, 8), (1, 12), (1, 16), (8, 3), (8, 6), (8, 12), (8, 16), (32, 8), (32, 12), (256, 4), (512, 3))
 
 
@@ -27,7 +45,12 @@ def cases() -> Iterator[Case]:
                     likely = width in (32, 64) or (width == 128 and batch == 1)
                     gflop = 4e-9 * elements * length * width
                     for causal, masked, drop in (
-                        (False, False, 0.0), (True, False, 0.0), (False, True, 0.0), (False, False, 0.1), (True, False, 0.1), (False, True, 0.1),
+                        (False, False, 0.0),
+                        (True, False, 0.0),
+                        (False, True, 0.0),
+                        (False, False, 0.1),
+                        (True, False, 0.1),
+                        (False, True, 0.1),
                     ):
                         if masked and backend == "flash":
                             continue
@@ -37,14 +60,18 @@ def cases() -> Iterator[Case]:
                         level = rank + (not likely) + (drop > 0 and width != 64)
                         if drop == 0 and backend == "efficient":
                             build = partial(_forward, options, False)
-                            yield Case(f"_scaled_dot_product_{backend}_attention.default", build, rank=level, gflop=gflop)
+                            yield Case(
+                                f"_scaled_dot_product_{backend}_attention.default", build, rank=level, gflop=gflop
+                            )
                         build = partial(_forward, options, True)
                         yield Case(f"_scaled_dot_product_{backend}_attention.default", build, rank=level, gflop=gflop)
                         build = partial(_backward, options)
                         yield Case(
-                            f"_scaled_dot_product_{backend}_attention_backward.default", build, rank=level, gflop=2.5 * gflop
+                            f"_scaled_dot_product_{backend}_attention_backward.default",
+                            build,
+                            rank=level,
+                            gflop=2.5 * gflop,
                         )
-
 
     for dtype, backend in ((torch.float32, "efficient"), (torch.bfloat16, "flash")):
         for batch, heads in ((1, 1), (1, 6), (1, 8), (1, 12), (8, 6), (8, 8), (8, 12), (32, 6), (32, 12)):
@@ -68,7 +95,12 @@ def cases() -> Iterator[Case]:
                     for training in (False, True):
                         build = partial(_forward, options, training)
                         yield Case("_scaled_dot_product_cudnn_attention.default", build, rank, gflop=gflop)
-                    yield Case("_scaled_dot_product_cudnn_attention_backward.default", partial(_backward, options), rank, gflop=gflop)
+                    yield Case(
+                        "_scaled_dot_product_cudnn_attention_backward.default",
+                        partial(_backward, options),
+                        rank,
+                        gflop=gflop,
+                    )
 
 
 def _tensors(options: tuple[Any, ...], pool: Pool) -> list[torch.Tensor]:
@@ -86,7 +118,7 @@ def _mask(options: tuple[Any, ...], pool: Pool) -> torch.Tensor | None:
 
 
 def _forward(options: tuple[Any, ...], training: bool, pool: Pool) -> tuple[Any, ...]:
-    *_, backend, causal, masked, drop = options
+    *_, backend, causal, _, drop = options
     query, key, value = _tensors(options, pool)
     if backend == "efficient":
         return query, key, value, _mask(options, pool), training, drop, causal
@@ -96,7 +128,7 @@ def _forward(options: tuple[Any, ...], training: bool, pool: Pool) -> tuple[Any,
 
 
 def _backward(options: tuple[Any, ...], pool: Pool) -> tuple[Any, ...]:
-    *_, backend, causal, masked, drop = options
+    *_, backend, causal, _, drop = options
     query, key, value = _tensors(options, pool)
     mask = _mask(options, pool)
     gradient = _tensors(options, pool)[0]
@@ -108,7 +140,9 @@ def _backward(options: tuple[Any, ...], pool: Pool) -> tuple[Any, ...]:
         return gradient, query, key, value, mask, out, logsumexp, seed, offset, drop, wanted, causal
     if backend == "cudnn":
         forward = aten._scaled_dot_product_cudnn_attention.default
-        out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward(query, key, value, None, True, drop, causal, False)
+        out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward(
+            query, key, value, None, True, drop, causal, False
+        )
         kept = (query, key, value, out, logsumexp, seed, offset, None, cum_q, cum_k, max_q, max_k)
         return gradient, *kept, drop, causal
     forward = aten._scaled_dot_product_flash_attention.default

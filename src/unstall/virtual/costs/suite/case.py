@@ -14,19 +14,21 @@ MAX_ELEMENTS = 1 << 28
 
 @dataclass(frozen=True)
 class Case:
-    """`build(pool)` gives the operator's arguments; those at the positions `hot` are read into the L2 cache before each call, as
+    """`build(pool)` gives the operator's arguments; those at the positions `hot` are read into the L2 cache before
+    each call, as
     if the operator before had just written them. `rank` orders cases: those of rank 0 matter most.
     """
 
     operator: str
-    build: Callable[[Pool], tuple[Any, ...]]
+    build: Callable[..., tuple[Any, ...]]
     rank: int = 0
     hot: tuple[int, ...] | None = None
     gflop: float = 0.0
 
 
 class Pool:
-    """Random memory that cases cut their tensors of, so that making one costs nothing. Tensors of one case do not overlap until
+    """Random memory that cases cut their tensors of, so that making one costs nothing. Tensors of one case do not
+    overlap until
     the pool is used up.
     """
 

@@ -63,15 +63,31 @@ def _stems(batch: int) -> Iterator[Shape]:
         yield Shape(batch, 3, filters, 224, 224, 3, 2)
     yield Shape(batch, 3, 64, 224, 224, 7, 2)
     for filters, kernel, side in (
-        (192, 16, 224), (384, 16, 224), (768, 16, 224), (1024, 16, 224), (384, 14, 224), (768, 14, 224), (768, 32, 224),
-        (96, 4, 224), (128, 4, 224), (192, 4, 224), (768, 16, 384),
-    ):  # fmt: skip
+        (192, 16, 224),
+        (384, 16, 224),
+        (768, 16, 224),
+        (1024, 16, 224),
+        (384, 14, 224),
+        (768, 14, 224),
+        (768, 32, 224),
+        (96, 4, 224),
+        (128, 4, 224),
+        (192, 4, 224),
+        (768, 16, 384),
+    ):
         yield Shape(batch, 3, filters, side, side, kernel, kernel, bias=True)
     for filters, side in ((32, 512), (64, 512), (64, 224), (32, 224)):
         yield Shape(batch, 3, filters, side, side, 7, 4, bias=True)
     for channels, side in ((96, 56), (192, 28), (384, 14), (128, 56), (256, 28), (512, 14)):
         yield Shape(batch, channels, 2 * channels, side, side, 2, 2, bias=True)
-    for channels, filters, side in ((32, 64, 128), (64, 160, 64), (160, 256, 32), (64, 128, 56), (128, 320, 28), (320, 512, 14)):
+    for channels, filters, side in (
+        (32, 64, 128),
+        (64, 160, 64),
+        (160, 256, 32),
+        (64, 128, 56),
+        (128, 320, 28),
+        (320, 512, 14),
+    ):
         yield Shape(batch, channels, filters, side, side, 3, 2, bias=True)
     for channels, side, kernel in ((32, 128, 8), (64, 64, 4), (160, 32, 2), (64, 56, 8), (128, 28, 4), (320, 14, 2)):
         yield Shape(batch, channels, channels, side, side, kernel, kernel, bias=True)
@@ -95,11 +111,11 @@ def _pointwise(batch: int) -> Iterator[Shape]:
         for side in _SIDES:
             for ratio in (1 / 6, 1 / 4, 1 / 2, 1, 2, 4, 6):
                 filters = round(channels * ratio / 8) * 8
-                if min(channels, filters) * side > 14336 or not 448 <= max(channels, filters) * side or filters < 16:
+                if min(channels, filters) * side > 14336 or not max(channels, filters) * side >= 448 or filters < 16:
                     continue
                 if max(channels, filters) * side <= 16384:
                     yield Shape(batch, channels, filters, side, side, 1)
-                if ratio in (1, 2) and 7 < side and channels * side <= 16384:
+                if ratio in (1, 2) and side > 7 and channels * side <= 16384:
                     yield Shape(batch, channels, filters, side, side, 1, 2)
     for channels in (16, 32, 64, 96, 128, 192, 256, 480, 512, 672, 1152, 1280, 2048):
         for filters in (8, 16, 24, 32, 48, 64, 128):
@@ -122,7 +138,18 @@ def _depthwise(batch: int) -> Iterator[Shape]:
 
 
 def _grouped(batch: int) -> Iterator[Shape]:
-    for channels, each in ((64, 8), (128, 8), (64, 16), (128, 16), (160, 16), (384, 16), (320, 16), (256, 32), (512, 64), (912, 48)):
+    for channels, each in (
+        (64, 8),
+        (128, 8),
+        (64, 16),
+        (128, 16),
+        (160, 16),
+        (384, 16),
+        (320, 16),
+        (256, 32),
+        (512, 64),
+        (912, 48),
+    ):
         for side in (7, 14, 28, 56):
             if 448 <= channels * side <= 8192 and channels % each == 0:
                 yield Shape(batch, channels, channels, side, side, 3, groups=channels // each)
@@ -140,13 +167,17 @@ def _both(shape: Shape, rank: int) -> Iterator[Case]:
         needs_input = (True,) if shape.channels not in (3, 80) else (False,)
         late = rank + (shape.batch != 8)
         for needed in needs_input:
-            yield Case("convolution_backward.default", partial(_backward, shape, needed), rank=late, hot=(0,), gflop=2 * gflop)
+            yield Case(
+                "convolution_backward.default", partial(_backward, shape, needed), rank=late, hot=(0,), gflop=2 * gflop
+            )
 
 
 def _tensors(shape: Shape, pool: Pool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[int]]:
     flat = shape.height == 1 and shape.width > 1
     x = pool(shape.batch, shape.channels, shape.height, shape.width, dtype=shape.dtype)
-    weight = pool(shape.filters, shape.channels // shape.groups, 1 if flat else shape.kernel, shape.kernel, dtype=shape.dtype)
+    weight = pool(
+        shape.filters, shape.channels // shape.groups, 1 if flat else shape.kernel, shape.kernel, dtype=shape.dtype
+    )
     if shape.lies[0] == "l":
         x = x.contiguous(memory_format=torch.channels_last)
     side = (shape.kernel - 1) // 2 if shape.stride != shape.kernel else 0
@@ -164,10 +195,12 @@ def _forward(shape: Shape, pool: Pool) -> tuple[Any, ...]:
 
 
 def _backward(shape: Shape, needs_input: bool, pool: Pool) -> tuple[Any, ...]:
-    x, weight, bias, padding = _tensors(shape, pool)
+    x, weight, _, padding = _tensors(shape, pool)
     stride = _stride(shape)
     flat = torch.empty(x.shape, device="meta")
-    like = torch.nn.functional.conv2d(flat, torch.empty(weight.shape, device="meta"), None, stride, padding, 1, shape.groups)
+    like = torch.nn.functional.conv2d(
+        flat, torch.empty(weight.shape, device="meta"), None, stride, padding, 1, shape.groups
+    )
     gradient = pool(*like.shape, dtype=shape.dtype)
     if shape.lies[1] == "l":
         gradient = gradient.contiguous(memory_format=torch.channels_last)

@@ -1,5 +1,7 @@
 """Operators that work element by element: contiguous, broadcast, transposed; casts, copies, random numbers."""
 
+# ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -11,13 +13,53 @@ import torch
 
 from unstall.virtual.costs.suite.case import Case, Pool
 
-Build = Callable[[Pool], tuple[Any, ...]]
+Build = Callable[..., tuple[Any, ...]]
 _UNARY = (
-    "relu", "relu_", "gelu", "silu", "silu_", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "cos", "sin", "erf",
-    "reciprocal", "hardswish", "hardswish_", "hardsigmoid", "hardsigmoid_", "logical_not", "bitwise_not", "isnan", "isfinite",
-    "zero_", "square", "sign", "floor", "round", "log1p", "softplus", "mish", "leaky_relu", "elu", "hardtanh",
-)  # fmt: skip
-_MAIN = ("add.Tensor", "mul.Tensor", "gelu.default", "relu.default", "threshold_backward.default", "gelu_backward.default")
+    "relu",
+    "relu_",
+    "gelu",
+    "silu",
+    "silu_",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "abs",
+    "neg",
+    "cos",
+    "sin",
+    "erf",
+    "reciprocal",
+    "hardswish",
+    "hardswish_",
+    "hardsigmoid",
+    "hardsigmoid_",
+    "logical_not",
+    "bitwise_not",
+    "isnan",
+    "isfinite",
+    "zero_",
+    "square",
+    "sign",
+    "floor",
+    "round",
+    "log1p",
+    "softplus",
+    "mish",
+    "leaky_relu",
+    "elu",
+    "hardtanh",
+)
+_MAIN = (
+    "add.Tensor",
+    "mul.Tensor",
+    "gelu.default",
+    "relu.default",
+    "threshold_backward.default",
+    "gelu_backward.default",
+)
 _SIZES = tuple(1 << power for power in range(8, 28, 2))
 _FINE = tuple(size for power in range(8, 28) for size in ((1 << power), 3 << (power - 1)))
 _BOTH = ("add", "sub", "mul", "div", "maximum", "minimum", "add_", "mul_", "sub_", "div_")
@@ -64,7 +106,13 @@ def _by_size(dtype: torch.dtype, rank: int) -> Iterator[Case]:
             else:
                 yield Case(f"{name}.Tensor", make(2), rank + 1)
                 yield Case(f"{name}.Scalar", make(1, 2.0), rank + 1)
-        for name in ("sigmoid_backward", "tanh_backward", "silu_backward", "hardsigmoid_backward", "hardswish_backward"):
+        for name in (
+            "sigmoid_backward",
+            "tanh_backward",
+            "silu_backward",
+            "hardsigmoid_backward",
+            "hardswish_backward",
+        ):
             yield Case(f"{name}.default", make(2), rank + 1, hot=(0,))
         yield Case("hardtanh_backward.default", make(2, 0.0, 6.0), rank + 1, hot=(0,))
         yield Case("hardtanh.default", make(1, 0.0, 6.0), rank + 1)
@@ -105,31 +153,43 @@ def _broadcast(dtype: torch.dtype, rank: int) -> Iterator[Case]:
             for name in names:
                 level = rank + (name not in names[:2]) + (width in (64, 384, 4096))
                 for other in ((width,), (rows, 1)):
-                    build: Build = lambda pool, o=other, r=rows, w=width: (pool(r, w, dtype=dtype), pool(*o, dtype=dtype))
+                    build: Build = lambda pool, o=other, r=rows, w=width: (
+                        pool(r, w, dtype=dtype),
+                        pool(*o, dtype=dtype),
+                    )
                     yield Case(name, build, level)
     for batch in (1, 8, 32):
         for channels, side in ((64, 56), (96, 56), (256, 28), (192, 28), (384, 14), (512, 14), (768, 7), (2048, 7)):
             for name in names:
-                for other in ((channels, 1, 1), (batch, channels, 1, 1), (batch, 1, 1, 1), (1, channels, side, side)):
-                    build = lambda pool, o=other, s=(batch, channels, side, side): (pool(*s, dtype=dtype), pool(*o, dtype=dtype))
+                for beside in ((channels, 1, 1), (batch, channels, 1, 1), (batch, 1, 1, 1), (1, channels, side, side)):
+                    build = lambda pool, o=beside, s=(batch, channels, side, side): (
+                        pool(*s, dtype=dtype),
+                        pool(*o, dtype=dtype),
+                    )
                     yield Case(name, build, rank + (name not in names[:2]))
                 permuted: Build = lambda pool, s=(batch, channels, side, side): (
-                    pool(*s, dtype=dtype), pool(s[0], s[2], s[3], s[1], dtype=dtype).permute(0, 3, 1, 2)
-                )  # fmt: skip
+                    pool(*s, dtype=dtype),
+                    pool(s[0], s[2], s[3], s[1], dtype=dtype).permute(0, 3, 1, 2),
+                )
                 yield Case(name, permuted, rank + (name not in names[:1]))
                 channel_bias: Build = lambda pool, s=(batch, side, side, channels): (
-                    pool(*s, dtype=dtype).permute(0, 3, 1, 2), pool(s[3], 1, 1, dtype=dtype)
-                )  # fmt: skip
+                    pool(*s, dtype=dtype).permute(0, 3, 1, 2),
+                    pool(s[3], 1, 1, dtype=dtype),
+                )
                 yield Case(name, channel_bias, rank + (name not in names[:2]))
                 both: Build = lambda pool, s=(batch, side, side, channels): (
-                    pool(*s, dtype=dtype).permute(0, 3, 1, 2), pool(*s, dtype=dtype).permute(0, 3, 1, 2)
-                )  # fmt: skip
+                    pool(*s, dtype=dtype).permute(0, 3, 1, 2),
+                    pool(*s, dtype=dtype).permute(0, 3, 1, 2),
+                )
                 yield Case(name, both, rank + 1)
     for batch, heads in ((1, 12), (8, 12), (32, 12), (8, 8)):
         for length in (16, 64, 128, 197, 512):
             for name in names[:2]:
-                for other in ((batch, 1, 1, length), (1, heads, length, length), (batch, 1, length, length)):
-                    build = lambda pool, o=other, s=(batch, heads, length, length): (pool(*s, dtype=dtype), pool(*o, dtype=dtype))
+                for mask in ((batch, 1, 1, length), (1, heads, length, length), (batch, 1, length, length)):
+                    build = lambda pool, o=mask, s=(batch, heads, length, length): (
+                        pool(*s, dtype=dtype),
+                        pool(*o, dtype=dtype),
+                    )
                     yield Case(name, build, rank + 1)
 
 
@@ -146,14 +206,26 @@ def _copies(dtype: torch.dtype, rank: int) -> Iterator[Case]:
                     continue
                 level = rank + (batch == 32) + (heads == 16)
                 build: Build = lambda pool, b=batch, h=heads, t=length, w=width: (
-                    pool(b, t, h, w, dtype=dtype), pool(b, h, t, w, dtype=dtype).transpose(1, 2)
-                )  # fmt: skip
+                    pool(b, t, h, w, dtype=dtype),
+                    pool(b, h, t, w, dtype=dtype).transpose(1, 2),
+                )
                 yield Case("copy_.default", build, level)
                 build = lambda pool, b=batch, h=heads, t=length, w=width: (
-                    pool(b, h, w, t, dtype=dtype), pool(b, t, h, w, dtype=dtype).permute(0, 2, 3, 1)
-                )  # fmt: skip
+                    pool(b, h, w, t, dtype=dtype),
+                    pool(b, t, h, w, dtype=dtype).permute(0, 2, 3, 1),
+                )
                 yield Case("copy_.default", build, level + 1)
-        for channels, side in ((3, 224), (64, 56), (96, 56), (192, 28), (384, 14), (768, 7), (768, 14), (256, 28), (1024, 14)):
+        for channels, side in (
+            (3, 224),
+            (64, 56),
+            (96, 56),
+            (192, 28),
+            (384, 14),
+            (768, 7),
+            (768, 14),
+            (256, 28),
+            (1024, 14),
+        ):
             for to_last in (True, False):
                 build = lambda pool, s=(batch, channels, side, side), last=to_last: _layouts(s, dtype, last, pool)
                 yield Case("copy_.default", build, rank)
@@ -163,7 +235,11 @@ def _copies(dtype: torch.dtype, rank: int) -> Iterator[Case]:
     for rows in (64, 512, 1024, 4096, 16384, 65536):
         for width in (64, 256, 768, 1024, 3072):
             if rows * width <= 1 << 26:
-                yield Case("copy_.default", lambda pool, r=rows, w=width: (pool(r, w, dtype=dtype), pool(w, r, dtype=dtype).t()), rank)
+                yield Case(
+                    "copy_.default",
+                    lambda pool, r=rows, w=width: (pool(r, w, dtype=dtype), pool(w, r, dtype=dtype).t()),
+                    rank,
+                )
                 build = lambda pool, r=rows, w=width: (pool(r, w, dtype=dtype), pool(r, 3 * w, dtype=dtype)[:, :w])
                 yield Case("copy_.default", build, rank)
                 build = lambda pool, r=rows, w=width: (pool(r, 3 * w, dtype=dtype)[:, :w], pool(r, w, dtype=dtype))
@@ -186,7 +262,7 @@ def _windows(batch: int, side: int, width: int, dtype: torch.dtype, pool: Pool) 
 
 def _random(dtype: torch.dtype, rank: int) -> Iterator[Case]:
     for size in _SIZES:
-        make = lambda pool, s=size: (pool(s, dtype=dtype),)  # noqa: E731
+        make = lambda pool, s=size: (pool(s, dtype=dtype),)
         yield Case("bernoulli_.float", lambda pool, s=size: (pool(s, dtype=dtype), 0.9), rank + 1)
         yield Case("normal_.default", make, rank + 2)
         yield Case("uniform_.default", make, rank + 2)
@@ -194,9 +270,9 @@ def _random(dtype: torch.dtype, rank: int) -> Iterator[Case]:
 
 def _whole_numbers() -> Iterator[Case]:
     for size in _SIZES[:-2]:
-        ints = lambda pool, s=size: (pool.integers(9, s), pool.integers(9, s))  # noqa: E731
-        one = lambda pool, s=size: (pool.integers(9, s), 3)  # noqa: E731
-        flags = lambda pool, s=size: (pool.bools(s), pool.bools(s))  # noqa: E731
+        ints = lambda pool, s=size: (pool.integers(9, s), pool.integers(9, s))
+        one = lambda pool, s=size: (pool.integers(9, s), 3)
+        flags = lambda pool, s=size: (pool.bools(s), pool.bools(s))
         for name in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge"):
             yield Case(f"{name}.Tensor", ints, 1)
             yield Case(f"{name}.Scalar", one, 1)
@@ -205,9 +281,15 @@ def _whole_numbers() -> Iterator[Case]:
         yield Case("logical_not.default", lambda pool, s=size: (pool.bools(s),), 1)
         yield Case("bitwise_not.default", lambda pool, s=size: (pool.bools(s),), 1)
         yield Case("fill_.Scalar", one, 1)
-        for to, of in ((torch.int64, torch.bool), (torch.float32, torch.int64), (torch.float32, torch.bool), (torch.bool, torch.int64)):
+        for to, of in (
+            (torch.int64, torch.bool),
+            (torch.float32, torch.int64),
+            (torch.float32, torch.bool),
+            (torch.bool, torch.int64),
+        ):
             build: Build = lambda pool, s=size, t=to, o=of: (
-                torch.empty(s, dtype=t, device=pool.device), pool.integers(2, s, dtype=o if o != torch.bool else torch.uint8).to(o)
-            )  # fmt: skip
+                torch.empty(s, dtype=t, device=pool.device),
+                pool.integers(2, s, dtype=o if o != torch.bool else torch.uint8).to(o),
+            )
             yield Case("copy_.default", build, 1)
         yield Case("copy_.default", lambda pool, s=size: (pool.integers(9, s), pool.integers(9, s)), 1)

@@ -13,10 +13,72 @@ from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Case, Pool
 _WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 4096)
 _RATIOS = ((1, 1), (3, 1), (4, 1), (1, 4), (2, 1), (1, 2), (1, 3))
 _ROWS = (
-    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 49, 64, 77, 96, 128, 160, 197, 256, 320, 384, 512, 768, 1024, 1280, 1576, 2048, 3072,
-    4096, 6304, 8192, 12544, 16384, 25088, 50176, 100352,
-)  # fmt: skip
-_LENGTHS = (1, 32, 49, 50, 64, 77, 100, 128, 144, 160, 196, 197, 200, 256, 257, 300, 384, 400, 500, 512, 577, 640, 784, 1000, 1024, 1500, 2048, 3136)
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+    49,
+    64,
+    77,
+    96,
+    128,
+    160,
+    197,
+    256,
+    320,
+    384,
+    512,
+    768,
+    1024,
+    1280,
+    1576,
+    2048,
+    3072,
+    4096,
+    6304,
+    8192,
+    12544,
+    16384,
+    25088,
+    50176,
+    100352,
+)
+_LENGTHS = (
+    1,
+    32,
+    49,
+    50,
+    64,
+    77,
+    100,
+    128,
+    144,
+    160,
+    196,
+    197,
+    200,
+    256,
+    257,
+    300,
+    384,
+    400,
+    500,
+    512,
+    577,
+    640,
+    784,
+    1000,
+    1024,
+    1500,
+    2048,
+    3136,
+)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _FEW_ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _HEADS = (2, 3, 10, 100, 1000, 21841)
@@ -32,19 +94,45 @@ def cases() -> Iterator[Case]:
     for rows in sorted(usual - set(_ROWS)):
         for wide, deep in pairs:
             if max(wide, deep) <= 4096 and rows * wide * deep < 60e9:
-                yield from _linear(rows, wide, deep, 1 if rows in (200, 392, 784, 1280, 1600, 5120, 6272, 6400, 12000, 48000) else 2)
+                yield from _linear(
+                    rows, wide, deep, 1 if rows in (200, 392, 784, 1280, 1600, 5120, 6272, 6400, 12000, 48000) else 2
+                )
     for rows in (1, 2, 4, 8, 16, 32, 64, 128):
         for classes in _HEADS:
             for width in (192, 320, 384, 512, 768, 1024, 1280, 2048):
                 yield from _linear(rows, classes, width, 0)
-    for rows in (1, 8, 16, 32, 64, 128, 160, 200, 256, 384, 512, 768, 1024, 1280, 1600, 2048, 3072, 4096, 6400, 8192, 16384):
+    for rows in (
+        1,
+        8,
+        16,
+        32,
+        64,
+        128,
+        160,
+        200,
+        256,
+        384,
+        512,
+        768,
+        1024,
+        1280,
+        1600,
+        2048,
+        3072,
+        4096,
+        6400,
+        8192,
+        16384,
+    ):
         for words in _VOCABULARIES:
             for width in (384, 512, 768, 1024):
                 yield from _linear(rows, words, width, 0)
     for dtype, rank in ((torch.bfloat16, 1), (torch.float16, 3)):
         for rows in _FEW_ROWS:
             for wide, deep in pairs:
-                if all(width in (64, 128, 256, 384, 512, 768, 1024, 1280, 2048, 3072, 4096, 8192) for width in (wide, deep)):
+                if all(
+                    width in (64, 128, 256, 384, 512, 768, 1024, 1280, 2048, 3072, 4096, 8192) for width in (wide, deep)
+                ):
                     yield from _linear(rows, wide, deep, rank, dtype)
             for words in (32000, 50257):
                 yield from _linear(rows, words, 768, rank, dtype)
@@ -75,7 +163,9 @@ def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, turned: bool, po
 
 
 def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: Pool) -> tuple[Any, ...]:
-    """Of a linear layer with a weight [wide, deep]: nt is its forward, nn the gradient of its input, tn of its weight."""
+    """Of a linear layer with a weight [wide, deep]: nt is its forward, nn the gradient of its input, tn of its
+    weight.
+    """
     x, weight, y = pool(rows, deep, dtype=dtype), pool(wide, deep, dtype=dtype), pool(rows, wide, dtype=dtype)
     return {"nt": (x, weight.t()), "nn": (y, weight), "tn": (y.t(), x)}[layout]
 
@@ -97,5 +187,7 @@ def _bmm(batch: int, length: int, width: int, dtype: torch.dtype, layout: str, p
     query, key = pool(batch, length, width, dtype=dtype), pool(batch, length, width, dtype=dtype)
     weights = pool(batch, length, length, dtype=dtype)
     return {
-        "scores": (query, key.transpose(1, 2)), "values": (weights, key), "gradient": (weights.transpose(1, 2), key),
-    }[layout]  # fmt: skip
+        "scores": (query, key.transpose(1, 2)),
+        "values": (weights, key),
+        "gradient": (weights.transpose(1, 2), key),
+    }[layout]

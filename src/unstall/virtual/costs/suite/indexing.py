@@ -1,5 +1,7 @@
 """Embedding, gather, scatter, concatenation, pooling, resizing, losses."""
 
+# ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -11,9 +13,21 @@ import torch
 from unstall.virtual.costs.suite.case import Case, Pool
 
 aten = torch.ops.aten
-Build = Callable[[Pool], tuple[Any, ...]]
+Build = Callable[..., tuple[Any, ...]]
 _COUNTS = (1, 8, 16, 64, 128, 512, 1024, 2048, 4096, 8192, 16384)
-_TABLES = ((2, 768), (49, 8), (169, 3), (197, 768), (512, 768), (1024, 768), (2050, 1024), (30522, 768), (32128, 512), (50257, 768), (50265, 1024))
+_TABLES = (
+    (2, 768),
+    (49, 8),
+    (169, 3),
+    (197, 768),
+    (512, 768),
+    (1024, 768),
+    (2050, 1024),
+    (30522, 768),
+    (32128, 512),
+    (50257, 768),
+    (50265, 1024),
+)
 
 
 def cases() -> Iterator[Case]:
@@ -22,10 +36,14 @@ def cases() -> Iterator[Case]:
             for rows, width in _TABLES:
                 table = partial(_table, count, rows, width, dtype)
                 yield Case("index_select.default", table, rank, hot=())
-                yield Case("embedding_dense_backward.default", partial(_embedding_backward, count, rows, width, dtype), rank)
+                yield Case(
+                    "embedding_dense_backward.default", partial(_embedding_backward, count, rows, width, dtype), rank
+                )
                 if width == 768 or rows == 169:
                     yield Case("index.Tensor", partial(_index, count, rows, width, dtype), rank + 1)
-                    yield Case("_index_put_impl_.default", partial(_index_put, count, rows, width, dtype, True), rank + 2)
+                    yield Case(
+                        "_index_put_impl_.default", partial(_index_put, count, rows, width, dtype, True), rank + 2
+                    )
                     yield Case("index_put_.default", partial(_index_put, count, rows, width, dtype, True), rank + 1)
                     yield Case("index_put_.default", partial(_index_put, count, rows, width, dtype, False), rank + 2)
         yield from _joining(dtype, rank)
@@ -33,12 +51,18 @@ def cases() -> Iterator[Case]:
         yield from _pooling(dtype, rank)
     for rows in (1, 8, 32):
         for width in (16, 64, 128, 512, 1024):
-            yield Case("gather.default", lambda pool, s=(rows, width): (pool.integers(9, *s), 1, pool.integers(s[1], *s)), 0)
+            yield Case(
+                "gather.default", lambda pool, s=(rows, width): (pool.integers(9, *s), 1, pool.integers(s[1], *s)), 0
+            )
             yield Case("gather.default", lambda pool, s=(rows, width): (pool(*s), 1, pool.integers(s[1], *s)), 1)
             build: Build = lambda pool, s=(rows, width): (pool(*s), 1, pool.integers(s[1], *s), pool(*s))
             yield Case("scatter.src", build, 2)
             yield Case("scatter_add.default", build, 2)
-            yield Case("index.Tensor", lambda pool, s=(rows, width): (pool(*s, 8), [pool.integers(s[0], s[0]), pool.integers(s[1], s[0])]), 1)
+            yield Case(
+                "index.Tensor",
+                lambda pool, s=(rows, width): (pool(*s, 8), [pool.integers(s[0], s[0]), pool.integers(s[1], s[0])]),
+                1,
+            )
 
 
 def _table(count: int, rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
@@ -62,28 +86,35 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         for length in (1, 49, 196, 512):
             for width in (192, 384, 768, 1024):
                 build: Build = lambda pool, b=batch, t=length, w=width: (
-                    [pool(b, 1, w, dtype=dtype), pool(b, t, w, dtype=dtype)], 1
-                )  # fmt: skip
+                    [pool(b, 1, w, dtype=dtype), pool(b, t, w, dtype=dtype)],
+                    1,
+                )
                 yield Case("cat.default", build, rank)
                 build = lambda pool, b=batch, t=length, w=width: ([pool(b, t, w, dtype=dtype) for _ in range(3)], 2)
                 yield Case("cat.default", build, rank)
         for heads, width in ((12, 64), (32, 128), (8, 64)):
             for length in (16, 128, 512):
                 halves: Build = lambda pool, s=(batch, heads, length, width // 2): (
-                    [pool(*s, dtype=dtype), pool(*s, dtype=dtype)], -1
-                )  # fmt: skip
+                    [pool(*s, dtype=dtype), pool(*s, dtype=dtype)],
+                    -1,
+                )
                 yield Case("cat.default", halves, rank + 1)
                 strided: Build = lambda pool, s=(batch, heads, length, width): (
-                    [pool(*s, dtype=dtype)[..., s[3] // 2 :], pool(*s, dtype=dtype)[..., : s[3] // 2]], -1
-                )  # fmt: skip
+                    [pool(*s, dtype=dtype)[..., s[3] // 2 :], pool(*s, dtype=dtype)[..., : s[3] // 2]],
+                    -1,
+                )
                 yield Case("cat.default", strided, rank + 1)
                 cache: Build = lambda pool, s=(batch, heads, length, width): (
-                    [pool(*s, dtype=dtype), pool(s[0], s[1], 1, s[3], dtype=dtype)], 2
-                )  # fmt: skip
+                    [pool(*s, dtype=dtype), pool(s[0], s[1], 1, s[3], dtype=dtype)],
+                    2,
+                )
                 yield Case("cat.default", cache, rank + 1)
         for channels, side in ((64, 56), (256, 14), (512, 7)):
             for count in (2, 4, 8):
-                build = lambda pool, s=(batch, channels, side, side), c=count: ([pool(*s, dtype=dtype) for _ in range(c)], 1)
+                build = lambda pool, s=(batch, channels, side, side), c=count: (
+                    [pool(*s, dtype=dtype) for _ in range(c)],
+                    1,
+                )
                 yield Case("cat.default", build, rank + 1)
     for batch in (1, 8, 32):
         for heads in (5, 6, 8, 12, 16):
@@ -96,7 +127,9 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
                         yield Case("cat.default", build, rank + (width != 64), hot=())
     for count in (2, 16, 64, 128, 200):
         for size in (1, 256, 65536):
-            yield Case("cat.default", lambda pool, c=count, n=size: ([pool(n, dtype=dtype) for _ in range(c)], 0), rank + 2)
+            yield Case(
+                "cat.default", lambda pool, c=count, n=size: ([pool(n, dtype=dtype) for _ in range(c)], 0), rank + 2
+            )
     for batch, side, width in ((1, 56, 96), (8, 56, 96), (8, 28, 192), (8, 14, 384), (32, 56, 96), (32, 14, 384)):
         build = lambda pool, s=(batch, side, side, width): (pool(*s, dtype=dtype), [3, 3], [1, 2])
         yield Case("roll.default", build, rank + 1)
@@ -104,7 +137,9 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         yield Case("constant_pad_nd.default", build, rank + 3)
 
 
-def _first_cached(batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _first_cached(
+    batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: Pool
+) -> tuple[Any, ...]:
     """Keys put into an empty cache, cut of one projection for queries, keys and values where they are `fused`."""
     columns = heads * width
     rows = pool(batch, length, 3 * columns if fused else columns, dtype=dtype)
@@ -117,11 +152,23 @@ def _losses(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         for classes in (2, 10, 1000, 30522, 50257):
             if rows * classes > 1 << 27:
                 continue
-            target: Build = lambda pool, r=rows, c=classes: (pool(r, c, dtype=dtype), pool.integers(c, r), None, 1, -100)
+            target: Build = lambda pool, r=rows, c=classes: (
+                pool(r, c, dtype=dtype),
+                pool.integers(c, r),
+                None,
+                1,
+                -100,
+            )
             yield Case("nll_loss_forward.default", target, rank)
             backward: Build = lambda pool, r=rows, c=classes: (
-                pool(dtype=dtype), pool(r, c, dtype=dtype), pool.integers(c, r), None, 1, -100, pool(dtype=dtype)
-            )  # fmt: skip
+                pool(dtype=dtype),
+                pool(r, c, dtype=dtype),
+                pool.integers(c, r),
+                None,
+                1,
+                -100,
+                pool(dtype=dtype),
+            )
             yield Case("nll_loss_backward.default", backward, rank)
     for power in range(4, 25, 4):
         pair: Build = lambda pool, n=1 << power: (pool(n, dtype=dtype), pool(n, dtype=dtype), 1)
@@ -139,7 +186,11 @@ def _pooling(dtype: torch.dtype, rank: int) -> Iterator[Case]:
             back: Build = lambda pool, s=(batch, channels, side, side): _max_backward(s, dtype, pool)
             yield Case("max_pool2d_with_indices_backward.default", back, rank)
             yield Case("avg_pool2d.default", x, rank + 1)
-            resize: Build = lambda pool, s=(batch, channels, side, side): (pool(*s, dtype=dtype), [2 * s[2], 2 * s[3]], False)
+            resize: Build = lambda pool, s=(batch, channels, side, side): (
+                pool(*s, dtype=dtype),
+                [2 * s[2], 2 * s[3]],
+                False,
+            )
             yield Case("upsample_bilinear2d.default", resize, rank + 1)
             near: Build = lambda pool, s=(batch, channels, side, side): (pool(*s, dtype=dtype), [2 * s[2], 2 * s[3]])
             yield Case("upsample_nearest2d.default", near, rank + 2)

@@ -12,8 +12,29 @@ from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Case, Pool
 
 aten = torch.ops.aten
 _ROWS = (
-    1, 8, 16, 32, 64, 128, 197, 256, 512, 1024, 1576, 2048, 4096, 6304, 8192, 12544, 16384, 25088, 50176, 65536, 100352, 401408,
-)  # fmt: skip
+    1,
+    8,
+    16,
+    32,
+    64,
+    128,
+    197,
+    256,
+    512,
+    1024,
+    1576,
+    2048,
+    4096,
+    6304,
+    8192,
+    12544,
+    16384,
+    25088,
+    50176,
+    65536,
+    100352,
+    401408,
+)
 _WIDTHS = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 4096)
 
 
@@ -30,8 +51,49 @@ def cases() -> Iterator[Case]:
                         build = partial(_layer_backward, rows, width, dtype, lies)
                         yield Case("native_layer_norm_backward.default", build, later, hot=(0,))
                     yield Case("_fused_rms_norm.default", partial(_rms, rows, width, dtype), rank + 2)
-        for outer in (1, 8, 12, 32, 96, 128, 200, 384, 512, 1024, 1280, 1576, 2048, 4096, 6144, 8192, 12288, 16384, 50176, 75648):
-            for width in (2, 10, 49, 64, 128, 197, 256, 512, 1000, 1024, 2048, 4096, 21841, 30522, 32000, 32128, 50257, 50265, 51865):
+        for outer in (
+            1,
+            8,
+            12,
+            32,
+            96,
+            128,
+            200,
+            384,
+            512,
+            1024,
+            1280,
+            1576,
+            2048,
+            4096,
+            6144,
+            8192,
+            12288,
+            16384,
+            50176,
+            75648,
+        ):
+            for width in (
+                2,
+                10,
+                49,
+                64,
+                128,
+                197,
+                256,
+                512,
+                1000,
+                1024,
+                2048,
+                4096,
+                21841,
+                30522,
+                32000,
+                32128,
+                50257,
+                50265,
+                51865,
+            ):
                 if outer * width <= MAX_ELEMENTS and (outer <= 16384 or width <= 1024):
                     level = rank + (width > 4096 and outer > 4096)
                     for name in ("softmax", "log_softmax"):
@@ -39,7 +101,27 @@ def cases() -> Iterator[Case]:
                         build = partial(_softmax_backward, outer, width, dtype)
                         yield Case(f"_{name}_backward_data.default", build, level, hot=(0,))
         for batch in (1, 8, 32):
-            for channels in (16, 24, 32, 48, 64, 96, 128, 144, 192, 256, 320, 384, 512, 576, 768, 960, 1024, 1280, 2048):
+            for channels in (
+                16,
+                24,
+                32,
+                48,
+                64,
+                96,
+                128,
+                144,
+                192,
+                256,
+                320,
+                384,
+                512,
+                576,
+                768,
+                960,
+                1024,
+                1280,
+                2048,
+            ):
                 for side in (1, 7, 14, 28, 56, 112):
                     if dtype == torch.float32 and channels * side <= 16384 and (side > 1 or channels > 256):
                         shape = (batch, channels, side, side, dtype)
@@ -56,7 +138,11 @@ def cases() -> Iterator[Case]:
             for channels in (32, 64, 128, 256, 320, 512, 1280):
                 for side in (8, 16, 32, 64):
                     yield Case("native_group_norm.default", partial(_group, batch, channels, side, dtype), rank + 2)
-                    yield Case("native_group_norm_backward.default", partial(_group_backward, batch, channels, side, dtype), rank + 2)
+                    yield Case(
+                        "native_group_norm_backward.default",
+                        partial(_group_backward, batch, channels, side, dtype),
+                        rank + 2,
+                    )
 
 
 def _layer(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: Pool) -> tuple[Any, ...]:
@@ -86,7 +172,9 @@ def _softmax_backward(outer: int, width: int, dtype: torch.dtype, pool: Pool) ->
     return pool(outer, width, dtype=dtype), pool(outer, width, dtype=dtype), -1, dtype
 
 
-def _batch(batch: int, channels: int, height: int, width: int, dtype: torch.dtype, training: bool, pool: Pool) -> tuple[Any, ...]:
+def _batch(
+    batch: int, channels: int, height: int, width: int, dtype: torch.dtype, training: bool, pool: Pool
+) -> tuple[Any, ...]:
     x, weight, bias = pool(batch, channels, height, width, dtype=dtype), pool(channels), pool(channels)
     return x, weight, bias, pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
 
@@ -95,7 +183,9 @@ def _native_batch(*shape_and_pool: Any) -> tuple[Any, ...]:
     return _batch(*shape_and_pool)
 
 
-def _batch_backward(batch: int, channels: int, height: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _batch_backward(
+    batch: int, channels: int, height: int, width: int, dtype: torch.dtype, pool: Pool
+) -> tuple[Any, ...]:
     x, weight, bias, mean, var, *_ = _batch(batch, channels, height, width, dtype, True, pool)
     _, save_mean, save_var, reserve = aten.cudnn_batch_norm.default(x, weight, bias, mean, var, True, 0.1, 1e-5)
     return x, pool(batch, channels, height, width, dtype=dtype), weight, mean, var, save_mean, save_var, 1e-5, reserve

@@ -10,11 +10,27 @@ import torch
 
 from unstall.virtual.costs.suite.case import Case, Pool
 
-Build = Callable[[Pool], tuple[Any, ...]]
+Build = Callable[..., tuple[Any, ...]]
 _LISTS = (
-    (1, 256), (1, 65536), (1, 1 << 20), (1, 1 << 23), (1, 1 << 25), (12, 768), (12, 65536), (12, 1 << 20), (48, 768), (48, 1 << 19),
-    (100, 64), (100, 4096), (100, 1 << 17), (200, 768), (200, 1 << 16), (200, 1 << 19), (400, 256), (400, 32768),
-)  # fmt: skip
+    (1, 256),
+    (1, 65536),
+    (1, 1 << 20),
+    (1, 1 << 23),
+    (1, 1 << 25),
+    (12, 768),
+    (12, 65536),
+    (12, 1 << 20),
+    (48, 768),
+    (48, 1 << 19),
+    (100, 64),
+    (100, 4096),
+    (100, 1 << 17),
+    (200, 768),
+    (200, 1 << 16),
+    (200, 1 << 19),
+    (400, 256),
+    (400, 32768),
+)
 
 
 def cases() -> Iterator[Case]:
@@ -58,11 +74,27 @@ def _with(build: Build, *rest: Any) -> Build:
 def _fused_adam(count: int, size: int, pool: Pool) -> tuple[Any, ...]:
     lists = [[pool(size) for _ in range(count)] for _ in range(4)]
     steps = [torch.ones((), device=pool.device) for _ in range(count)]
-    options = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.01, "eps": 1e-8, "amsgrad": False, "maximize": False}
+    options = {
+        "lr": 1e-3,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "weight_decay": 0.01,
+        "eps": 1e-8,
+        "amsgrad": False,
+        "maximize": False,
+    }
     return (*lists, [], steps, options)
 
 
 def _fused_sgd(count: int, size: int, pool: Pool) -> tuple[Any, ...]:
     lists = [[pool(size) for _ in range(count)] for _ in range(3)]
-    options = {"weight_decay": 0.0, "momentum": 0.9, "lr": 1e-3, "dampening": 0.0, "nesterov": False, "maximize": False, "is_first_step": False}
+    options = {
+        "weight_decay": 0.0,
+        "momentum": 0.9,
+        "lr": 1e-3,
+        "dampening": 0.0,
+        "nesterov": False,
+        "maximize": False,
+        "is_first_step": False,
+    }
     return (*lists, options)

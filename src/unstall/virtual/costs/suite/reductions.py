@@ -1,5 +1,7 @@
 """Sums, means, extremes and norms over inner, outer, middle and all dimensions; sorting and scans."""
 
+# ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -7,11 +9,62 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.suite.case import Case
 
-Build = Callable[[Pool], tuple[Any, ...]]
-_OUTER = (1, 2, 4, 8, 16, 32, 64, 128, 197, 256, 392, 512, 768, 1024, 1576, 2048, 3072, 4096, 6272, 8192, 12544, 16384, 25088, 65536, 131072)
-_INNER = (1, 2, 10, 16, 32, 49, 64, 96, 128, 192, 256, 384, 512, 768, 1000, 1024, 1536, 2304, 3072, 4096, 16384, 30522, 50257, 393216)
+Build = Callable[..., tuple[Any, ...]]
+_OUTER = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+    128,
+    197,
+    256,
+    392,
+    512,
+    768,
+    1024,
+    1576,
+    2048,
+    3072,
+    4096,
+    6272,
+    8192,
+    12544,
+    16384,
+    25088,
+    65536,
+    131072,
+)
+_INNER = (
+    1,
+    2,
+    10,
+    16,
+    32,
+    49,
+    64,
+    96,
+    128,
+    192,
+    256,
+    384,
+    512,
+    768,
+    1000,
+    1024,
+    1536,
+    2304,
+    3072,
+    4096,
+    16384,
+    30522,
+    50257,
+    393216,
+)
 
 
 def cases() -> Iterator[Case]:
@@ -47,15 +100,30 @@ def _of(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         yield Case("linalg_vector_norm.default", build, rank + 1)
         yield Case("argmax.default", lambda pool, n=1 << power: (pool(n, dtype=dtype),), rank + 2)
     for batch in (1, 8, 32):
-        for channels, side in ((64, 56), (96, 56), (128, 28), (256, 28), (192, 28), (384, 14), (512, 14), (768, 7), (1280, 7), (2048, 7)):
-            shape = (batch, channels, side, side)
+        for channels, side in (
+            (64, 56),
+            (96, 56),
+            (128, 28),
+            (256, 28),
+            (192, 28),
+            (384, 14),
+            (512, 14),
+            (768, 7),
+            (1280, 7),
+            (2048, 7),
+        ):
+            image = (batch, channels, side, side)
             for dims in ([-1, -2], [0, 2, 3], [0]):
                 for keep in (True, False):
-                    build = lambda pool, s=shape, d=dims, k=keep: (pool(*s, dtype=dtype), d, k)
+                    build = lambda pool, s=image, d=dims, k=keep: (pool(*s, dtype=dtype), d, k)
                     yield Case("sum.dim_IntList" if dims != [-1, -2] else "mean.dim", build, rank + (keep is False) * 2)
-            last: Build = lambda pool, s=shape: (pool(s[0], s[2], s[3], s[1], dtype=dtype).permute(0, 3, 1, 2), [0, 2, 3], True)
+            last: Build = lambda pool, s=image: (
+                pool(s[0], s[2], s[3], s[1], dtype=dtype).permute(0, 3, 1, 2),
+                [0, 2, 3],
+                True,
+            )
             yield Case("sum.dim_IntList", last, rank + 1)
-            build = lambda pool, s=shape: (pool(*s, dtype=dtype).view(s[0], s[1], -1), [1], False)
+            build = lambda pool, s=image: (pool(*s, dtype=dtype).view(s[0], s[1], -1), [1], False)
             yield Case("sum.dim_IntList", build, rank + 1)
             yield Case("mean.dim", build, rank + 1)
     for batch, heads, length in ((8, 12, 128), (8, 12, 512), (512, 3, 49), (32, 12, 128), (8, 8, 64)):

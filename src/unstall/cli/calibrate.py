@@ -1,0 +1,64 @@
+"""Measure the GPU at hand, so that it can be a virtual one elsewhere.
+
+Runs operators over grids of shapes, copies, launches and waits, and writes what they took as one JSON file, for `--gpu
+FILE`. It takes what time it is given:
+what matters most comes first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="gpu.json", help="where to write it (default: gpu.json)"
+    )
+    parser.add_argument("--minutes", type=float, default=6.0, metavar="N", help="how long it may take (default: 6)")
+    parser.add_argument("--quick", action="store_true", help="only the calls that matter most")
+    parser.add_argument("--dry-run", action="store_true", help="try every call by its shapes alone; needs no GPU")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+
+
+def run(args: argparse.Namespace) -> int:
+    from unstall.errors import UsageError
+    from unstall.files import check_targets, write_atomically
+
+    if not args.output.endswith(".json"):
+        raise UsageError(f"-o {args.output}: give it the ending .json, by which --gpu knows a file")
+    if args.minutes <= 0:
+        raise UsageError(f"--minutes {args.minutes:g}: give it some time")
+    check_targets([args.output], [])
+    try:
+        from unstall.virtual.costs import calibrate
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError("calibrate needs torch: install it, or run where it is") from None
+    if args.dry_run:
+        return _try(calibrate.try_shapes(0 if args.quick else 3))
+    if not calibrate.available():
+        raise UsageError("calibrate measures a real GPU, and torch sees none here")
+    from unstall.virtual.gpu import encode
+
+    file = calibrate.calibrate(args.minutes, args.quick, _silent if args.quiet else _say)
+    write_atomically(args.output, encode(file))
+    print(f"{args.output}: {file.note} Use it with --gpu {args.output}")
+    return 0
+
+
+def _try(found: tuple[int, list[str]]) -> int:
+    count, wrong = found
+    print(f"{count} calls; of {len(wrong)} operators not all could be tried by shapes alone")
+    for line in wrong:
+        print(f"  {line}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _silent(text: str) -> None:
+    pass

@@ -1,0 +1,85 @@
+"""The whole of a calibration: facts, cases, the host's part of each operator → a GPU's file. Needs torch and a GPU."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+
+from unstall.virtual.costs.assemble import assemble
+from unstall.virtual.costs.build import Tables
+from unstall.virtual.costs.facts import measure_facts, median_ns
+from unstall.virtual.costs.measure import measure, resolve, split
+from unstall.virtual.costs.suite import Case, Pool, cases
+from unstall.virtual.gpu import GpuFile
+
+_WITHIN = 0.056
+"""Calls that their neighbours tell this exactly are left out: it keeps a file of 60,000 calls below 2 MB."""
+_HOST_SHARE = 0.05
+_QUICK_RANK, _USUAL_RANK = 0, 3
+_SMALL_POOL = 1 << 24
+
+
+def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
+    """Measure the GPU at hand for about so long; the cases that matter most come first. `quick`: no others."""
+    begin = time.monotonic()
+    progress("queue, latencies, copies")
+    facts = measure_facts()
+    missing = {"device", "peaks", "calls", "queue", "latencies", "graph", "copies", "memset"} - set(facts)
+    if missing:
+        raise RuntimeError(f"{', '.join(sorted(missing))} could not be measured")
+    chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
+    deadline = begin + 60 * minutes * (1 - _HOST_SHARE)
+    tables = Tables()
+    done = 0
+    for observations in measure(chosen, deadline):
+        for seen in observations:
+            tables.add((seen.signature, seen.kernels, seen.taken, seen.kept))
+        done += len(observations)
+        progress(f"{done} of {len(chosen)} calls")
+    progress("the host's part")
+    hosts = measure_hosts(chosen, begin + 60 * minutes)
+    device = facts["device"]
+    note = f"Measured on a {device['name']} with torch {device['torch']} for CUDA {device['cuda']}: {done} calls."
+    progress("tables")
+    return assemble(facts, tables, hosts, note, _WITHIN)
+
+
+def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
+    """ns of the host in one call, for each operator by the first case of it that is small."""
+    pool = Pool("cuda", _SMALL_POOL)
+    found: dict[str, int] = {}
+    for case in chosen:
+        if case.operator in found or time.monotonic() > deadline:
+            continue
+        pool.begin()
+        try:
+            operator = resolve(case.operator)
+            args, kwargs = split(case.build(pool))
+            found[case.operator] = median_ns(partial(operator, *args, **kwargs), 20)
+        except (RuntimeError, ValueError, TypeError):
+            continue
+    return found
+
+
+def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
+    """Build and call every case with shapes alone, no GPU: (how many there are, what went wrong)."""
+    pool = Pool("meta")
+    wrong: dict[str, str] = {}
+    chosen = cases(most)
+    for case in chosen:
+        pool.begin()
+        try:
+            args, kwargs = split(case.build(pool))
+            resolve(case.operator)(*args, **kwargs)
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+            wrong.setdefault(case.operator, str(error).partition("\n")[0])
+    return len(chosen), [f"{operator}: {what}" for operator, what in sorted(wrong.items())]
+
+
+def available() -> bool:
+    """Whether there is a real GPU."""
+    return "unstall.virtual.load" not in sys.modules and torch.cuda.is_available()

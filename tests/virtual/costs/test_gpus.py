@@ -1,0 +1,146 @@
+"""The GPUs' files, and what operators cost on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unstall.errors import UsageError
+from unstall.timeline import CopyDirection, DeviceKind
+from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides, parse
+from unstall.virtual.gpu import Gpu, decode, encode, gpu_named, gpu_names
+
+_HELD_OUT = Path(__file__).with_name("held_out.json")
+
+
+def _tensor(*sizes: int, dtype: str = "float32") -> Tensor:
+    return Tensor(dtype, sizes, contiguous_strides(sizes))
+
+
+def _linear(rows: int, wide: int, deep: int) -> Signature:
+    weight = Tensor("float32", (deep, wide), (1, deep))
+    return Signature("aten::addmm", "", (_tensor(wide), _tensor(rows, deep), weight), (_tensor(rows, wide),))
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_file_is_read_and_written_as_it_is(name: str) -> None:
+    file = gpu_named(name).file
+
+    assert decode(encode(file), name) == file
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
+    cost = gpu_named(name).costs.cost(_linear(1000, 700, 700))
+
+    assert cost.kernels
+    assert dict(cost.workspaces)["cublaslt"] == 1 << 20
+
+
+def test_a_file_below_two_megabytes_holds_a_gpu() -> None:
+    assert len(encode(gpu_named("h200").file)) < 2_000_000
+
+
+def test_operators_of_models_that_were_not_looked_at_take_what_they_took() -> None:
+    """Calls of seven models, the costliest of each operator, as an H200 ran them."""
+    costs = gpu_named("h200").costs
+    calls = json.loads(_HELD_OUT.read_text())
+
+    errors = []
+    together = [0, 0]
+    for raw, kernels, total_ns in calls:
+        told = costs.cost(parse(raw))
+        ns = sum(kernel.duration_ns for kernel in told.kernels)
+        errors.append((abs(ns / total_ns - 1), len(told.kernels) == kernels))
+        together[0] += ns
+        together[1] += total_ns
+
+    assert sorted(error for error, _ in errors)[len(errors) // 2] < 0.10
+    assert sum(same for _, same in errors) / len(errors) > 0.9
+    assert together[0] == pytest.approx(together[1], rel=0.05)
+
+
+def test_a_view_runs_nothing() -> None:
+    x = _tensor(4, 4)
+
+    assert gpu_named("h200").costs.cost(Signature("aten::view", "", (x, (16,)), (x,))).kernels == ()
+
+
+def test_an_empty_result_runs_nothing() -> None:
+    assert (
+        gpu_named("h200").costs.cost(Signature("aten::add", "Tensor", (_tensor(0), _tensor(0)), (_tensor(0),))).kernels
+        == ()
+    )
+
+
+def test_an_operator_nobody_measured_takes_what_its_bytes_do() -> None:
+    x = _tensor(1 << 26)
+
+    (kernel,) = gpu_named("h200").costs.cost(Signature("mine::twiddle", "", (x,), (x,))).kernels
+
+    assert kernel.name == "mine::twiddle_kernel"
+    assert kernel.duration_ns == pytest.approx(2 * x.distinct_bytes / 4_200, rel=0.25)
+
+
+def test_a_split_product_clears_its_counters_first() -> None:
+    kinds = {
+        kernel.kind
+        for rows in (1, 8, 16, 64, 197)
+        for kernel in gpu_named("h200").costs.cost(_linear(rows, 768, 3072)).kernels
+    }
+
+    assert kinds == {DeviceKind.KERNEL, DeviceKind.MEMSET}
+
+
+def test_a_slower_gpu_takes_longer() -> None:
+    times = [
+        gpu_named(name).costs.cost(_linear(4096, 4096, 4096)).kernels[0].duration_ns
+        for name in ("h200", "a100-80g", "t4")
+    ]
+
+    assert times == sorted(times)
+    assert times[2] / times[0] == pytest.approx(66.9 / 8.1, rel=0.05)
+
+
+def test_copies_grow_with_their_size_and_pinned_ones_are_faster() -> None:
+    costs = gpu_named("h200").costs
+    pinned = [costs.copy_ns(size, CopyDirection.HOST_TO_DEVICE, True) for size in (4, 1 << 20, 1 << 26, 1 << 30)]
+
+    assert pinned == sorted(pinned)
+    assert pinned[-1] == pytest.approx((1 << 30) / 55, rel=0.1)
+    assert costs.copy_ns(1 << 26, CopyDirection.HOST_TO_DEVICE, False) > 3 * pinned[2]
+
+
+def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match="h200"):
+        gpu_named("h900")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "unstall.gpu/9"},
+        {"limits": {"speed": 1}},
+        {"like": "t4"},
+        {"sequences": [[99_999]]},
+        {"tables": {"poetry": {}}},
+        {"memsets": []},
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_by_name(change: dict[str, object]) -> None:
+    document = json.loads(encode(gpu_named("h200").file))
+
+    with pytest.raises(UsageError, match=r"^mine\.json: not a GPU's description"):
+        decode(json.dumps(document | change).encode(), "mine.json")
+
+
+def test_a_file_of_calibrate_is_a_gpu_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_bytes(encode(gpu_named("l4").file))
+
+    gpu: Gpu = gpu_named(str(path))
+
+    assert gpu.name == "mine"
+    assert gpu.facts.name == "NVIDIA L4"

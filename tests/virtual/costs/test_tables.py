@@ -1,0 +1,78 @@
+"""Measured calls, looked up by shape."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstall.virtual.costs.families import FAMILIES
+from unstall.virtual.costs.roofline import Roofline
+from unstall.virtual.costs.tables import Measured, Table, as_rows, of_rows
+
+_H200 = Roofline(51e3, 808e3, 61e3, 4.2e3, 60 << 20, 6.2e3, 900)
+_HALF = Roofline(25.5e3, 404e3, 30e3, 2.1e3, 60 << 20, 3.1e3, 900)
+_PRODUCT = FAMILIES["product"]
+_CALLS = [
+    Measured((1, rows, 768, 768, 1), (0,) if rows > 100 else (1, 2), (ns,) if rows > 100 else (ns - 500, 500), (4096,))
+    for rows, ns in ((16, 9_000), (128, 12_000), (1024, 40_000), (8192, 205_000))
+]
+
+
+def _table() -> Table:
+    return Table(_PRODUCT, "float32 bias nt", _CALLS, _H200)
+
+
+@pytest.mark.parametrize("call", _CALLS)
+def test_a_measured_call_takes_what_was_measured(call: Measured) -> None:
+    answer = _table().ask(call.dims, _H200)
+
+    assert answer.total_ns == pytest.approx(call.total_ns)
+    assert answer.nearest is call
+
+
+def test_a_call_between_two_takes_a_time_between_theirs() -> None:
+    answer = _table().ask((1, 2048, 768, 768, 1), _H200)
+
+    assert 40_000 < answer.total_ns < 205_000
+
+
+def test_kernels_are_the_nearest_calls() -> None:
+    assert _table().ask((1, 20, 768, 768, 1), _H200).nearest.names == (1, 2)
+
+
+def test_a_gpu_of_half_the_rates_takes_twice_as_long_for_large_calls() -> None:
+    dims = (1, 8192, 768, 768, 1)
+
+    ratio = _table().ask(dims, _HALF).total_ns / _table().ask(dims, _H200).total_ns
+
+    assert ratio == pytest.approx(2.0, rel=0.02)
+
+
+@given(st.integers(1, 20_000), st.integers(1, 20_000))
+def test_temporary_memory_grows_with_what_the_call_moves(one: int, other: int) -> None:
+    table = _table()
+    small, large = sorted((one, other))
+
+    first, second = (
+        table.temporaries(dims, table.ask((1, 8192, 768, 768, 1), _H200))
+        for dims in ((1, small, 768, 768, 1), (1, large, 768, 768, 1))
+    )
+
+    assert first <= second or small == large
+
+
+def test_rows_of_a_file_give_the_calls_back() -> None:
+    sequences: dict[tuple[int, ...], int] = {}
+
+    rows = as_rows(_CALLS, sequences)
+
+    assert of_rows(rows, 5, list(sequences)) == _CALLS
+
+
+@pytest.mark.parametrize(
+    "row", [[1, 2, 3], [1, 2, 3, 4, 5, 7, 10], [1, 2, 3, 4, "x", 0, 10], [1, 2, 3, 4, 5, 0, [1, 2]]]
+)
+def test_a_row_of_another_form_is_refused(row: list[object]) -> None:
+    with pytest.raises(ValueError, match=r"^\["):
+        of_rows([row], 5, [(0,)])
