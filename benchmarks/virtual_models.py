@@ -91,7 +91,7 @@ def run(program: Path, gpu: str) -> dict[str, Any]:
 
 
 def compare(told: Mapping[str, Any], truth: Mapping[str, Any]) -> dict[str, float]:
-    """By figure, the relative error; of host and step times, by how much the slower of the two is slower, with its sign."""
+    """By figure, the relative error; of host and step times, by how much the slower is slower, with its sign."""
     errors = {}
     for figure in FIGURES:
         ratio = figure.of(told) / figure.of(truth)

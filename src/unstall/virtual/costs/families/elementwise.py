@@ -36,6 +36,8 @@ def describe(signature: Signature) -> Shape | None:
     arity = min(sum(1 for tensor in operands if tensor.numel > 1), 3)
     overload = f"{name}.{signature.overload}"
     variants = [f"{main.dtype} {overload} {pattern}{mixed}", f"{main.dtype} {overload} {pattern}"]
+    if signature.overload == "Tensor" and "0" in pattern and any(tensor.sizes == () for tensor in operands):
+        variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # a number: torch wraps it so
     if len(kinds) == 1 or name == "copy_":
         variants += [f"{main.dtype} {name.rstrip('_')}.{signature.overload} {pattern}", f"float32 {overload} {pattern}"]
     ordinary = "".join(letter for letter in pattern if letter != "0") or "="
