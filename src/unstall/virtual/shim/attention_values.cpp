@@ -93,23 +93,22 @@ AttentionGradients attend_backward(
     const Attention& a, const AttentionOutput& forward, const Tensor& grad, bool wants_mask) {
   int64_t heads = group(a);
   Tensor k = each_head(a.k, heads), v = each_head(a.v, heads);
-  AttentionGradients gradients;
-  if (can_flash(a)) {
+  if (can_flash(a) && !wants_mask) {
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad, a.q, k, v, forward.out, as_flash_gives(forward.logsumexp), 0.0, a.causal, a.mask, a.scale);
-    gradients = {dq, sum_of_group(dk, heads), sum_of_group(dv, heads), {}};
-    if (!wants_mask) return gradients;
+    return {dq, sum_of_group(dk, heads), sum_of_group(dv, heads), {}};
   }
   auto type = wide(a.q);
   Tensor wide_q = a.q.to(type), wide_k = k.to(type), wide_grad = grad.to(type);
   Tensor scores = scores_of(a, wide_q, wide_k);
-  Tensor weights = probabilities(scores, forward.logsumexp);
+  // Of these very scores: those of another kernel are rounded otherwise, and exp() makes much of that.
+  Tensor weights = probabilities(scores, scores.logsumexp(-1));
   Tensor grad_weights = at::matmul(wide_grad, v.to(type).transpose(-2, -1));
   auto keep = kept(a, weights);
   if (keep) grad_weights = grad_weights * *keep;
   Tensor grad_scores = weights * (grad_weights - (grad_weights * weights).sum(-1, true));
+  AttentionGradients gradients;
   if (wants_mask && a.mask) gradients.mask = at::sum_to(grad_scores, a.mask->sizes()).to(a.mask->scalar_type());
-  if (gradients.q.defined()) return gradients;
   double scale = scale_of(a);
   Tensor dropped = keep ? weights * *keep : weights;
   gradients.q = (at::matmul(grad_scores, wide_k) * scale).to(a.q.scalar_type());
