@@ -162,6 +162,12 @@ class Keeper:
             requests.fractions[device] = fraction
             self._set_headroom(device)
 
+    def clear_workspaces(self) -> None:
+        """torch._C._cuda_clearCublasWorkspaces"""
+        with self._lock:
+            self.drain()
+            self.simulation.clear_workspaces()
+
     def timeline(self) -> Timeline:
         """All that ran so far."""
         from unstall.virtual.timeline import timeline_of

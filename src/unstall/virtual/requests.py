@@ -42,7 +42,7 @@ class Requests:
         self._host = host
         self._allocators: dict[int, CachingAllocator] = {}
         self._blocks: dict[int, tuple[CachingAllocator, Block]] = {}
-        self._workspaces: dict[tuple[int, int, str], Block] = {}
+        self._workspaces: dict[tuple[int, int, int, str], Block] = {}
         self._changes: list[tuple[int, int, int, int]] = []
         self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
@@ -99,18 +99,25 @@ class Requests:
         if held is not None:
             held[0].record_stream(held[1], stream)
 
-    def operate(self, record: int, device: int, stream: int, cost: OperatorCost) -> None:
-        """What an operator takes beside its outputs."""
+    def operate(self, record: int, device: int, stream: int, handle: int, cost: OperatorCost) -> None:
+        """What an operator takes beside its outputs. `handle` is the one of the thread that calls it."""
         allocator = self.allocator(device)
-        for key, size in cost.workspaces:
-            if (device, stream, key) not in self._workspaces:
+        for name, size in cost.workspaces:
+            key = (device, stream, handle, name)
+            if key not in self._workspaces:
                 kept = self._take(record, allocator, stream, size)
                 if kept is not None:
-                    self._workspaces[device, stream, key] = kept
+                    self._workspaces[key] = kept
         taken = [self._take(record, allocator, stream, size) for size in cost.temporaries if size]
         for block in reversed(taken):
             if block is not None:
                 self._give_back(record, allocator, block)
+
+    def clear_workspaces(self, record: int) -> None:
+        """All that operators kept is given back; they take it again when they need it."""
+        while self._workspaces:
+            (device, *_), block = self._workspaces.popitem()
+            self._give_back(record, self.allocator(device), block)
 
     def empty_cache(self, record: int, device: int) -> None:
         """Of one device; of all, if it is -1."""

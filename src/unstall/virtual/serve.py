@@ -9,6 +9,7 @@ import numpy as np
 from unstall.virtual.batch import Batch
 from unstall.virtual.blocks import PoolId
 from unstall.virtual.captures import Capture
+from unstall.virtual.handles import Handles
 from unstall.virtual.log import Code, chosen
 from unstall.virtual.requests import Requests
 
@@ -34,6 +35,7 @@ class Server:
         self._batch = Batch(np.zeros(0), 0)
         self._row = 0
         self._events = 0
+        self._handles = Handles()
         self._captures: dict[int, Capture] = {}
         self._pool_of: dict[int, tuple[int, PoolId]] = {}  # by graph: its device and pool
         self._pools: dict[int, int] = {}  # private pools that are allocated from: their devices
@@ -42,6 +44,7 @@ class Server:
         self._batch = batch
         records = batch.records
         code = records["code"]
+        self._handles.know(records["thread"], records["stack"])
         wanted = _ALWAYS[code]
         launches = np.flatnonzero(code == Code.LAUNCH)
         wanted[launches] = self._simulation.actions.needs_memory[records["id"][launches]]
@@ -111,7 +114,8 @@ class Server:
                     capture.add(simulation.actions.recipes.ops_of(recipe), place)
         if code == Code.LAUNCH and simulation.actions.needs_memory[id_]:
             number = self._batch.number + self._row
-            self.requests.operate(number, device, stream, simulation.actions.operators[id_])
+            handle = self._handles.of(int(self._batch.records["thread"][self._row]))
+            self.requests.operate(number, device, stream, handle, simulation.actions.operators[id_])
 
     def _pool(self, code: int, device: int, stream: int, a: int, b: int) -> None:
         requests = self.requests

@@ -68,6 +68,10 @@ class Simulation:
         columns = self.requests.take_changes().T
         self.history.allocated.append(**dict(zip(("record", "device", "size", "reserved"), columns, strict=True)))
 
+    def clear_workspaces(self) -> None:
+        """What cuBLAS keeps is given back, after the last record."""
+        self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
+
     def now(self, thread: int = 0) -> int:
         """A thread's virtual clock, ns: when it has done all that was fed."""
         known = thread < self._threads and self.history.done.length > 0
