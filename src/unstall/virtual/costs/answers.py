@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,12 @@ class MeasuredCosts:
     def limits(self) -> Limits:
         return self._gpu.limits
 
+    @cached_property
+    def _usual_host_ns(self) -> int:
+        """Of an operator whose own part was not measured."""
+        known = self._measured.file.operators_host_ns.values()
+        return round(statistics.median(known)) if known else 0
+
     @property
     def known_error(self) -> str:
         """How far off these costs were on programs whose times are known."""
@@ -61,9 +68,9 @@ class MeasuredCosts:
     def cost(self, signature: Signature) -> OperatorCost:
         """Of one call. An operator that nothing like was measured of takes what its bytes do, in one kernel."""
         name = signature.name.removeprefix("aten::")
-        host_ns = self._measured.file.operators_host_ns.get(name, 0)
         if runs_nothing(signature):
-            return OperatorCost((), host_ns)
+            return OperatorCost(())
+        host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
         described = describe(signature)
         if described is None:
             return OperatorCost((Kernel(f"{name}_kernel", round(self._roofline.floor_ns), fills=False),), host_ns)

@@ -10,6 +10,8 @@ from unstall.virtual.costs.build import Tables, rows_of
 from unstall.virtual.gpu import Device, GpuFile, Peaks
 
 _FOUR_MIB = 4 << 20
+_MOST_NS = 60_000
+"""What takes longer did so for the number of its tensors, or for a plan that is made once."""
 _BINDING_NS = 300
 """Of a method that torch binds by hand, as `torch.cuda._sleep` is: its call, without the launch in it."""
 
@@ -79,5 +81,5 @@ def _own_ns(hosts: Mapping[str, int], facts: Mapping[str, Any]) -> dict[str, int
     for operator, ns in sorted(hosts.items()):
         name = operator.partition(".")[0]
         if ns:
-            own[name] = max(0, min(ns - bare - launch, own.get(name, ns)))
+            own[name] = max(0, min(ns - bare - launch, own.get(name, ns), _MOST_NS))
     return own

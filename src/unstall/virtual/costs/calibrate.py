@@ -18,7 +18,7 @@ from unstall.virtual.gpu import GpuFile
 
 _WITHIN = 0.056
 """Calls that their neighbours tell this exactly are left out: it keeps a file of 60,000 calls below 2 MB."""
-_HOST_SHARE = 0.05
+_HOST_SHARE = 0.1
 _QUICK_RANK, _USUAL_RANK = 0, 3
 _SMALL_POOL = 1 << 24
 
@@ -26,13 +26,15 @@ _SMALL_POOL = 1 << 24
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
     """Measure the GPU at hand for about so long; the cases that matter most come first. `quick`: no others."""
     begin = time.monotonic()
+    chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
+    progress("the host's part")  # before all else: once a profiler has been attached, every launch takes longer
+    hosts = measure_hosts(chosen, begin + 60 * minutes * _HOST_SHARE)
     progress("queue, latencies, copies")
     facts = measure_facts()
     missing = {"device", "peaks", "calls", "queue", "latencies", "graph", "copies", "memset"} - set(facts)
     if missing:
         raise RuntimeError(f"{', '.join(sorted(missing))} could not be measured")
-    chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
-    deadline = begin + 60 * minutes * (1 - _HOST_SHARE)
+    deadline = begin + 60 * minutes
     tables = Tables()
     done = 0
     for observations in measure(chosen, deadline):
@@ -40,8 +42,6 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
             tables.add((seen.signature, seen.kernels, seen.taken, seen.kept))
         done += len(observations)
         progress(f"{done} of {len(chosen)} calls")
-    progress("the host's part")
-    hosts = measure_hosts(chosen, begin + 60 * minutes)
     device = facts["device"]
     note = f"Measured on a {device['name']} with torch {device['torch']} for CUDA {device['cuda']}: {done} calls."
     progress("tables")
