@@ -55,7 +55,8 @@ class GraphedModule(torch.nn.Module):  # type: ignore[misc]
         names = [name for name in _CONTAINERS if hasattr(type(module), name)]
         forwards = {name: _forwarding(name) for name in names}
         kind = type(cls.__name__, (cls,), {"__slots__": (), **forwards}) if names else cls
-        return kind(module, graphed)
+        made: GraphedModule = kind(module, graphed)
+        return made
 
     def stats(self) -> GraphedStats:
         """What its graphs did so far."""

@@ -79,7 +79,7 @@ def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     if mine.shape != theirs.shape or not mine.is_floating_point() or mine.dtype != theirs.dtype:
         return False
     largest = float(mine.detach().abs().max())
-    return largest_difference(mine, theirs) <= _ROUNDINGS * torch.finfo(mine.dtype).eps * largest
+    return largest_difference(mine, theirs) <= _ROUNDINGS * float(torch.finfo(mine.dtype).eps) * largest
 
 
 def _mismatch(eager: Outcome, replayed: Outcome) -> Refusal:

@@ -18,6 +18,8 @@ from unstall.locate.frameworks import is_framework
 _MOST_SLOTS = 50_000
 _LONG = 2_000  # items of a list or dict: it is data, and only its length is watched
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_MODULE_DICTS = {name for name, value in vars(torch.nn.Module()).items() if isinstance(value, (dict, set))}
 _LEAVES = (torch.Tensor, torch.Generator, types.ModuleType, type, types.BuiltinFunctionType)
 
 
@@ -146,14 +148,29 @@ class Watch:
             return [] if len(value) > _LONG else self._slots(value, [(i, f"{label}[{i}]") for i in range(len(value))])
         if isinstance(value, (tuple, set, frozenset)):
             return [(f"{label}[…]", item) for item in value] if len(value) <= _LONG else []
+        if type(value).__module__.startswith("unstall."):  # ours changes with each call; what it wraps is the user's
+            wrapped = getattr(value, "__wrapped__", None) or getattr(value, "_module", None)
+            return [(label, wrapped)] if wrapped is not None else []
         state = getattr(value, "__dict__", None)
         if not isinstance(state, dict):
             return []
+        if isinstance(value, torch.nn.Module):
+            return self._module(label, value, state)
         inside = self._slots(state, [(key, f"{label}.{key}" if label else str(key)) for key in state])
-        code = vars(type(value)).get("forward") or vars(type(value)).get("__call__")
-        if isinstance(code, types.FunctionType) and _users(code):
-            inside.append((code.__name__, code))
-        return inside
+        return inside + _code_of(value)
+
+    def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[tuple[str, Any]]:
+        """Its own dictionaries are never exchanged for others: what stands in them is watched, and how many hooks."""
+        start = f"{label}." if label else ""
+        inside = self._slots(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
+        for part in ("_parameters", "_buffers", "_modules"):
+            entries = state[part]
+            inside += self._slots(entries, [(key, start + key) for key in entries if entries[key] is not None])
+        if state["_modules"]:
+            self._size(f"{label or 'a module'}'s modules", state["_modules"])
+        for part in _HOOKS:
+            self._size(f"{label or 'a module'}'s {part.strip('_').replace('_', ' ')}", state[part])
+        return inside + _code_of(module)
 
     def _function(self, function: types.FunctionType) -> list[tuple[str, Any]]:
         inside: list[tuple[str, Any]] = []
@@ -184,6 +201,12 @@ class Watch:
         self._sized.append(container)
         self._sizes.append(len(container))
         self._size_labels.append(label or "a container")
+
+
+def _code_of(value: Any) -> list[tuple[str, Any]]:
+    """The function that a call of an object runs, where it is the user's: it may name globals."""
+    code = vars(type(value)).get("forward") or vars(type(value)).get("__call__")
+    return [(code.__name__, code)] if isinstance(code, types.FunctionType) and _users(code) else []
 
 
 def _named_globals(code: types.CodeType) -> set[str]:

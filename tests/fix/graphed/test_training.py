@@ -71,7 +71,7 @@ def test_gradients_that_are_added_up_over_calls_are_those_of_eager() -> None:
         for place, batch in enumerate(batches(24)):
             add(*batch)
             if place % 4 == 3:
-                found.append(next(model.parameters()).grad.clone())  # type: ignore[union-attr]
+                found.append(next(model.parameters()).grad.clone())
                 model.zero_grad()
         return found
 
@@ -148,7 +148,7 @@ def test_a_second_forward_before_the_backward_of_the_first_is_right() -> None:
         model.zero_grad()
     (one, _), (two, _) = batches(2)
     (model(one).sum() + 2 * model(two).sum()).backward()
-    expected = [parameter.grad.clone() for parameter in model.parameters()]  # type: ignore[union-attr]
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     (fast(one).sum() + 2 * fast(two).sum()).backward()
     assert all(torch.allclose(p.grad, e, rtol=1e-6) for p, e in zip(model.parameters(), expected, strict=True))

@@ -1,0 +1,77 @@
+"""Calls of many sizes are served by few graphs where padding changes no bit, and by none of them elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fix.graphed.harness import on_tape
+
+from unstall.fix.buckets import Sizes
+
+
+def _rows(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, 4, generator=torch.Generator().manual_seed(seed))
+
+
+def _elementwise(x: torch.Tensor) -> dict[str, torch.Tensor]:
+    y = x.exp().sin() + 1
+    return {"rows": y * 2, "first": y[:, 0].cos()}
+
+
+def test_sizes_are_padded_to_powers_of_two() -> None:
+    assert [Sizes().above(size) for size in (1, 2, 3, 4, 5, 8, 9, 1000)] == [1, 2, 4, 4, 8, 8, 16, 1024]
+
+
+def test_sizes_that_are_given_are_kept_to_and_larger_ones_left() -> None:
+    assert [Sizes((6, 12)).above(size) for size in (1, 6, 7, 12, 13)] == [6, 6, 12, 12, 13]
+
+
+@pytest.mark.parametrize("shapes", ["bucket", [16]])
+def test_results_of_every_size_are_those_of_eager(shapes: object) -> None:
+    fast = on_tape(_elementwise, shapes=shapes)
+    for turn, size in enumerate([12, 9, 10, 11, 9, 13, 15, 16, 14, 10, 9]):
+        x = _rows(size, turn)
+        torch.testing.assert_close(fast(x), _elementwise(x), rtol=0, atol=0)
+    stats = fast.stats()
+    assert stats.captures == 1
+    assert [graph.shapes for graph in stats.graphs] == [((16, 4),)]
+    assert 0 < stats.padding_waste < 0.5
+
+
+def test_two_inputs_of_one_size_and_another_of_its_own() -> None:
+    def function(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (a.exp() + b).sin(), c.exp().sin()
+
+    fast = on_tape(function, shapes="bucket")
+    for turn, (size, other) in enumerate([(5, 3), (6, 3), (7, 2), (5, 4), (6, 3), (7, 3), (5, 3)]):
+        arguments = _rows(size, turn), _rows(size, turn + 50), _rows(other, turn + 90)
+        torch.testing.assert_close(fast(*arguments), function(*arguments), rtol=0, atol=0)
+    assert fast.stats().hits > 0
+
+
+def test_a_function_that_padding_changes_has_a_graph_a_shape() -> None:
+    def mean(x: torch.Tensor) -> torch.Tensor:
+        return x.exp().mean(0) + 1
+
+    fast = on_tape(mean, shapes="bucket", strict=False)
+    said = "padding changes its result|its result has a size"
+    sizes = [5, 6, 5, 6, 5, 6, 5, 6]
+    with pytest.warns(RuntimeWarning, match=said):
+        results = [fast(_rows(size)) for size in sizes]
+    assert all(torch.equal(found, mean(_rows(size))) for found, size in zip(results, sizes, strict=True))
+    assert sorted(graph.shapes[0][0] for graph in fast.stats().graphs) == [5, 6]
+
+
+def test_a_function_that_writes_elsewhere_is_not_padded() -> None:
+    total = torch.zeros(4)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        total.add_(x.sum(0))
+        return x.exp()
+
+    fast = on_tape(function, shapes="bucket", strict=False)
+    with pytest.warns(RuntimeWarning, match="padding would change what it"):
+        for size in (5, 6, 5, 6):
+            fast(_rows(size))
+    expected = 2 * _rows(5).sum(0) + 2 * _rows(6).sum(0)
+    torch.testing.assert_close(total, expected)
