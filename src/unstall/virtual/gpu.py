@@ -53,6 +53,8 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of gpus/. `host` and `limits` give only what differs from `HostCosts` and `Limits`.
 
+    They are those of the GPU that it is like, else.
+
     `copies` are [direction, pinned, bytes, ns]; `memsets` [bytes, ns]; `operators_host_ns` the host's own work in an
     operator, its launches
     and allocations apart. `tables` has, by family and variant, rows of the family's figures, the number of one of
@@ -92,18 +94,23 @@ class Gpu:
 
     @property
     def host(self) -> HostCosts:
-        return HostCosts(**self.file.host)
+        return HostCosts(**(self._like.file.host | self.file.host))
 
     @property
     def limits(self) -> Limits:
-        return Limits(**self.file.limits)  # type: ignore[arg-type]
+        return Limits(**(self._like.file.limits | self.file.limits))  # type: ignore[arg-type]
 
     @property
     def costs(self) -> MeasuredCosts:
         """What its operators cost. Raises UsageError where the GPU that it is like is not there."""
         from unstall.virtual.costs.answers import MeasuredCosts
 
-        return MeasuredCosts(self, gpu_named(self.file.like) if self.file.like else self)
+        return MeasuredCosts(self, self._like)
+
+    @property
+    def _like(self) -> Gpu:
+        """The measured GPU that this one is known by: itself, where it was measured."""
+        return gpu_named(self.file.like) if self.file.like else self
 
 
 def gpu_names() -> list[str]:
