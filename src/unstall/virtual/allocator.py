@@ -61,7 +61,7 @@ class CachingAllocator:
             raise ValueError(f"a block has at least one byte, not {size}")
         if size > LARGEST_REQUEST:
             raise OutOfMemoryError("CUDA out of memory. Tried to allocate more than 1EB memory.")
-        if not self._captures:
+        if not self._captures and self._pending:
             self.process_events()
         block_size = self.settings.block_size(size)
         pool = self._pool_for(block_size, stream)
@@ -76,9 +76,9 @@ class CachingAllocator:
             raise ValueError(f"invalid device pointer: {block.address:#x}")
         statistics, is_small = self._statistics, block.pool.is_small
         block.allocated = False
-        statistics.allocation.change(is_small, -1)
-        statistics.allocated_bytes.change(is_small, -block.size)
-        self._tell("free_requested", block)
+        statistics.let_go(is_small, block.size)
+        if self._observer:
+            self._tell("free_requested", block)
         if block.size >= self.settings.max_split_size:
             statistics.oversize_allocations.change(-1)
         if block.stream_uses:
@@ -100,6 +100,10 @@ class CachingAllocator:
         if self._captures:
             raise RuntimeError("the cache cannot be emptied while a graph is captured")
         self._release_cached()
+
+    def observe(self, observer: Observer | None) -> None:
+        """From now on it is told what torch's memory history would hold, and no other."""
+        self._observer = self._segments.observer = observer
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
         if not 0 <= fraction <= 1:
@@ -226,12 +230,9 @@ class CachingAllocator:
         block.allocated = True
         block.requested_size = requested_size
         self._active[block] = None
-        self._tell("alloc", block)
-        statistics.allocation.change(is_small, 1)
-        statistics.allocated_bytes.change(is_small, block.size)
-        statistics.active.change(is_small, 1)
-        statistics.active_bytes.change(is_small, block.size)
-        statistics.requested_bytes.change(is_small, requested_size)
+        if self._observer:
+            self._tell("alloc", block)
+        statistics.handed_out(is_small, block.size, requested_size)
         if block.size >= self.settings.max_split_size:
             statistics.oversize_allocations.change(1)
         return block
@@ -239,16 +240,15 @@ class CachingAllocator:
     def _free_now(self, block: Block) -> None:
         """Puts a block that nobody uses into its pool, merged with its free neighbours."""
         statistics, is_small = self._statistics, block.pool.is_small
-        self._tell("free_completed", block)
-        statistics.active.change(is_small, -1)
-        statistics.active_bytes.change(is_small, -block.size)
-        statistics.requested_bytes.change(is_small, -block.requested_size)
-        absorbed = [size for size in (absorb(block, block.prev), absorb(block, block.next)) if size]
+        if self._observer:
+            self._tell("free_completed", block)
+        statistics.freed(is_small, block.size, block.requested_size)
+        before, after = absorb(block, block.prev), absorb(block, block.next)
         del self._active[block]
         block.pool.add_free(block)
-        if block.segment is None:
-            statistics.inactive_split.change(is_small, block.is_split - len(absorbed))
-            statistics.inactive_split_bytes.change(is_small, block.is_split * block.size - sum(absorbed))
+        if block.segment is None and (before or after or block.is_split):
+            statistics.inactive_split.change(is_small, block.is_split - bool(before) - bool(after))
+            statistics.inactive_split_bytes.change(is_small, block.is_split * block.size - before - after)
 
     def _release_cached(self) -> None:
         self._statistics.num_sync_all_streams += 1
@@ -316,5 +316,5 @@ class CachingAllocator:
         )
 
     def _tell(self, action: str, block: Block) -> None:
-        if self._observer:
-            self._observer(TraceEntry(action, block.address, block.requested_size, block.stream))
+        assert self._observer is not None
+        self._observer(TraceEntry(action, block.address, block.requested_size, block.stream))

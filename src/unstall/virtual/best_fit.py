@@ -27,10 +27,11 @@ def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
 
 def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
     """The smallest that is large enough; one before unmapped pages counts with what it can grow to."""
-    fitting = pool.free.from_(stream, size)
-    block = next(fitting, None)
+    block = pool.free.first(stream, size)
     if block is None or block.segment is None:
         return block
+    fitting = pool.free.from_(stream, size)
+    next(fitting)
     if not expandable:
         return next((other for other in fitting if other.segment is None), None)
     for other in fitting:

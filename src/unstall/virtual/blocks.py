@@ -93,28 +93,44 @@ class OrderedBlocks:
 
     def __init__(self, key: Callable[[Block], tuple[int, ...]]) -> None:
         self._key = key
-        self._by_stream: dict[int, list[Block]] = {}
+        self._by_stream: dict[int, tuple[list[tuple[int, ...]], list[Block]]] = {}
 
     def __iter__(self) -> Iterator[Block]:
-        return chain.from_iterable(blocks for _, blocks in sorted(self._by_stream.items()))
+        return chain.from_iterable(blocks for _, (_, blocks) in sorted(self._by_stream.items()))
 
     def add(self, block: Block) -> None:
-        blocks = self._by_stream.setdefault(block.stream, [])
-        blocks.insert(bisect_left(blocks, self._key(block), key=self._key), block)
+        keys, blocks = self._of(block.stream)
+        key = self._key(block)
+        place = bisect_left(keys, key)
+        keys.insert(place, key)
+        blocks.insert(place, block)
 
     def remove(self, block: Block) -> None:
-        blocks = self._by_stream[block.stream]
-        del blocks[bisect_left(blocks, self._key(block), key=self._key)]
+        keys, blocks = self._by_stream[block.stream]
+        place = bisect_left(keys, self._key(block))
+        del keys[place], blocks[place]
 
     def below(self, stream: int, *key: int) -> list[Block]:
-        blocks = self._by_stream.get(stream, [])
-        return blocks[: bisect_left(blocks, key, key=self._key)]
+        keys, blocks = self._of(stream)
+        return blocks[: bisect_left(keys, key)]
+
+    def first(self, stream: int, *key: int) -> Block | None:
+        """The stream's first block from `key` on."""
+        keys, blocks = self._of(stream)
+        place = bisect_left(keys, key)
+        return blocks[place] if place < len(blocks) else None
 
     def from_(self, stream: int, *key: int) -> Iterator[Block]:
         """The stream's blocks from `key` on; do not add or remove meanwhile."""
-        blocks = self._by_stream.get(stream, [])
-        for place in range(bisect_left(blocks, key, key=self._key), len(blocks)):
+        keys, blocks = self._of(stream)
+        for place in range(bisect_left(keys, key), len(blocks)):
             yield blocks[place]
+
+    def _of(self, stream: int) -> tuple[list[tuple[int, ...]], list[Block]]:
+        found = self._by_stream.get(stream)
+        if found is None:
+            found = self._by_stream[stream] = ([], [])
+        return found
 
 
 def _size_then_address(block: Block) -> tuple[int, int]:

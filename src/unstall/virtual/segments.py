@@ -30,7 +30,7 @@ class Segments:
     def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
         self._memory = memory
         self._statistics = statistics
-        self._observer = observer
+        self.observer = observer
 
     @property
     def reserved_bytes(self) -> int:
@@ -160,8 +160,8 @@ class Segments:
             pool.owner.reserved_bytes.change(pool.is_small, size)
 
     def _tell(self, action: str, address: int, size: int, stream: int) -> None:
-        if self._observer:
-            self._observer(TraceEntry(action, address, size, stream))
+        if self.observer:
+            self.observer(TraceEntry(action, address, size, stream))
 
 
 def _idle_bytes(block: Block | None, enough: int) -> int:

@@ -71,6 +71,39 @@ class Statistics:
     num_sync_all_streams: int = 0
     num_device_alloc: int = 0
     num_device_free: int = 0
+    _counted: dict[bool, tuple[Stat, ...]] = field(init=False)
+    """By whether it is small: what every request changes, see `handed_out`."""
+
+    def __post_init__(self) -> None:
+        changed = (self.active, self.active_bytes, self.requested_bytes, self.allocation, self.allocated_bytes)
+        self._counted = {
+            is_small: tuple(
+                stat for each in changed for stat in (each.all, each.small_pool if is_small else each.large_pool)
+            )
+            for is_small in (False, True)
+        }
+
+    def handed_out(self, is_small: bool, size: int, requested: int) -> None:
+        """A block of so many bytes was. In one loop, as it happens for every request."""
+        amounts = (1, 1, size, size, requested, requested, 1, 1, size, size)
+        for stat, amount in zip(self._counted[is_small], amounts, strict=True):
+            current = stat.current = stat.current + amount
+            stat.allocated += amount
+            if current > stat.peak:
+                stat.peak = current
+
+    def let_go(self, is_small: bool, size: int) -> None:
+        """The program freed a block."""
+        for stat, amount in zip(self._counted[is_small][6:], (1, 1, size, size), strict=True):
+            stat.current -= amount
+            stat.freed += amount
+
+    def freed(self, is_small: bool, size: int, requested: int) -> None:
+        """Nobody uses the block any more."""
+        amounts = (1, 1, size, size, requested, requested)
+        for stat, amount in zip(self._counted[is_small][:6], amounts, strict=True):
+            stat.current -= amount
+            stat.freed += amount
 
     def reset_peak(self) -> None:
         for _, stat in self._stats():

@@ -45,6 +45,10 @@ class PendingFrees:
         self._deferred: list[Block] = []
         self._uses_in_captures: dict[Block, set[int]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether any block waits."""
+        return bool(self._pending or self._deferred)
+
     def use(self, block: Block, stream: int, capturing: bool) -> None:
         """Another stream uses a block."""
         block.stream_uses[stream] = None
