@@ -97,7 +97,8 @@ void Signature::add(const c10::IValue& value) {
     key_.push_back(tagged(LIST, int64_t(list.size())));
     for (const auto& one : list) add(one);
   } else {
-    key_.push_back(SCALAR);
+    // A rate of 0 runs other kernels than any other: of dropout, of weight decay.
+    key_.push_back(tagged(SCALAR, !(value.isDouble() && value.toDouble() == 0)));
   }
 }
 
@@ -165,7 +166,7 @@ PyObject* value_at(const int64_t*& at) {
     case STRING:
       return PyUnicode_FromString(name_of(int32_t(small)).c_str());
     case SCALAR:
-      return Py_BuildValue("(s)", "s");
+      return Py_BuildValue("(sO)", "s", small ? Py_True : Py_False);
     default:
       return Py_NewRef(Py_None);
   }
