@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+Recorder = Literal["cupti", "torch", "virtual"]
 Confidence = Literal["high", "medium", "low"]
 SCHEMA = "unstall.explain/1"
 WHATIF_SCHEMA = "unstall.whatif/1"
@@ -31,10 +32,12 @@ IDLE_CAUSES = (
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The recorded run."""
+    """The run, recorded or simulated. `known_error` says how far off simulated times were on known programs."""
 
     path: str
     reader: str
+    recorder: Recorder | None = None  # which of unstall's own it was, if any
+    known_error: str | None = None
     device: str | None = None
     torch: str | None = None
     cuda: str | None = None
@@ -43,6 +46,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     has_stacks: bool = False
     host_events: int = 0
     device_ops: int = 0
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it ran on a virtual GPU: nothing was recorded, and no recorder slowed it."""
+        return self.recorder == "virtual"
 
 
 class Integrity(msgspec.Struct, frozen=True, kw_only=True):

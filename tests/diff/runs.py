@@ -21,10 +21,15 @@ def steps(body: Callable[[TraceBuilder, int], object], *, count: int = 4, stacks
 
 
 def recorded(
-    body: Callable[[TraceBuilder, int], object], *, recorder: str = "cupti", marks: str = "optimizer", count: int = 4
+    body: Callable[[TraceBuilder, int], object],
+    *,
+    recorder: str = "cupti",
+    marks: str = "optimizer",
+    count: int = 4,
+    **more: str,
 ) -> TraceBuilder:
-    """The same as a recorder of unstall's own has it; cupti knows no operators."""
-    about = {"schema": "unstall.recording/1", "recorder": recorder, "lines": "exact", "step_marks": marks}
+    """The same as a recorder of unstall's own has it; cupti knows no operators. `more` is what else it says."""
+    about = {"schema": "unstall.recording/1", "recorder": recorder, "lines": "exact", "step_marks": marks, **more}
     trace = TraceBuilder(operators=recorder != "cupti", unstall=about)
     for number in range(count):
         with trace.annotation(f"unstall.step#{number}"), trace.frame("train.py", 10, "train"):

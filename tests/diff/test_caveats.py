@@ -40,6 +40,33 @@ def test_two_runs_of_one_recorder_have_no_caveat() -> None:
     assert compared(recorded(launching(100)), recorded(launching(300))).caveats == ()
 
 
+def test_that_one_run_is_simulated_is_said_first() -> None:
+    simulated = recorded(launching(100), recorder="virtual", known_error="a step within 9 %")
+    first, *others = compared(recorded(launching(100), recorder="torch"), simulated).caveats
+    assert first.text == (
+        "B is simulated, A was recorded: a difference in time may be the prediction's, or the recorder's, which slows "
+        "the host of A alone. Known error: a step within 9 %."
+    )
+    assert not any("recorder" in caveat.text for caveat in others)
+
+
+def test_operators_that_only_a_simulated_run_knows_are_said() -> None:
+    result = compared(recorded(launching(100), recorder="virtual"), recorded(launching(100)))
+    assert _texts(result, "recorded") == ["Operators are known in one run only: waits are matched by place alone."]
+
+
+def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
+    errors = "a step within 9 %", "not compared with a real run"
+    runs = [
+        recorded(launching(us), recorder="virtual", known_error=of) for us, of in zip((900, 100), errors, strict=True)
+    ]
+    result = compared(*runs)
+    assert [caveat.text for caveat in result.caveats] == [
+        f"Both runs are simulated: their times are predictions. Known error: {'; '.join(errors)}."
+    ]
+    assert "record" not in result.summary.text
+
+
 @pytest.mark.parametrize(
     ("marks", "words"),
     [

@@ -142,6 +142,8 @@ def source_of(timeline: Timeline) -> Source:
     return Source(
         path=meta.path,
         reader=meta.reader,
+        recorder=meta.recorder,
+        known_error=meta.known_error,
         device=next(iter(meta.devices), None),
         torch=meta.torch,
         cuda=meta.cuda,

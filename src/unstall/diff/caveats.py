@@ -8,7 +8,7 @@ from unstall.diff.result import Caveat, Code, Time
 from unstall.diff.sides import MatchedBy
 from unstall.locate.operations import has_operators
 from unstall.report.wording import short
-from unstall.result import Result
+from unstall.result import Result, Source
 
 _MARKS = {
     "period": "the period of the launches",
@@ -22,12 +22,15 @@ _RECORDERS = {
     "torch": "unstall's recorder torch",
     None: "torch.profiler or another tool",
 }
+_LONGEST_ERROR = 400
+_ONE_KNOWS = "Operators are known in one run only: waits are matched by place alone."
 _HARMLESS = "no Python stacks were recorded"  # the start of a note that is said here in other words
 
 
 def caveats(a: Report, b: Report, matched_by: MatchedBy, step: Time | None) -> tuple[Caveat, ...]:
     """Sentences, the weightiest first."""
     found = [
+        *_simulated(a.result.source, b.result.source),
         *_work(a.result, b.result),
         *_steps(a.result, b.result),
         *_integrity(a.result, b.result),
@@ -50,6 +53,23 @@ def has_work(result: Result) -> bool:
 def steps_compare(a: Result, b: Result) -> bool:
     """Whether a step of one may be held against a step of the other: not against a whole run."""
     return (a.steps.found_by == "whole") == (b.steps.found_by == "whole")
+
+
+def _simulated(a: Source, b: Source) -> Said:
+    """That times are predictions, and how good those are known to be."""
+    if a.simulated == b.simulated:
+        errors = dict.fromkeys(short(of.known_error, _LONGEST_ERROR) for of in (a, b) if of.known_error)
+        if not a.simulated:
+            return []
+        known = f" Known error: {'; '.join(errors)}." if errors else ""
+        return [("simulated", f"Both runs are simulated: their times are predictions.{known}")]
+    name, other, of = ("A", "B", a) if a.simulated else ("B", "A", b)
+    known = f" Known error: {short(of.known_error, _LONGEST_ERROR)}." if of.known_error else ""
+    text = (
+        f"{name} is simulated, {other} was recorded: a difference in time may be the prediction's, or the "
+        f"recorder's, which slows the host of {other} alone.{known}"
+    )
+    return [("simulated", text)]
 
 
 def _work(a: Result, b: Result) -> Said:
@@ -142,12 +162,15 @@ def _rank(result: Result) -> str:
 
 def _recorded(a: Report, b: Report, matched_by: MatchedBy) -> Said:
     said: Said = []
+    one_simulated = a.result.source.simulated != b.result.source.simulated
     stacks = a.result.source.has_stacks, b.result.source.has_stacks
     if stacks[0] != stacks[1]:
         has_none = "B" if stacks[0] else "A"
         text = (
-            f"{has_none} was recorded without Python stacks: places are matched by annotation and operator, not by "
-            "line. Recording stacks slows the host, so part of what the host took longer may be the recorder's."
+            f"{has_none} has no Python stacks: places are matched by annotation and operator, not by line."
+            if one_simulated
+            else f"{has_none} was recorded without Python stacks: places are matched by annotation and operator, not "
+            "by line. Recording stacks slows the host, so part of what the host took longer may be the recorder's."
         )
         said.append(("stacks", text))
     elif not stacks[0]:
@@ -168,14 +191,18 @@ def _recorded(a: Report, b: Report, matched_by: MatchedBy) -> Said:
 
 def _recorders(a: Run, b: Run) -> Said:
     said: Said = []
-    if a.timeline.meta.recorder != b.timeline.meta.recorder:
-        names = [_RECORDERS[run.timeline.meta.recorder] for run in (a, b)]
+    recorders = a.timeline.meta.recorder, b.timeline.meta.recorder
+    if "virtual" in recorders:
+        if has_operators(a.timeline) != has_operators(b.timeline):
+            said.append(("recorded", _ONE_KNOWS))
+    elif recorders[0] != recorders[1]:
+        names = [_RECORDERS[recorder] for recorder in recorders]
         text = (
             f"A was recorded by {names[0]}, B by {names[1]}: recorders differ in what they cost, so part of what the "
             "host took longer may be the recorder's."
         )
         if has_operators(a.timeline) != has_operators(b.timeline):
-            text += " Operators are known in one run only: waits are matched by place alone."
+            text += f" {_ONE_KNOWS}"
         said.append(("recorded", text))
     elif a.activity.operators != b.activity.operators:
         without = "B" if a.activity.operators else "A"

@@ -17,7 +17,9 @@ SCHEMA = "unstall.diff/1"
 
 Status = Literal["new", "gone", "changed", "within noise"]
 Became = Literal["pinned", "pageable", "blocking", "non-blocking"]
-Code = Literal["device", "devices", "software", "rank", "recorded", "stacks", "steps", "noise", "integrity", "note"]
+Code = Literal[
+    "simulated", "device", "devices", "software", "rank", "recorded", "stacks", "steps", "noise", "integrity", "note"
+]
 
 
 class Time(msgspec.Struct, frozen=True, kw_only=True):

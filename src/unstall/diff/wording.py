@@ -11,7 +11,7 @@ import msgspec
 
 from unstall.diff.result import Account, CopyChange, Count, DiffResult, KernelChange, LineChange, Side, Time, WaitChange
 from unstall.figures import counted, duration, size
-from unstall.report.wording import place, short
+from unstall.report.wording import device_of, place, short
 from unstall.result import Where
 
 LONGEST_KERNEL = 150
@@ -54,10 +54,10 @@ def sections(result: DiffResult) -> list[Section]:
 
 
 def run_line(side: Side) -> str:
-    """What was recorded, and with what."""
+    """What was recorded or simulated, and with what."""
     source = side.source
     known = (
-        source.device,
+        device_of(source),
         f"torch {source.torch}" if source.torch else None,
         f"CUDA {source.cuda}" if source.cuda else None,
         None if source.has_stacks else "no stacks",

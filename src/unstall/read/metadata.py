@@ -40,6 +40,10 @@ class _Plain(Struct):
     plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=2**62)] | None = None
 
 
+class _Predicted(Struct):
+    known_error: str | None = None
+
+
 class _Noted(Struct):
     notes: list[str] = []
 
@@ -57,6 +61,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     recorded = _value(members, "unstall", _Recorded) or _Recorded()
     plain = _value(members, "unstall", _Plain) or _Plain()
     noted = _value(members, "unstall", _Noted) or _Noted()
+    predicted = _value(members, "unstall", _Predicted) or _Predicted()
     torch = _TORCH.search(before) or _TORCH.search(after or b"")
     return Meta(
         path=str(path),
@@ -72,6 +77,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         step_marks=recorded.step_marks,
         exact_lines=recorded.lines == "exact",
         plain_step_ns=plain.plain_step_ns,
+        known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],
         notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
         sound=not notes,
     )

@@ -6,7 +6,7 @@ Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-a
 from __future__ import annotations
 
 from unstall.figures import duration
-from unstall.report.wording import costly, origin, over, plain, steps_line, wrong
+from unstall.report.wording import costly, origin, over, plain, run_lines, wrong
 from unstall.result import Finding, Result
 
 _TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
@@ -15,7 +15,9 @@ _TOP = 10  # GitHub shows ten annotations of a kind for each step of a workflow
 def render(result: Result, *, top: int | None = None) -> str:
     """The verdict as a notice, an error for each bug, then a warning for each finding that costs something."""
     most = _TOP if top is None else top
-    commands = [_command("notice", f"{result.verdict.text} ({steps_line(result)})", title="unstall")]
+    about = [f"simulated for {result.source.device}"] if result.source.simulated else []
+    about += run_lines(result)
+    commands = [_command("notice", f"{result.verdict.text} ({'; '.join(about)})", title="unstall")]
     commands += [_annotation("error", finding, "what is computed may be wrong") for finding in wrong(result)[:most]]
     for finding in costly(result)[:most]:
         cost = f"it costs the device {duration(finding.exposed_ns)} {over(result)}"

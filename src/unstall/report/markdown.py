@@ -27,11 +27,11 @@ from unstall.report.wording import (
     plain,
     plan_rows,
     rate,
+    run_lines,
     said,
     same_advice,
     short,
     source_line,
-    steps_line,
     wrong,
 )
 from unstall.result import Finding, Result, Where
@@ -49,7 +49,7 @@ def render(result: Result, *, top: int | None = None) -> str:
         f"### unstall\n\n**{escape(result.verdict.text)}**",
         "" if sound else _notes(result),
         _wrong(result, top),
-        f"{code(result.source.path)} · {escape(source_line(result))}  \n{escape(steps_line(result))}",
+        _about(result),
         _accounts(result),
         _devices(result),
         _findings(result, top) if has_device_work(result) else "",
@@ -59,6 +59,11 @@ def render(result: Result, *, top: int | None = None) -> str:
         _notes(result) if sound else "",
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _about(result: Result) -> str:
+    lines = f"{code(result.source.path)} · {escape(source_line(result))}", *map(escape, run_lines(result))
+    return "  \n".join(lines)
 
 
 def escape(text: str) -> str:

@@ -40,10 +40,10 @@ from unstall.report.wording import (
     plain,
     plan_rows,
     rate,
+    run_lines,
     said,
     same_advice,
     source_line,
-    steps_line,
     wrong,
 )
 from unstall.result import Finding, Result, Where
@@ -112,10 +112,10 @@ def _report(result: Result, top: int | None) -> Group:
 
 
 def _heading(result: Result) -> RenderableType:
+    about = source_line(result), *run_lines(result)
     return Group(
         Text(plain(result.source.path), style="bold", overflow="fold"),
-        Text(source_line(result), style="dim"),
-        Text(steps_line(result), style="dim"),
+        *(Text(line, style="dim") for line in about),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from unstall.figures import duration, share
-from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, WhatIf, Where
+from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Source, WhatIf, Where
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -195,7 +195,7 @@ def plan_rows(result: Result) -> list[PlanRow]:
         return []
     how = {"plain step time": "as measured", "usual cost": "estimated", "nothing": "with the recorder"}
     replay = result.replay
-    start = f"as it is, {how[replay.undistorted_by]}"
+    start = f"as it is, {'as simulated' if result.source.simulated else how[replay.undistorted_by]}"
     rows = [PlanRow(start, "", (), duration(replay.undistorted_mean_step_ns), "")]
     for number, step in enumerate(result.plan, 1):
         name, _, where = step.edit.partition(":")
@@ -223,14 +223,27 @@ def said(text: str) -> bool:
     return plain(text).strip(" -—") != ""
 
 
+def device_of(source: Source) -> str | None:
+    """The device's name, and that it was a virtual one where it was."""
+    if not source.simulated:
+        return source.device
+    return f"simulated for {source.device}" if source.device else "simulated"
+
+
+def run_lines(result: Result | WhatIf) -> list[str]:
+    """The steps, and of a simulated run how far off such times were on known programs."""
+    known = result.source.known_error
+    return [steps_line(result), *([f"known error: {plain(known)}"] if known else [])]
+
+
 def source_line(result: Result | WhatIf) -> str:
-    """What was recorded, and with what."""
+    """What was recorded or simulated, and with what."""
     source = result.source
     rank = None
     if source.rank is not None:
         rank = f"rank {source.rank}" + (f" of {source.world_size}" if source.world_size else "")
     known = (
-        source.device,
+        device_of(source),
         f"torch {source.torch}" if source.torch else None,
         f"CUDA {source.cuda}" if source.cuda else None,
         rank,
@@ -245,7 +258,7 @@ def steps_line(result: Result | WhatIf) -> str:
     steps = result.steps
     name = f" {short(steps.name)}" if steps.name else ""
     if not steps.wall_ns:
-        return "nothing was recorded"
+        return "nothing ran" if result.source.simulated else "nothing was recorded"
     if steps.found_by == "whole":
         return f"the whole run of {duration(steps.wall_ns)}, in which no steps were found"
     found = {

@@ -69,6 +69,7 @@ def _head(meta: Meta, told: Mapping[str, object]) -> dict[str, object]:
         "lines": "exact" if meta.exact_lines else "def",
         "step_marks": meta.step_marks,
         "plain_step_ns": meta.plain_step_ns,
+        "known_error": meta.known_error,
         "notes": list(meta.notes),
     }
     return {**head, "unstall": {**{name: value for name, value in ours.items() if value is not None}, **told}}

@@ -78,6 +78,7 @@ def timeline_of(
             has_stacks=bool((rows.host.stack >= 0).any()),
             recorder="virtual",
             exact_lines=True,
+            known_error=simulation.costs.known_error,
             notes=_notes(simulation, options),
         ),
         strings=tuple(text.all),
@@ -136,9 +137,8 @@ def _memory(history: History, done: Done) -> Memory:
 
 
 def _notes(simulation: Simulation, options: Options) -> tuple[str, ...]:
-    costs = simulation.costs
-    host = "the host's as measured on this machine" if options.host == "measured" else "the host's too"
-    notes = [f"times are modelled for a virtual {costs.device.name} ({costs.known_error}), {host}"]
+    measured = options.host == "measured"
+    notes = [f"the host's own work takes as long as {'it took here' if measured else 'it does in front of such a GPU'}"]
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
     return tuple(notes)

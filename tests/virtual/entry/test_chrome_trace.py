@@ -55,6 +55,12 @@ def test_stacks_without_frames_are_written_as_slices_that_give_them_back(tmp_pat
     ]
 
 
+def test_the_known_error_of_simulated_times_comes_back(tmp_path: Path) -> None:
+    recorded = load(_TRACES / "waits.json.gz")
+    given = replace(recorded, meta=replace(recorded.meta, recorder="virtual", known_error="within 9 %"))
+    assert _through_a_file(given, tmp_path / "trace.json").meta.known_error == "within 9 %"
+
+
 def _through_a_file(timeline: Timeline, path: Path) -> Timeline:
     write_trace(timeline, path)
     return load(path)

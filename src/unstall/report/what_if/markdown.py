@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unstall.report.markdown import escape
 from unstall.report.what_if.wording import conclusion, rows
-from unstall.report.wording import source_line, steps_line
+from unstall.report.wording import run_lines, source_line
 from unstall.result import WhatIf
 
 
@@ -13,7 +13,7 @@ def render(result: WhatIf) -> str:
     lines = [
         f"### What if: {escape(result.source.path)}",
         "",
-        escape(f"{source_line(result)} · {steps_line(result)}"),
+        escape(" · ".join((source_line(result), *run_lines(result)))),
         "",
         f"**{escape(conclusion(result))}**",
         "",

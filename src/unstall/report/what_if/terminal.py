@@ -13,7 +13,7 @@ from rich.text import Text
 from unstall.figures import duration, share
 from unstall.report.bar import Bar, look
 from unstall.report.what_if.wording import conclusion, rows
-from unstall.report.wording import Part, parts, plain, source_line, steps_line
+from unstall.report.wording import Part, parts, plain, run_lines, source_line
 from unstall.result import WhatIf
 
 _WIDEST = 120
@@ -45,7 +45,7 @@ def _answer(result: WhatIf) -> Group:
     blocks: list[RenderableType] = [
         Text(plain(result.source.path), style="bold", overflow="fold"),
         Text(source_line(result), style="dim"),
-        Text(steps_line(result), style="dim"),
+        *(Text(line, style="dim") for line in run_lines(result)),
         Text(),
         Text(conclusion(result), style="bold"),
         Text(),

@@ -29,7 +29,7 @@ def rows(result: WhatIf) -> list[tuple[str, str, str, tuple[str, ...]]]:
     error = result.replayed_step_ns / max(result.measured_step_ns, 1) - 1
     table: list[tuple[str, str, str, tuple[str, ...]]] = [
         (
-            "as recorded",
+            "as simulated" if result.source.simulated else "as recorded",
             duration(result.measured_step_ns),
             "",
             (f"its replay takes {duration(result.replayed_step_ns)}, {_off(error)}",),

@@ -1,0 +1,45 @@
+"""Reports of runs on a virtual GPU: they know of no recorder, and say how far off such times were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from diff.runs import launching, recorded
+
+import unstall
+from unstall.diagnose.explain import Report, explain
+from unstall.report.formats import FORMATS, render
+
+ERROR = "on an H200, of 39 steps: within 13 %"
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return explain(recorded(launching(30), recorder="virtual", known_error=ERROR).timeline())
+
+
+@pytest.mark.parametrize("form", sorted(set(FORMATS) - {"html"}))
+def test_the_known_error_is_in_every_format(report: Report, form: str) -> None:
+    assert ERROR in render(report, form).replace("%25", "%").replace("\\", "")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "github"])
+def test_it_is_simulated_and_nothing_was_recorded(report: Report, form: str) -> None:
+    text = render(report, form)
+    assert "simulated for NVIDIA H200" in text
+    assert "record" not in text
+
+
+def test_the_known_error_stands_in_the_head(report: Report) -> None:
+    head, _, _ = str(report).partition("\n\n")
+    assert head.splitlines()[-1] == f"known error: {ERROR}"
+
+
+def test_what_if_starts_from_the_step_as_simulated(tmp_path: Path) -> None:
+    timeline = recorded(launching(30), recorder="virtual", known_error=ERROR).timeline()
+    text = str(unstall.whatif(timeline, ["host-speed:2"]))
+    assert "simulated for NVIDIA H200" in text
+    assert ERROR in text
+    assert "as simulated" in text
+    assert "record" not in text
