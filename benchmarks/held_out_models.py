@@ -1,9 +1,9 @@
-"""Models of transformers that had no part in the virtual GPU's costs, measured: on a real GPU, or unmodified on a virtual one.
+"""Models of transformers that had no part in the virtual GPU's costs, measured on a GPU: a real one, or a virtual one.
 
     OUT=DIR python benchmarks/held_out_models.py [NAME…]       writes DIR/models_truth.json
 
-Needs a GPU, and transformers 5.17. What an H200 took is benchmarks/results/held_out_models_h200.json, and
-`python -m benchmarks.virtual_models benchmarks/held_out_models.py benchmarks/results/held_out_models_h200.json` compares.
+Needs a GPU, and transformers 5.17. What an H200 took is benchmarks/results/held_out_models_h200.json;
+`python -m benchmarks.virtual_models` takes both and compares.
 """
 
 from __future__ import annotations
