@@ -1,0 +1,82 @@
+"""Streams, events and pinned memory of whichever accelerator torch has: CUDA, ROCm, XPU."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+import torch
+
+
+class Accelerator:
+    """One device with streams. Each device has one object, whose streams last as long as the process."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._module = torch.get_device_module(device)
+        self._streams: dict[str, Any] = {}
+
+    def stream(self, name: str) -> Any:
+        """The stream of that name, made when it is first asked for."""
+        if name not in self._streams:
+            self._streams[name] = self._module.Stream(self.device)
+        return self._streams[name]
+
+    def current(self) -> Any:
+        return self._module.current_stream(self.device)
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        return self._module.stream(stream)  # type: ignore[no-any-return]
+
+    def enter(self) -> None:
+        """Makes it the current device of the thread that calls."""
+        self._module.set_device(self.device)
+
+    def event(self, *, timed: bool = False, blocking: bool = False) -> Any:
+        """`blocking`: who waits for it sleeps, and does not spin."""
+        if self.device.type == "cuda":
+            return self._module.Event(enable_timing=timed, blocking=blocking)
+        return self._module.Event(enable_timing=timed)
+
+    def memory_bytes(self) -> tuple[int, int]:
+        """Free, counting what the caching allocator holds unused, and in all."""
+        free, total = self._module.mem_get_info(self.device)
+        unused = self._module.memory_reserved(self.device) - self._module.memory_allocated(self.device)
+        return int(free + max(0, unused)), int(total)
+
+    def release_cache(self) -> None:
+        self._module.empty_cache()
+
+    def random_state(self) -> torch.Tensor:
+        return self._module.get_rng_state(self.device)
+
+    def set_random_state(self, state: torch.Tensor) -> None:
+        self._module.set_rng_state(state, self.device)
+
+    def capturing(self) -> bool:
+        asked = getattr(self._module, "is_current_stream_capturing", None)
+        return bool(asked()) if asked is not None else False
+
+
+def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
+    """None where torch has no such device, or where the device has no streams (the CPU, MPS)."""
+    wanted = torch.device(device)
+    try:
+        module = torch.get_device_module(wanted)
+    except RuntimeError:
+        return None
+    if wanted.type == "cpu" or not hasattr(module, "Stream") or not module.is_available():
+        return None
+    index = wanted.index if wanted.index is not None else module.current_device()
+    return _of(wanted.type, int(index))
+
+
+@cache
+def _of(kind: str, index: int) -> Accelerator:
+    return Accelerator(torch.device(kind, index))
+
+
+def milliseconds(start: Any, end: Any) -> float:
+    """Between two timed events that are done."""
+    return float(start.elapsed_time(end))
