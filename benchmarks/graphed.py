@@ -210,7 +210,8 @@ def describe(result: dict[str, Any]) -> str:
     took = "  ".join(f"{way} {value:.2f}" for way, value in result["capture_seconds"].items() if value is not None)
     spread = f"{ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
     return (
-        f"{result['program']:22s} ms: {times} | to hand {spread}, goal {result['goal']:.3f} | streams {lanes} | same {result['same']} | ready in s: {took} | "
+        f"{result['program']:22s} ms: {times} | to hand {spread}, goal {result['goal']:.3f} | streams {lanes} | "
+        f"same {result['same']} | ready in s: {took} | "
         f"{'met' if result['met'] else 'MISSED'}" + "".join(f"\n    {refusal}" for refusal in result["refusals"])
     )
 

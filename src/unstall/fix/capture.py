@@ -54,7 +54,12 @@ def capture_parallel(
     counts: tuple[int, ...] | None,
 ) -> list[Captured]:
     """One for each number of lanes that promises to be faster. Raises `CannotFork` where it would not be safe."""
-    traces = _traces(device, generators, segments)
+    try:
+        traces = _traces(device, generators, segments, stamped=device.measures_operators)
+    except RuntimeError:
+        if not device.measures_operators:
+            raise
+        traces = _traces(device, generators, segments, stamped=False)
     warm = getattr(device, "warm_lanes", None)
     found: list[Captured] = []
     seen: set[tuple[tuple[int, ...], ...]] = set()
@@ -71,16 +76,18 @@ def capture_parallel(
     return found
 
 
-def _traces(device: Device, generators: list[torch.Generator], segments: list[Segment]) -> list[Trace]:
+def _traces(
+    device: Device, generators: list[torch.Generator], segments: list[Segment], *, stamped: bool
+) -> list[Trace]:
     modes: list[Tracing] = []
 
     def tracing(_: int) -> AbstractContextManager[Any]:
-        modes.append(Tracing(device))
+        modes.append(Tracing(device, stamped=stamped))
         return modes[-1]
 
     traced = _capture(device, device.new_pool(), generators, segments, 1, tracing)
     try:
-        if device.measures_operators:
+        if stamped:
             for _ in range(2):
                 traced.replay()
             device.synchronize()

@@ -120,7 +120,7 @@ class CudaDevice:
 
     @property
     def measures_operators(self) -> bool:
-        return _nodes_call() is not None  # a real driver: its graphs have nodes that tell the time
+        return _nodes_call() is not None and _has_external_events()  # a real driver, whose graphs can tell the time
 
     @contextmanager
     def side(self) -> Iterator[None]:
@@ -145,7 +145,8 @@ class CudaDevice:
         gc.disable()  # what it would free may not be freed during a capture
         try:
             with torch.cuda.stream(self._stream):
-                graph.capture_begin(pool=pool)
+                # Other threads, as one that pins batches, may go on meanwhile.
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
                     result = run()
                     nodes = self.nodes_captured()
@@ -272,6 +273,15 @@ def _nodes_call() -> Callable[[int], int | None] | None:
         return int(count.value)
 
     return nodes
+
+
+@lru_cache(maxsize=1)
+def _has_external_events() -> bool:
+    try:
+        torch.cuda.Event(enable_timing=True, external=True)
+    except TypeError:
+        return False
+    return True
 
 
 _devices: dict[int, CudaDevice] = {}

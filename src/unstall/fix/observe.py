@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from unstall.fix.device import Device
 from unstall.fix.refusals import Refusal, calling_place, calls_through
-from unstall.fix.storages import Touched, storage_of, tensors_of, touched_by
+from unstall.fix.storages import Touched, is_plain, storage_of, tensors_of, touched_by
 
 _HOST_READS = "the host reads a value from the device and waits for it"
 _SHAPES = "how large its result is depends on values, so the host waits for them"
@@ -87,8 +88,24 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2]
-        self._look_for_waits(name, func, args, kwargs)
+        with self._noting():
+            self._look_for_waits(name, func, args, kwargs)
         result = func(*args, **kwargs)
+        with self._noting():
+            self._note(name, func, args, kwargs, result)
+        return result
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """What goes wrong in looking on is a reason not to capture, and nothing that the program should notice."""
+        try:
+            yield
+        except Exception as error:
+            self.refuse(f"it could not be followed: {type(error).__name__}: {error}")
+
+    def _note(self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        if any(isinstance(leaf, torch.Tensor) and not is_plain(leaf) for leaf in tree_leaves((args, kwargs, result))):
+            self.refuse("a sparse tensor takes part")
         touched = touched_by(func, args, kwargs, result)
         given, returned = tensors_of((args, kwargs)), tensors_of(result)
         if name == "lift_fresh":  # of torch.tensor(…), whose memory no operator has made
@@ -106,7 +123,6 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         generator = kwargs.get("generator")
         if isinstance(generator, torch.Generator) and not any(generator is known for known in seen.generators):
             seen.generators.append(generator)
-        return result
 
     def refuse(self, reason: str, remedy: str = "") -> None:
         """Notes a reason with the line that runs now; the same of one line once."""
@@ -175,7 +191,8 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
                 )
         elif any(storage_of(tensor) not in self._constants for tensor in host):
             self._refuse_host_tensor()
-        elif made_on_host and not on_device:
+        else:
+            # Attention's kernels give their seeds in CPU memory, but within a capture in the device's.
             self._constants.update(storage_of(tensor) for tensor in made_on_host)
 
     def _refuse_host_tensor(self) -> None:

@@ -101,13 +101,13 @@ class Trace:
 class Tracing(_Watching):
     """Captures on one stream, and notes for every operator what it waits for and a stamp of the time when it ends."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, *, stamped: bool) -> None:
         super().__init__(device)
         self._dependencies = Dependencies()
         self._names: list[str] = []
         self._launched: list[int] = []
         self._ops: list[tuple[tuple[int, ...], bool]] = []
-        self._stamps = [device.stamp()] if device.measures_operators else []
+        self._stamps = [device.stamp()] if stamped else []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

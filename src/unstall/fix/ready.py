@@ -11,6 +11,7 @@ import torch
 from unstall.fix.capture import Captured
 from unstall.fix.graph_stats import GraphStats
 from unstall.fix.outputs import Outputs
+from unstall.fix.storages import is_plain, storage_of
 from unstall.fix.subject import Kind, Subject, differentiable
 from unstall.fix.verify import Times
 from unstall.fix.watch import Watch
@@ -40,7 +41,9 @@ class Ready:
         self.checks_left = 1
         self._times, self._seconds, self._repeatable, self._note = times, seconds, repeatable, note
         seen = subject.seen
-        self._externals = list({id(tensor): tensor for tensor in (*seen.externals, *watch.tensors)}.values())
+        storages = set(map(storage_of, seen.externals))
+        reached = [tensor for tensor in watch.tensors if is_plain(tensor) and storage_of(tensor) in storages]
+        self._externals = list({id(tensor): tensor for tensor in (*seen.externals, *reached)}.values())
         self._addresses = list(map(_pointers, self._externals))
         self._alive = [tensor.detach() for tensor in seen.externals]
         # A gradient that the function reads must be the same tensor as then; where there was none, there must be none.

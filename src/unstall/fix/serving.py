@@ -173,7 +173,8 @@ class Graphed:
         """Whether a graph gives what eager gives for the program's own next inputs. The state is left as it was."""
         saved: Saved = ready.subject.saved()
         try:
-            check(ready.subject, ready.captured, call.tensors, saved)
+            with _inside():
+                check(ready.subject, ready.captured, call.tensors, saved)
         except Refused as refused:
             self._refuse(shelf, refused.refusals[0])
             return False
@@ -349,11 +350,14 @@ def _elsewhere() -> bool:
 
 
 _pools: dict[int, Any] = {}
+_anchors: list[Any] = []
 
 
 def shared_pool(device: Device) -> Any:
     if id(device) not in _pools:
-        _pools[id(device)] = device.new_pool()
+        pool = _pools[id(device)] = device.new_pool()
+        # A pool that no graph holds any more is taken down by the allocator, and refused when it is asked for again.
+        _anchors.append(device.capture(pool, [], lambda: torch.zeros(1, device=device.type)))
     return _pools[id(device)]
 
 

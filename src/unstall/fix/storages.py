@@ -44,7 +44,12 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and is_plain(leaf)]
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it has one memory of its own: a sparse tensor has several, and no address."""
+    return bool(tensor.layout == torch.strided)
 
 
 @lru_cache(maxsize=4096)

@@ -132,18 +132,21 @@ class Watch:
                 return
 
     def _open(self, label: str, value: Any) -> list[tuple[str, Any]]:
-        """Notes the slots of one object; gives what is in them."""
+        """Notes the slots of one object; gives what is in them. Code of the user's own is not run by that."""
         if isinstance(value, types.FunctionType):
             return self._function(value)
         if isinstance(value, types.MethodType):
             return [(value.__func__.__name__, value.__func__), ("self", value.__self__)]
         if isinstance(value, dict):
-            if len(value) > _LONG:
-                self._size(label, value)
+            if type(value).__len__ is not dict.__len__:
                 return []
             self._size(label, value)
+            if len(value) > _LONG or type(value).__getitem__ is not dict.__getitem__:
+                return []
             return self._slots(value, [(key, f"{label}[{_shown(key)}]") for key in value])
         if isinstance(value, list):
+            if type(value).__getitem__ is not list.__getitem__ or type(value).__len__ is not list.__len__:
+                return []
             self._size(label, value)
             return [] if len(value) > _LONG else self._slots(value, [(i, f"{label}[{i}]") for i in range(len(value))])
         if isinstance(value, (tuple, set, frozenset)):
@@ -151,8 +154,9 @@ class Watch:
         if type(value).__module__.startswith("unstall."):  # ours changes with each call; what it wraps is the user's
             wrapped = getattr(value, "__wrapped__", None) or getattr(value, "_module", None)
             return [(label, wrapped)] if wrapped is not None else []
-        state = getattr(value, "__dict__", None)
-        if not isinstance(state, dict):
+        try:
+            state = object.__getattribute__(value, "__dict__")
+        except AttributeError:
             return []
         if isinstance(value, torch.nn.Module):
             return self._module(label, value, state)
