@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unstall.locate.frameworks import is_framework
+from unstall.record.lines import line_at
+from unstall.record.places import Shortened
 from unstall.virtual.clock import Measured, Modelled
 from unstall.virtual.cost import Costs
 from unstall.virtual.gpu import gpu_named
@@ -115,6 +118,18 @@ class Keeper:
                 return False
             self.races.stream_is_done(device, stream)
             return True
+
+    def place_of(self, stack: int) -> str:
+        """`train.py:41 in forward`: the innermost line of a stack that is the program's own; "" where it has none."""
+        with self._lock:
+            self.drain()
+            frames = self.stacks[stack] if 0 <= stack < len(self.stacks) else ()
+            own = (frame for frame in frames if not is_framework(frame[0].co_filename))
+            frame = next(own, next(iter(frames), None))
+            if frame is None:
+                return ""
+            code, offset = frame
+            return f"{Shortened(self._folder)[code.co_filename]}:{line_at(code, offset)} in {code.co_qualname}"
 
     def elapsed_ms(self, start: int, end: int) -> float:
         """cudaEventElapsedTime. Raises ValueError where one of the events was never recorded."""

@@ -1,5 +1,7 @@
 #include "about.h"
 
+#include "asserts.h"
+
 #include <ATen/core/enum_tag.h>
 
 #include <string>
@@ -13,7 +15,7 @@ namespace {
 const std::unordered_map<std::string, int64_t> bytes_read = {
     {"aten::nonzero", 8}, {"aten::_unique2", 8}, {"aten::unique_dim", 8}, {"aten::unique_consecutive", 8},
     {"aten::unique_dim_consecutive", 8}, {"aten::_unique", 8}, {"aten::equal", 1}, {"aten::bincount", 8},
-    {"aten::masked_select", 8}, {"aten::repeat_interleave", 8}, {"aten::multinomial", 1}};
+    {"aten::masked_select", 8}, {"aten::repeat_interleave", 8}};
 
 // Tensors of the CPU, of whatever size, may be among the arguments of these.
 const std::unordered_set<std::string> takes_host_tensors = {
@@ -55,6 +57,7 @@ About::About(const c10::OperatorHandle& op)
   host_tensors = takes_host_tensors.count(name.name) != 0;
   substitute = substitute_for(name);
   overwrites = overwriting.count(name.name) != 0;
+  asserts = asserts_values(name);
   scalars = is_scalar_friendly(op, name.name);
   auto found = bytes_read.find(name.name);
   reads = found == bytes_read.end() ? 0 : found->second;

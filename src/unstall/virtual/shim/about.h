@@ -14,7 +14,7 @@ struct About {
   OpName number;
   c10::SmallVector<bool, 8> written, out; // of each argument
   bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false,
-       overwrites = false;
+       overwrites = false, asserts = false;
   int generator = -1, told_size = -1; // arguments
   int64_t reads = 0;
   const Substitute* substitute; // nullptr: the CPU's own kernel

@@ -1,5 +1,6 @@
 #include "call.h"
 
+#include "asserts.h"
 #include "generator.h"
 #include "graphs.h"
 #include "redirect.h"
@@ -26,13 +27,19 @@ class Call {
 
   void run() {
     look();
+    check_usable(device_);
     bool reads = about_.reads && (about_.told_size < 0 || argument(size_t(about_.told_size)).isNone());
-    if (reads) refuse_in_capture();
+    if (reads) {
+      refuse_in_capture();
+      check_finished(device_);
+    }
     Launch launch(about_.number, device_);
     for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
     bool captured = !about_.view && capturing_here(device_);
     if (captured) capture();
-    else if (!settings().skip || about_.view) run_values();
+    else if (about_.view) run_values();
+    else if (failed(device_)) run_without_values();
+    else if (!settings().skip) about_.asserts ? run_asserting() : run_values();
     else if (is_small()) run_small();
     else run_shapes();
     size_t results = op_.schema().returns().size(), elements = 0;
@@ -128,6 +135,29 @@ class Call {
     back();
     if (about_.any_written)
       for (auto& [cuda, cpu] : pairs_) follow(cuda, cpu);
+  }
+
+  // Where an assertion failed: the device computes nothing any more.
+  void run_without_values() {
+    if (!meta()) raise_failure(device_);
+    back_from_meta();
+  }
+
+  // The CPU's kernel raises where CUDA's asserts. What the shapes are wrong for, Meta's kernel says as well.
+  void run_asserting() {
+    Stack before(stack_->begin() + int64_t(first_), stack_->end());
+    try {
+      run_values();
+    } catch (const std::exception& error) {
+      std::string why = wrong_values(about_.name, error);
+      if (why.empty()) throw;
+      pairs_.clear();
+      stack_->resize(first_);
+      stack_->insert(stack_->end(), before.begin(), before.end());
+      if (!meta()) throw;
+      back_from_meta();
+      assertion_failed(device_, why);
+    }
   }
 
   void run_small() {
@@ -273,7 +303,14 @@ class Call {
     if (settings().skip) return;
     keep(device_, [op = op_, about = &about_, device = device_, arguments, results] {
       Stack stack = arguments;
-      compute(op, *about, device, stack);
+      try {
+        compute(op, *about, device, stack);
+      } catch (const std::exception& error) {
+        std::string why = about->asserts ? wrong_values(about->name, error) : "";
+        if (why.empty()) throw;
+        assertion_failed(device, why);
+        return;
+      }
       size_t next = 0;
       for (const IValue& value : stack)
         for_each_tensor(value, [&](const Tensor& tensor) {

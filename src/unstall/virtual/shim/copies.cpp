@@ -1,5 +1,7 @@
 // copy_ in all directions, as ATen/native/cuda/Copy.cu does it: which copies it makes, through which temporaries.
+#include "asserts.h"
 #include "graphs.h"
+#include "host_uses.h"
 #include "redirect.h"
 #include "shapes.h"
 
@@ -110,7 +112,9 @@ void between_host_and_device(const Tensor& to, const Tensor& from, bool non_bloc
   const Tensor& host = to.is_cuda() ? from : to;
   int device = (to.is_cuda() ? to : from).get_device();
   bool pinned = is_pinned(host.storage().data());
+  if (!non_blocking || (to.is_cpu() && !pinned)) check_finished(device);
   move_values(to, from);
+  if (non_blocking && pinned) copy_started(device, current_stream(device));
   log_copy(to, from, device, -1, (to.is_cuda() ? H2D : D2H) | (pinned ? PINNED : 0) | (non_blocking ? NON_BLOCKING : 0));
   if (!non_blocking) sync_stream(device, current_stream(device));
 }
@@ -121,6 +125,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   Tensor from = source.sizes() == self.sizes() ? source : source.expand(self.sizes());
   if (self.numel() == 0) return self;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  check_usable((self.is_cuda() ? self : from).get_device());
   if (!self.is_cuda() || !from.is_cuda()) between_host_and_device(self, from, non_blocking);
   else if (self.get_device() == from.get_device()) on_one_device(self, from);
   else between_devices(self, from);

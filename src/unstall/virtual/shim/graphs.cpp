@@ -1,5 +1,6 @@
 #include "graphs.h"
 
+#include "asserts.h"
 #include "devices.h"
 #include "log.h"
 
@@ -115,8 +116,10 @@ void capture_end(int64_t number) {
 void replay(int64_t number, int device, int64_t stream) {
   auto graph = graph_of(number);
   TORCH_CHECK(graph && !graph->open, "Called CUDAGraph::replay without a preceding successful capture.");
+  check_usable(device);
   write({.code = Code::GRAPH_LAUNCH, .device = device, .stream = stream, .a = number});
-  for (auto& node : graph->nodes) node();
+  for (auto& node : graph->nodes)
+    if (!failed(device)) node();
 }
 
 void free_graph(int64_t number) {

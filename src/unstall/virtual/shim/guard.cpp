@@ -1,4 +1,5 @@
 // What torch asks of a device type: current device and stream, events, waits. The same state as the Python layer's.
+#include "asserts.h"
 #include "devices.h"
 #include "graphs.h"
 #include "keeper.h"
@@ -59,12 +60,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void* event, const Stream& stream) const override {
     if (event) wait_event(id(event), stream.device_index(), stream.id());
   }
-  bool queryEvent(void* event) const override { return !event || event_done(id(event)); }
+  bool queryEvent(void* event) const override { return !event || is_done(id(event)); }
   void destroyEvent(void* event, DeviceIndex) const noexcept override { delete static_cast<int64_t*>(event); }
   double elapsedTime(void* first, void* second, DeviceIndex) const override {
     return elapsed_ms(id(first), id(second));
   }
-  bool queryStream(const Stream& stream) const override { return stream_done(stream.device_index(), stream.id()); }
+  bool queryStream(const Stream& stream) const override {
+    bool done = stream_done(stream.device_index(), stream.id());
+    if (done) check_finished(stream.device_index());
+    return done;
+  }
   bool isStreamCapturing(const Stream& stream) const override { return capturing(stream.device_index(), stream.id()); }
   void synchronizeStream(const Stream& stream) const override { sync_stream(stream.device_index(), stream.id()); }
   void synchronizeEvent(void* event) const override {
@@ -76,6 +81,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  static bool is_done(int64_t event) {
+    bool done = event_done(event);
+    if (done) check_event(event);
+    return done;
+  }
   static int64_t id(void* event) { return *static_cast<int64_t*>(event); }
 };
 

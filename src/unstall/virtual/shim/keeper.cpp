@@ -76,6 +76,12 @@ bool truth(PyObject* object) {
   return PyObject_IsTrue(object) == 1;
 }
 
+std::string text_of(PyObject* object) {
+  const char* utf8 = PyUnicode_AsUTF8(object);
+  if (!utf8) PyErr_Clear();
+  return utf8 ? utf8 : "";
+}
+
 bool there() {
   return keeper && python_runs();
 }
@@ -118,6 +124,10 @@ bool stream_done(int device, int64_t stream) {
 double elapsed_ms(int64_t first, int64_t second) {
   if (!there()) return 0;
   return asked(PyFloat_AsDouble, "elapsed_ms", "LL", static_cast<long long>(first), static_cast<long long>(second));
+}
+
+std::string place_of(int32_t stack) {
+  return stack >= 0 && there() ? asked(text_of, "place_of", "i", int(stack)) : "";
 }
 
 } // namespace unstall

@@ -1,6 +1,7 @@
 // The keeper: an object of Python that simulates what the log says. All of these take the GIL; no lock may be held.
 #pragma once
 #include <cstdint>
+#include <string>
 
 struct _object;
 
@@ -14,5 +15,7 @@ void make_room(int device, int64_t bytes);
 bool event_done(int64_t event);
 bool stream_done(int device, int64_t stream);
 double elapsed_ms(int64_t first, int64_t second);
+// "train.py:41 in forward": where a Python stack of the program is; "" where that is not known.
+std::string place_of(int32_t stack);
 
 } // namespace unstall

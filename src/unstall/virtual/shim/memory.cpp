@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include "asserts.h"
 #include "devices.h"
 #include "keeper.h"
 
@@ -101,6 +102,7 @@ c10::intrusive_ptr<StorageImpl> cpu_storage(size_t bytes) {
 struct DeviceAllocator final : c10::Allocator {
   DataPtr allocate(size_t bytes) override {
     int device = current_device();
+    check_usable(device);
     int64_t allocation = log_malloc(device, int64_t(bytes)); // first: a device that is full needs no memory here
     return data_of(new Block{cpu_storage(bytes), allocation, int64_t(bytes), device, !is_lazy(bytes)});
   }

@@ -1,7 +1,9 @@
 // What Python calls: see the contract in load.py.
+#include "asserts.h"
 #include "devices.h"
 #include "generator.h"
 #include "graphs.h"
+#include "host_uses.h"
 #include "keeper.h"
 #include "log.h"
 #include "memory.h"
@@ -48,6 +50,7 @@ void append(
   int32_t id = py::isinstance<py::str>(id_or_name) ? name_number(id_or_name.cast<std::string>())
       : id_or_name.is_none()                       ? -1
                                                    : id_or_name.cast<int32_t>();
+  if (Code(code) == Code::SLEEP || Code(code) == Code::EMPTY_CACHE) check_usable(device);
   write({.code = Code(code), .device = device, .stream = stream, .a = a, .b = b, .id = id, .flags = uint8_t(flags)});
 }
 
@@ -112,6 +115,9 @@ PYBIND11_MODULE(_shim, m) {
     return py::reinterpret_steal<py::object>(THPGenerator_initDefaultGenerator(default_generator(device)));
   });
   m.def("allocation_of", allocation_of, arg("tensor"));
+  m.def("host_reads", [](const py::object& tensor, const std::string& name) {
+    log_host_read(tensor_of(tensor), name.c_str());
+  }, arg("tensor"), arg("name"));
   m.def("resize_storage", resize_storage, arg("storage"), arg("bytes"));
   m.def("is_pinned", [](uintptr_t pointer) { return is_pinned(reinterpret_cast<const void*>(pointer)); });
 }

@@ -1,13 +1,20 @@
+// As torch is built: else its header asserts on what only a debug build of torch keeps.
+#ifndef NDEBUG
+#define NDEBUG
+#endif
 #include "operators.h"
 
+#include "host_uses.h"
 #include "keeper.h"
 #include "log.h"
 #include "stacks.h"
 
 #include <ATen/record_function.h>
 
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 namespace unstall {
 namespace {
@@ -50,14 +57,25 @@ int32_t number_of(const at::RecordFunction& function) {
   return found->second;
 }
 
+// What a thread is in, as its stack of operators.
+struct Open {
+  at::RecordScope scope;
+  int32_t name;
+};
+thread_local std::vector<Open> open;
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   auto& thread = this_thread();
   if (thread.computing || !logging()) return nullptr;
   know_this_thread(thread);
   thread.stacks.push_back(python_stack());
   bool mark = function.scope() == at::RecordScope::USER_SCOPE;
+  int32_t name = number_of(function);
+  open.push_back({function.scope(), name});
+  HostUses uses;
+  if (copies_may_run.load(std::memory_order_relaxed)) uses = host_uses(function);
   write({.code = mark ? Code::MARK_BEGIN : Code::OP_BEGIN, .a = function.seqNr(),
-         .b = forward_thread(function.forwardThreadId()), .id = number_of(function)});
+         .b = forward_thread(function.forwardThreadId()), .id = name, .uses = uses.data(), .use_count = uses.size()});
   return nullptr;
 }
 
@@ -67,15 +85,40 @@ void end(const at::RecordFunction& function, at::ObserverContext*) {
   bool mark = function.scope() == at::RecordScope::USER_SCOPE;
   write({.code = mark ? Code::MARK_END : Code::OP_END});
   if (!thread.stacks.empty()) thread.stacks.pop_back();
+  if (!open.empty()) open.pop_back();
   if (thread.stacks.empty()) drain_when_long();
+}
+
+at::CallbackHandle watch(bool inputs) {
+  return at::addGlobalCallback(at::RecordFunctionCallback(begin, end).needsInputs(inputs).scopes(
+      {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE}));
+}
+
+at::CallbackHandle watching() {
+  static const auto handle = watch(false);
+  return handle;
 }
 
 } // namespace
 
 void watch_operators() {
-  static const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(begin, end).scopes(
-      {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE}));
-  (void)handle;
+  watching();
+}
+
+void watch_inputs() {
+  static std::atomic<bool> watched{false};
+  if (watched.load(std::memory_order_relaxed) || watched.exchange(true)) return;
+  at::removeCallback(watching());
+  watch(true);
+}
+
+std::string operator_here() {
+  std::string node;
+  for (const Open& one : open) {
+    if (one.scope == at::RecordScope::BACKWARD_FUNCTION) node = name_of(one.name);
+    else if (one.scope == at::RecordScope::FUNCTION) return name_of(one.name) + (node.empty() ? "" : " in " + node);
+  }
+  return node;
 }
 
 } // namespace unstall

@@ -1,5 +1,7 @@
+#include "asserts.h"
 #include "devices.h"
 #include "graphs.h"
+#include "host_uses.h"
 #include "log.h"
 
 #include <c10/util/Exception.h>
@@ -69,11 +71,14 @@ int64_t new_event() {
 }
 
 void record_event(int64_t event, int device, int64_t stream) {
+  check_usable(device);
+  if (failed(device)) recorded_after_failure(event, device);
   write({.code = Code::EVENT_RECORD, .device = device, .stream = stream, .a = event});
   recorded_in_capture(event, device, stream);
 }
 
 void wait_event(int64_t event, int device, int64_t stream) {
+  check_usable(device);
   write({.code = Code::EVENT_WAIT, .device = device, .stream = stream, .a = event});
   waited_in_capture(event, device, stream);
 }
@@ -81,16 +86,21 @@ void wait_event(int64_t event, int device, int64_t stream) {
 void sync_event(int64_t event) {
   refuse_in_capture();
   write({.code = Code::SYNC_EVENT, .device = current_device(), .a = event});
+  check_event(event);
 }
 
 void sync_stream(int device, int64_t stream) {
   refuse_in_capture();
   write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
+  if (copies_may_run.load(std::memory_order_relaxed)) stream_finished(device, stream);
+  check_finished(device);
 }
 
 void sync_device(int device) {
   refuse_in_capture();
   write({.code = Code::SYNC_DEVICE, .device = device});
+  if (copies_may_run.load(std::memory_order_relaxed)) device_finished(device);
+  check_finished(device);
 }
 
 } // namespace unstall

@@ -15,6 +15,7 @@ from unstall.virtual.torch_cuda.devices import device_names
 from unstall.virtual.torch_cuda.events import event_names
 from unstall.virtual.torch_cuda.forks import ForkGuard
 from unstall.virtual.torch_cuda.graphs import graph_names
+from unstall.virtual.torch_cuda.host_reads import log_host_reads
 from unstall.virtual.torch_cuda.memory import memory_names
 from unstall.virtual.torch_cuda.profiling import profiling_names, refuse_nvtx_profiler
 from unstall.virtual.torch_cuda.refuse import refused_names
@@ -61,3 +62,4 @@ def finish(torch: ModuleType) -> None:
     """What is left once torch has been imported."""
     run_uncompiled(torch)
     refuse_nvtx_profiler(torch)
+    log_host_reads(torch, sys.modules[SHIM])
