@@ -34,6 +34,10 @@ _WAITS = {
     "unique_consecutive": (_SHAPES, "do that outside the graph"),
     "bincount": (_SHAPES, "use scatter_add_ into a tensor of known size"),
 }
+_FROM_HOST = (
+    "a copy from CPU memory would be of the memory of one call",
+    "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
+)
 _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
@@ -185,10 +189,9 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             if target.device.type == "cpu":
                 self.refuse("a copy to CPU memory waits for the device", "return the tensor, or see unstall.to_host")
             else:
-                self.refuse(
-                    "a copy from CPU memory would be of the memory of one call",
-                    "make the tensor on the device, or pass it in",
-                )
+                self.refuse(*_FROM_HOST)
+        elif name == "lift_fresh" and on_device:  # of torch.tensor(…), which has copied it there unseen
+            self.refuse(*_FROM_HOST)
         elif any(storage_of(tensor) not in self._constants for tensor in host):
             self._refuse_host_tensor()
         else:

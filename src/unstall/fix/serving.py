@@ -214,9 +214,9 @@ class Graphed:
         if not self._warm:
             self._warm = True
             return result
-        if any(tensor.device.type != device.type for tensor in tensors):
+        if not seen.refusals and any(tensor.device.type != device.type for tensor in tensors):
             seen.refusals.append(Refusal("its result holds a CPU tensor", None, "return tensors of the device"))
-        if not seen.launches:
+        if not seen.refusals and not seen.launches:
             seen.refusals.append(Refusal("it puts no work on the device"))
         for refusal in seen.refusals:
             self._note(refusal)

@@ -1,0 +1,173 @@
+"""Prints facts of `graphed` on the GPU that there is, real or virtual, as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import unstall
+
+CUDA = "cuda"
+facts: dict[str, Any] = {}
+
+
+def fact(function: Callable[[], Any]) -> None:
+    facts[function.__name__] = function()
+
+
+def mlp(**more: Any) -> torch.nn.Module:
+    torch.manual_seed(0)
+    nn = torch.nn
+    layers = (nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 4))
+    return nn.Sequential(*layers).to(CUDA)
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    torch.manual_seed(3)
+    return [(torch.randn(16, 32, device=CUDA), torch.randint(0, 4, (16,), device=CUDA)) for _ in range(count)]
+
+
+def said(call: Callable[..., Any], *arguments: Any) -> list[str]:
+    """What it warns of over some calls."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            call(*arguments)
+    return [str(warning.message) for warning in caught if issubclass(warning.category, RuntimeWarning)]
+
+
+@fact
+def branches() -> Any:
+    weights = [torch.randn(64, 64, device=CUDA) for _ in range(4)]
+
+    @unstall.graphed
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        left, right = (x @ weights[0]).relu() @ weights[1], (x @ weights[2]).tanh() @ weights[3]
+        left.add_(1)
+        return left + right, torch.cat([left, right])
+
+    same = []
+    for _ in range(8):
+        x = torch.randn(64, 64, device=CUDA)
+        same.append(all(map(torch.equal, function(x), function.__wrapped__(x))))
+    stats = function.stats()
+    return same, stats.hits, stats.graphs[0].gain > 1, stats.pool_bytes > 0, stats.launches_saved
+
+
+@fact
+def training() -> Any:
+    losses = []
+    for is_graphed in (False, True):
+        model = mlp()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=True)
+
+        def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        call: Any = unstall.graphed(step) if is_graphed else step
+        given = batches(20)
+        torch.manual_seed(1)
+        losses.append([call(*batch).item() for batch in given])
+    return losses[0] == losses[1], call.stats().hits
+
+
+@fact
+def module_through_autograd() -> Any:
+    plain, graphed = mlp(), mlp()
+    fast = unstall.graphed(graphed)
+    same = []
+    for turn, (x, y) in enumerate(batches(8)):
+        grads = []
+        for model, call in ((plain, plain), (graphed, fast)):
+            torch.manual_seed(turn)
+            loss = torch.nn.functional.cross_entropy(call(x), y)
+            loss.backward()
+            grads.append([parameter.grad.clone() for parameter in model.parameters()])
+            model.zero_grad()
+            del loss
+        same.append(all(map(torch.equal, *grads)))
+    return same, fast.stats().hits
+
+
+def item(x: torch.Tensor) -> torch.Tensor:
+    return x * x.sum().item()
+
+
+def to_cpu(x: torch.Tensor) -> torch.Tensor:
+    return x.cpu()
+
+
+def from_cpu(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.tensor([1.0, 2.0, 3.0], device=CUDA)
+
+
+def mask(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0]
+
+
+def synchronize(x: torch.Tensor) -> torch.Tensor:
+    torch.cuda.synchronize()
+    return x + 1
+
+
+OUTSIDE = torch.tensor(3.0)
+
+
+def host_scalar(x: torch.Tensor) -> torch.Tensor:
+    return x * OUTSIDE
+
+
+@fact
+def refused() -> Any:
+    functions = (item, to_cpu, from_cpu, mask, synchronize, host_scalar)
+    return {function.__name__: said(unstall.graphed(function), torch.ones(3, device=CUDA)) for function in functions}
+
+
+@fact
+def optimizer_on_the_host() -> Any:
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return said(unstall.graphed(step), *batches(1)[0])
+
+
+@fact
+def a_wait_that_only_the_capture_finds() -> Any:
+    """As a library's own wait would be: the function's first calls show nothing. Random numbers go on afterwards."""
+    calls: list[None] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None) if len(calls) < 2 else None
+        if torch.cuda.is_current_stream_capturing():
+            torch._C._cuda_synchronize()
+        return torch.nn.functional.dropout(x, 0.5).exp()
+
+    messages = said(unstall.graphed(function), torch.ones(8, device=CUDA))
+    torch.manual_seed(5)
+    first = torch.rand(3, device=CUDA)
+    torch.manual_seed(5)
+    works = torch.equal(first, torch.rand(3, device=CUDA))
+    after = unstall.graphed(lambda x: x.exp().sin().cos() + 1)
+    for _ in range(4):
+        after(torch.ones(8, device=CUDA))
+    return messages, works, after.stats().hits
+
+
+json.dump(facts, sys.stdout)
+print()
