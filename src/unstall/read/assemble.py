@@ -14,6 +14,7 @@ from unstall.read.autograd import forward_operators
 from unstall.read.events import Events
 from unstall.read.launches import join_launches
 from unstall.read.nest import find_parents
+from unstall.read.races import races_of
 from unstall.read.stacks import Interner, StackTree
 from unstall.read.waits import find_waits
 from unstall.timeline import (
@@ -96,6 +97,7 @@ def assemble(events: Events) -> Timeline:
             allocated=events.memory_allocated,
             reserved=events.memory_reserved,
         ),
+        races=races_of(events.races, kind, correlation, events.external[rows], streams),
         meta=meta,
     )
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from unstall.read.mend import mended
+from unstall.read.races import MOST_RACES, TellsRaces, ToldRace
 from unstall.timeline import Meta, Recorder, StepMarks
 
 _Value = TypeVar("_Value")
@@ -81,6 +82,13 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
         sound=not notes,
     )
+
+
+def races_told(before: bytes, after: bytes | None) -> list[ToldRace]:
+    """All of them, or none where one is not as it should be."""
+    members, _ = _members(before, b"}" if after is None else after, 0)
+    told = _value(members, "unstall", TellsRaces)
+    return told.races[:MOST_RACES] if told is not None else []
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:

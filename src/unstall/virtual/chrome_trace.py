@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from unstall.ancestry import nearest
+from unstall.read.races import MOST_RACES
 from unstall.record.trace_file import Text, micros, thread_names, write
-from unstall.timeline import DeviceKind, HostKind, Meta, Timeline, WaitKind
+from unstall.timeline import DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
 from unstall.virtual.frames import StackTexts, line_texts, slices_of
 
 _HOST_CATEGORIES = {
@@ -46,7 +47,8 @@ def write_trace(
         _labels(timeline, text), _host(timeline, text), _frames(timeline, text), _device(timeline, text)
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
-    write(path, {**(head or {}), **_head(timeline.meta, told or {})}, itertools.chain(events, more))
+    ours = {**_races(timeline), **(told or {})}
+    write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
 
 
 def _head(meta: Meta, told: Mapping[str, object]) -> dict[str, object]:
@@ -73,6 +75,23 @@ def _head(meta: Meta, told: Mapping[str, object]) -> dict[str, object]:
         "notes": list(meta.notes),
     }
     return {**head, "unstall": {**{name: value for name, value in ours.items() if value is not None}, **told}}
+
+
+def _races(timeline: Timeline) -> dict[str, object]:
+    """As `read.races` reads them; of more than it takes, those that happened first."""
+    races, streams = timeline.races, timeline.streams
+    if not len(races):
+        return {}
+    places = [*zip(*_lists(streams.device, streams.stream), strict=True), None]  # the last is the host: row -1
+    columns = _lists(races.kind, races.earlier, races.later, races.earlier_stream, races.later_stream)
+    rows = []
+    for kind, earlier, later, first, second, size, count in zip(
+        *columns, races.bytes.tolist(), races.count.tolist(), strict=True
+    ):
+        race = {"kind": RaceKind(kind).name.lower(), "bytes": size, "count": count}
+        race |= {"earlier": earlier + 1 or -1, "later": later + 1 or -1}
+        rows.append(race | {"earlier_stream": places[first], "later_stream": places[second]})
+    return {"races": rows[:MOST_RACES]}
 
 
 def _labels(timeline: Timeline, text: Text) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 from unstall.diagnose.explain import explain
 from unstall.read import load
 from unstall.report.formats import render
-from unstall.timeline import Host, HostKind, Timeline
+from unstall.timeline import Host, HostKind, RaceKind, Races, Timeline
 from unstall.virtual.chrome_trace import write_trace
 
 _TRACES = Path(__file__).parents[3] / "examples" / "traces"
@@ -41,6 +41,25 @@ def test_it_is_explained_in_the_same_words(name: str, tmp_path: Path) -> None:
     given = load(_TRACES / f"{name}.json.gz")
     found = _through_a_file(given, tmp_path / "trace.json")
     assert render(explain(_unnamed(found)), "json") == render(explain(_unnamed(given)), "json")
+
+
+def test_races_come_back(tmp_path: Path) -> None:
+    given = load(_TRACES / "two_streams.json.gz")
+    host = given.host.kind
+    operators, copies = np.flatnonzero(host == HostKind.OP), np.flatnonzero(host == HostKind.LAUNCH)
+    races = Races(
+        kind=np.array([RaceKind.READ_EARLY, RaceKind.REUSED, RaceKind.WRITTEN_TWICE], np.int8),
+        earlier=np.array([copies[0], -1, operators[0]], np.int32),
+        later=np.array([operators[-1], copies[-1], operators[7]], np.int32),
+        earlier_stream=np.array([0, 1, 1], np.int32),
+        later_stream=np.array([-1, 0, 0], np.int32),
+        bytes=np.array([4, 1 << 40, 0], np.int64),
+        count=np.array([1, 2, 3], np.int64),
+    )
+    found = _through_a_file(replace(given, races=races), tmp_path / "trace.json.gz")
+    assert {column.name: getattr(found.races, column.name).tolist() for column in fields(Races)} == {
+        column.name: getattr(races, column.name).tolist() for column in fields(Races)
+    }
 
 
 def test_stacks_without_frames_are_written_as_slices_that_give_them_back(tmp_path: Path) -> None:

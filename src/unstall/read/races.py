@@ -1,0 +1,65 @@
+"""Races that a trace tells of, as `virtual.chrome_trace` writes them under "unstall" → the table of its timeline.
+
+A call is told by its correlation id, an operator by its external id; a stream by its device and number.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from unstall.timeline import I8, I64, HostKind, RaceKind, Races, Streams
+
+MOST_RACES = 10_000
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
+_KINDS = {kind.name.lower(): kind for kind in RaceKind}
+
+
+class ToldRace(Struct, frozen=True):
+    """One row of Races, in the ids of its file."""
+
+    kind: Literal["read_early", "written_twice", "overwritten_early", "reused", "taken_early"]
+    earlier: _Number  # id of a call or an operator, -1 where not known
+    later: _Number
+    earlier_stream: tuple[_Number, _Number] | None  # device and stream; None for the host itself
+    later_stream: tuple[_Number, _Number] | None
+    bytes: _Count
+    count: _Count
+
+
+class TellsRaces(Struct):
+    """What stands under "unstall"."""
+
+    races: list[ToldRace] = []
+
+
+def races_of(told: list[ToldRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
+    """By columns of the host's rows. A race on a stream that the trace has not is left out."""
+    if not told:
+        return Races.none()
+    calls = (kind >= HostKind.LAUNCH) & (kind <= HostKind.CALL)
+    row_of = {number: row for row, number in _numbered(external, kind == HostKind.OP)}
+    row_of.update((number, row) for row, number in _numbered(correlation, calls))
+    pairs = zip(streams.device.tolist(), streams.stream.tolist(), strict=True)
+    stream_of: dict[tuple[int, int] | None, int] = {pair: row for row, pair in enumerate(pairs)}
+    stream_of[None] = -1
+    rows = [race for race in told if race.earlier_stream in stream_of and race.later_stream in stream_of]
+    return Races(
+        kind=np.array([_KINDS[race.kind] for race in rows], np.int8),
+        earlier=np.array([row_of.get(race.earlier, -1) for race in rows], np.int32),
+        later=np.array([row_of.get(race.later, -1) for race in rows], np.int32),
+        earlier_stream=np.array([stream_of[race.earlier_stream] for race in rows], np.int32),
+        later_stream=np.array([stream_of[race.later_stream] for race in rows], np.int32),
+        bytes=np.array([race.bytes for race in rows], np.int64),
+        count=np.array([race.count for race in rows], np.int64),
+    )
+
+
+def _numbered(ids: I64, wanted: np.ndarray) -> list[tuple[int, int]]:
+    """Rows with their ids, where they are wanted and have one."""
+    rows = np.flatnonzero(wanted & (ids >= 0))
+    return list(zip(rows.tolist(), ids[rows].tolist(), strict=True))
