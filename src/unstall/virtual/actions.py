@@ -106,7 +106,7 @@ class Actions:
             Code.EVENT_WAIT: Step(Do.STREAM_WAIT, Call.EVENT_WAIT, call=host.event_wait, latency=limits.event_latency),
             Code.SYNC_EVENT: Step(Do.SYNC_EVENT, Call.SYNC_EVENT, call=host.synchronize, latency=wake),
             Code.SYNC_STREAM: Step(Do.SYNC_STREAM, Call.SYNC_STREAM, call=host.synchronize, latency=wake),
-            Code.SYNC_DEVICE: Step(Do.SYNC_DEVICE, Call.SYNC_DEVICE, call=host.synchronize, latency=wake),
+            Code.SYNC_DEVICE: Step(Do.SYNC_DEVICE, Call.SYNC_DEVICE, call=host.synchronize_device, latency=wake),
             Code.GRAPH_LAUNCH: Step(Do.CALL, Call.GRAPH_LAUNCH, call=host.graph_launch),
         }
         return [steps.get(code, Step(Do.CALL))]

@@ -24,27 +24,30 @@ class HostClock(Protocol):
 
 
 class Modelled:
-    """By the costs alone, so that a program takes as long every time: of the records, and of the Python frames that
-    were entered between one record and the next of a thread."""
+    """By the costs alone, so that a program takes as long every time: of the records, of the Python between one record
+    and the next of a thread, and of what the thread has not done for a while, which the processor's caches do not hold
+    any more."""
 
     def __init__(self, costs: HostCosts) -> None:
         self._costs = costs
         self._stacks: list[Stack] = []
         self._between: dict[int, int] = {}
         self._last: dict[int, int] = {}
+        self._lately = Lately(costs.warm_records)
 
     def know(self, stacks: Sequence[Stack]) -> None:
         self._stacks += stacks
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
+        cold = ~self._lately.did(records) & (records["code"] == Code.OP_BEGIN)
+        work: I64 = usual + np.where(cold, self._costs.cold, 0)
         stack = records["stack"].astype(np.int64)
         before = _previous(records["thread"], stack, self._last, -1)
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
-            return usual
+            return work
         pairs, which = np.unique((before[moved] + 1) << 32 | stack[moved], return_inverse=True)
         cost = np.array([self._moved(pair) for pair in pairs.tolist()], np.int64)
-        work = usual.copy()
         work[moved] += cost[which]
         return work
 
@@ -52,21 +55,54 @@ class Modelled:
         found = self._between.get(pair)
         if found is None:
             before, after = (pair >> 32) - 1, pair & 0xFFFFFFFF
-            entered, moved = entered_frames(self._stacks[before] if before >= 0 else (), self._stacks[after])
-            found = self._between[pair] = entered * self._costs.frame + moved * self._costs.line
+            entered, units = passed(self._stacks[before] if before >= 0 else (), self._stacks[after])
+            found = self._between[pair] = entered * self._costs.frame + units * self._costs.bytecode
         return found
 
 
-def entered_frames(before: Stack, after: Stack) -> tuple[int, int]:
-    """How many frames of `after` were entered since `before`, and whether the one around them went on (0 or 1)."""
+def passed(before: Stack, after: Stack) -> tuple[int, int]:
+    """What Python went through from one place to another: frames entered, and two-byte units of bytecode from each
+    one's begin, and from where the frame around them was, to where they are. What jumps skip counts too."""
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
         if code is not other:
             break
-        if offset != other_offset:
-            return len(after) - common - 1, 1
         common += 1
-    return len(after) - common, 0
+        if offset != other_offset:
+            break
+    entered = after[: len(after) - common]
+    units = sum(max(offset, 0) for _, offset in entered)
+    if common:
+        units += abs(after[len(after) - common][1] - before[len(before) - common][1])
+    return len(entered), units // 2
+
+
+class Lately:
+    """Whether a thread has done the same within its last so many records. Calls come in the order of the log."""
+
+    def __init__(self, within: int) -> None:
+        self._within = within
+        self._done: dict[int, int] = {}  # by thread: records
+        self._last: dict[int, int] = {}  # by thread and what it did: when
+
+    def did(self, records: np.ndarray) -> Bool:
+        thread = records["thread"].astype(np.int64)
+        what = thread << 40 | records["code"].astype(np.int64) << 34 | (records["id"].astype(np.int64) + 1)
+        place = np.zeros(len(records), np.int64)
+        for number in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == number)
+            first = self._done.get(number, 0)
+            place[mine] = first + np.arange(len(mine))
+            self._done[number] = first + len(mine)
+        order = np.lexsort((place, what))
+        known, start = np.unique(what[order], return_index=True)
+        before = np.append(0, place[order][:-1])
+        before[start] = [self._last.get(key, -self._within - 1) for key in known.tolist()]
+        ends = np.append(start[1:], len(order)) - 1
+        self._last.update(zip(known.tolist(), place[order][ends].tolist(), strict=True))
+        result = np.empty(len(records), np.bool_)
+        result[order] = place[order] - before <= self._within
+        return result
 
 
 class Measured:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
-from virtual.simulate.logs import Log
+import numpy as np
+from virtual.simulate.logs import HOST, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
 from unstall.timeline import HostKind, Timeline
 from unstall.virtual.keeper import Keeper
 from unstall.virtual.log import Code
+from unstall.virtual.options import Options
 
 
 def backward(log: Log, duration: int, nodes: int = 1) -> None:
@@ -121,17 +124,31 @@ def test_a_gradient_belongs_to_the_last_operator_with_its_sequence_number() -> N
     assert names == ["aten::addmm", "aten::addmm"]
 
 
-def test_frames_that_are_entered_take_time() -> None:
+def test_frames_that_are_entered_and_bytecode_that_is_passed_take_time() -> None:
     code = sys._getframe().f_code
     log, keeper = begin()
     outer, inner = (code, 0), (code, 2)
-    log.frames += [[outer], [inner, outer], [(code, 4), outer], [(code, 6)]]
+    log.frames += [[outer], [inner, outer], [(code, 14), outer], [(code, 40)]]
     for log.stack in range(4):
         log.write(Code.OP_BEGIN, -1, -1, id=log.name("op"))
         log.write(Code.OP_END)
     starts = [start for _, start, _ in calls(keeper.timeline(), HostKind.OP)]
-    # One frame entered; one more; that one goes on; back in the outer one, further on.
-    assert starts == [1_050, 1_050 + 1_150, 1_050 + 1_150 + 1_110, 1_050 + 1_150 + 2 * 1_110]
+    # A frame entered; one more, 2 bytes into it; that one goes on by 12; back in the outer one, 40 further on.
+    assert starts == [1_050, 1_050 + 1_152, 1_050 + 1_152 + 1_112, 1_050 + 1_152 + 1_112 + 1_140]
+
+
+def test_an_operator_takes_longer_when_its_thread_did_not_call_it_lately() -> None:
+    costs = Fixed()
+    costs.host = replace(HOST, cold=500, warm_records=4)
+    log = Log()
+    keeper = Keeper(log, Options(), costs)
+    for name in ("add", "add", "mul", "relu", "add"):
+        with log.op(name):
+            pass
+    ends = [end - start for _, start, end in calls(keeper.timeline(), HostKind.OP)]
+    starts = np.diff([start for _, start, _ in calls(keeper.timeline(), HostKind.OP)], prepend=0)
+    assert ends == [100] * 5
+    assert starts.tolist() == [1_500, 1_100, 1_600, 1_600, 1_600]
 
 
 def test_a_measured_host_is_as_slow_as_this_one_without_what_it_computed() -> None:
