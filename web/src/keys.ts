@@ -7,7 +7,7 @@ const KEYS: [string, string][] = [
   ["A D ← →", "move; the arrows once the timeline was clicked"],
   ["W S + −", "zoom in, out"],
   ["↑ ↓", "scroll the tracks"],
-  ["f", "fit the steps, then the whole recording"],
+  ["f", "fit the steps, then the whole run"],
   ["/", "search; n and N for the next and previous match"],
   ["[ ]", "previous, next event in the row"],
   ["l", "from a launch to its op and back"],

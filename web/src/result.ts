@@ -57,6 +57,8 @@ export interface DeviceAccounts extends Accounts {
 export interface Source {
   path: string;
   reader: string;
+  recorder: "cupti" | "torch" | "virtual" | null;
+  known_error: string | null;
   device: string | null;
   torch: string | null;
   cuda: string | null;
@@ -155,6 +157,11 @@ export interface WhatIf extends Recorded, Undistorted {
   bound_by: [string, string];
   /** The answer in a sentence, which the page is given besides. */
   conclusion: string;
+}
+
+/** Whether it ran on a virtual GPU: nothing was recorded, and no recorder slowed it. */
+export function isSimulated({ recorder }: Source): boolean {
+  return recorder === "virtual";
 }
 
 /** Whether there was anything for accounts and findings to be about. */

@@ -195,7 +195,7 @@ def plan_rows(result: Result) -> list[PlanRow]:
         return []
     how = {"plain step time": "as measured", "usual cost": "estimated", "nothing": "with the recorder"}
     replay = result.replay
-    start = f"as it is, {'as simulated' if result.source.simulated else how[replay.undistorted_by]}"
+    start = f"as it is, {'simulated' if result.source.simulated else how[replay.undistorted_by]}"
     rows = [PlanRow(start, "", (), duration(replay.undistorted_mean_step_ns), "")]
     for number, step in enumerate(result.plan, 1):
         name, _, where = step.edit.partition(":")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.ancestry import nearest
-from unstall.timeline import I32, I64, HostKind, Stacks, Timeline
+from unstall.timeline import I32, I64, Host, HostKind, Stacks, Timeline
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -23,18 +23,23 @@ class Slices:
 def slices_of(timeline: Timeline) -> Slices:
     """Each frame from the first event made from it to the end of the last; within an operator, only its own frames.
 
-    Annotations are left out: they begin and end in different places.
+    Of an annotation, which may begin and end in different places, only the borders count.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
     around = nearest(host.parent, solid & (host.stack >= 0))
     outer = np.where(host.parent >= 0, around[host.parent], -1).astype(np.int32)
     rows = np.flatnonzero(solid & (host.stack >= 0))
+    start, end = host.start[rows], host.end[rows]
+    spans, before, after = _borders(host)
+    rows, start, end = (
+        np.concatenate(of) for of in ((rows, spans, spans), (start, before, after), (end, before, after))
+    )
     chains = _chains(timeline.stacks)
     # By what encloses them, so that those within one operator stand together, as do the outermost of a thread.
-    rows = rows[np.lexsort((host.start[rows], outer[rows], host.thread[rows]))]
+    order = np.lexsort((start, outer[rows], host.thread[rows]))
+    rows, start, end = rows[order], start[order], end[order]
     stack, within, thread = host.stack[rows], outer[rows], host.thread[rows]
-    start, end = host.start[rows], host.end[rows]
     shown = _common(chains, stack, np.where(within >= 0, host.stack[np.maximum(within, 0)], -1))
     same = np.append(False, (within[1:] == within[:-1]) & (thread[1:] == thread[:-1]))[: len(rows)]
     parts: list[tuple[I32, I64, I64, I32]] = []
@@ -48,6 +53,15 @@ def slices_of(timeline: Timeline) -> Slices:
     if not parts:
         return Slices(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
     return Slices(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _borders(host: Host) -> tuple[I64, I64, I64]:
+    """Annotations, a ns before and one after each: their frames enclose them. Not those that others adjoin."""
+    taken = np.concatenate((host.start, host.end))
+    rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.stack >= 0))
+    before, after = host.start[rows] - 1, host.end[rows] + 1
+    apart = (before >= 0) & ~np.isin(before, taken) & ~np.isin(after, taken)
+    return rows[apart], before[apart], after[apart]
 
 
 def line_texts(timeline: Timeline) -> list[str]:

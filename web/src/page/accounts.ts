@@ -68,7 +68,7 @@ export function accounts(result: Result, tooltip: Tooltip): HTMLElement | null {
     { class: "accounts", "aria-labelledby": "accounts-title" },
     h("h2", { id: "accounts-title" }, `Where the time went, ${over(result)}`),
     sides.length > 1 ? bars(sides, tooltip) : bar(recorded, "all devices together", tooltip),
-    replay && h("p", { class: "basis" }, basisOf(replay, steps.mean_ns)),
+    replay && h("p", { class: "basis" }, basisOf(replay, steps.mean_ns, result.source)),
     legend(sides, [share, ...columns], tooltip),
     result.by_device.length > 1 && byDevice(result, tooltip),
   );
@@ -91,7 +91,7 @@ export function comparedAccounts(title: string, sides: [Side, Side], tooltip: To
     { class: "accounts", "aria-labelledby": "accounts-title" },
     h("h2", { id: "accounts-title" }, title),
     bars(sides, tooltip),
-    settled && h("p", { class: "basis" }, `Of the ${plural(a, "step")} recorded, from its first launch until the device is done. In a long run a step settles to ${duration(settled[0])} and ${duration(settled[1])}.`),
+    settled && h("p", { class: "basis" }, `Of the ${plural(a, "step")} in the file, from the first launch until the device is done. In a long run a step settles to ${duration(settled[0])} and ${duration(settled[1])}.`),
     legend(sides, columns, tooltip),
   );
 }

@@ -8,6 +8,7 @@ import type { Picture } from "../timeline/picture";
 import { comparedAccounts, type Side } from "./accounts";
 import { copies, kernels, launches, lines, waits } from "./changes";
 import { aboutSource, baseName, type Figure, figureList, masthead, type Shell, verdict } from "./header";
+import { readBy } from "./notes";
 import { type Page, searchIn, timelineSection, timelinesOf } from "./page";
 
 export function diffPage(result: Comparison, pictures: Picture[], shell: Shell): Page {
@@ -90,6 +91,6 @@ function foot({ a, b, unchanged, step_ns, version, schema }: Comparison): HTMLEl
     {},
     same.length > 0 && h("p", { class: "muted" }, `As they were, but for noise: ${same.join(", ")}.`),
     step_ns !== null && step_ns.noise !== null && h("p", { class: "muted" }, "Noise is what the steps within each file differ by (95 % of the time); two runs of one program may differ by more."),
-    h("footer", {}, h("span", { class: "code" }, became(a.source.path, b.source.path)), ` read by ${became(a.source.reader, b.source.reader)}; unstall ${version}, ${schema}`),
+    h("footer", {}, h("span", { class: "code" }, became(a.source.path, b.source.path)), `${readBy([a.source, b.source])}; unstall ${version}, ${schema}`),
   );
 }

@@ -6,7 +6,7 @@ import { type Result, stepsFoundBy } from "../result";
 import type { Picture } from "../timeline/picture";
 import { accounts } from "./accounts";
 import { findings, wrongs } from "./findings";
-import { aboutSource, baseName, type Figure, figureList, masthead, type Shell, verdict } from "./header";
+import { aboutSource, baseName, type Figure, figureList, knownError, masthead, type Shell, verdict } from "./header";
 import { lines } from "./lines";
 import { notes, warning } from "./notes";
 import { type Page, searchIn, timelineSection, timelinesOf } from "./page";
@@ -26,6 +26,7 @@ export function explainPage(result: Result, pictures: Picture[], shell: Shell): 
       masthead("", [result.source], aboutSource(result.source), shell),
       ...verdict(result.verdict.text),
       figureList(figures(result), tooltip),
+      knownError([result.source]),
     ),
     sections: [
       warning(result.integrity),

@@ -1,7 +1,7 @@
 /** The top of a page: what it is of, what it says, and the figures that rests on. */
 
 import { h } from "../dom";
-import type { Source } from "../result";
+import { isSimulated, type Source } from "../result";
 import type { Tooltip } from "../tooltip";
 
 /** What every page is given. */
@@ -31,10 +31,17 @@ export function masthead(verb: string, sources: Source[], about: string, shell: 
   );
 }
 
-/** What was recorded, and with what. */
+/** What was recorded or simulated, and with what. */
 export function aboutSource(source: Source): string {
   const rank = source.rank === null ? null : `rank ${source.rank}${source.world_size === null ? "" : ` of ${source.world_size}`}`;
-  return [source.device, source.torch && `torch ${source.torch}`, source.cuda && `CUDA ${source.cuda}`, rank].filter(Boolean).join(" · ");
+  const device = isSimulated(source) ? `simulated for ${source.device ?? "a virtual GPU"}` : source.device;
+  return [device, source.torch && `torch ${source.torch}`, source.cuda && `CUDA ${source.cuda}`, rank].filter(Boolean).join(" · ");
+}
+
+/** How far off simulated times were on known programs; null where all was recorded. */
+export function knownError(sources: Source[]): HTMLElement | null {
+  const errors = new Set(sources.map(({ known_error }) => known_error).filter((error) => error !== null));
+  return errors.size > 0 ? h("p", { class: "known-error" }, `Known error: ${[...errors].join("; ")}`) : null;
 }
 
 /** The first sentence large, what qualifies it below. */

@@ -2,7 +2,13 @@
 
 import { h } from "../dom";
 import { plural } from "../format";
-import { type Integrity, type Recorded, stepsFoundBy } from "../result";
+import { type Integrity, type Recorded, type Source, stepsFoundBy } from "../result";
+
+/** What read the files; a run that is explained as it ends was never read. */
+export function readBy(sources: Source[]): string {
+  const readers = new Set(sources.map(({ reader }) => reader).filter((reader) => reader !== "virtual"));
+  return readers.size > 0 ? ` read by ${[...readers].join(" and ")}` : "";
+}
 
 export function warning(integrity: Integrity): HTMLElement | null {
   if (integrity.ok) return null;
@@ -22,8 +28,8 @@ export function notes(result: Recorded, drawing: string[]): HTMLElement {
     "section",
     { id: "integrity", "aria-labelledby": "integrity-title" },
     h("h2", { id: "integrity-title" }, "Integrity"),
-    h("p", {}, integrity.ok ? "The recording is whole enough for every figure here." : "Figures here may rest on something that is missing."),
+    h("p", {}, integrity.ok ? "The run is whole enough for every figure here." : "Figures here may rest on something that is missing."),
     h("ul", { class: "notes" }, h("li", {}, step), ...all.map((note) => h("li", {}, note))),
-    h("footer", {}, h("span", { class: "code" }, source.path), ` read by ${source.reader}; unstall ${result.version}, ${result.schema}`),
+    h("footer", {}, h("span", { class: "code" }, source.path), `${readBy([source])}; unstall ${result.version}, ${result.schema}`),
   );
 }

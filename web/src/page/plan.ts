@@ -2,7 +2,7 @@
 
 import { h } from "../dom";
 import { duration, times } from "../format";
-import type { Result } from "../result";
+import { isSimulated, type Result } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
 import { inBrief, isUndistorted } from "./replay";
@@ -24,7 +24,7 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
       h("figcaption", {}, h("b", {}, `${duration(start)} → ${duration(end)}`), ` a step, ${times(start, end)}, as replayed with all of them made`),
       waterfall(
         {
-          start: { title: isUndistorted(replay) ? "As it is, without the recorder" : "As it is", about: inBrief(replay), ns: start },
+          start: { title: isUndistorted(replay) ? "As it is, without the recorder" : "As it is", about: inBrief(replay, source), ns: start },
           falls: steps.map((step) => ({ step, title: titles.get(step.edit) ?? "" })),
           floorNs: result.floor_ns,
         },
@@ -36,7 +36,8 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
 }
 
 /** What makes `whatif` take the recorder's cost out as this report did. */
-export function undistortedBy({ replay }: Result): string[] {
+export function undistortedBy({ replay, source }: Result): string[] {
+  if (isSimulated(source)) return [];
   if (replay?.undistorted_by === "nothing") return ["--as-recorded"];
   return replay?.plain_step_ns ? [`--plain-step-ms ${replay.plain_step_ns / 1e6}`] : [];
 }

@@ -1,7 +1,7 @@
 /** What replaying says of a run, in words: how well it gives the measured step back, and what the recorder cost. */
 
 import { duration, signedPercent } from "../format";
-import type { Replay, Undistorted } from "../result";
+import { isSimulated, type Replay, type Source, type Undistorted } from "../result";
 
 /** A part of the step: less than that is no difference. */
 export const SAME = 0.005;
@@ -29,19 +29,22 @@ export function howKnown(known: Undistorted, stepNs: number): string {
 }
 
 /** The same beside a figure. */
-export function inBrief(known: Undistorted): string {
+export function inBrief(known: Undistorted, source: Source): string {
+  if (isSimulated(source)) return "as simulated";
   if (known.undistorted_by === "nothing") return "with the recorder's cost left in";
   if (known.undistorted_by === "plain step time") return "as measured without recording";
   return known.usual_error === null ? "an estimate" : `an estimate, good to ${Math.round(100 * known.usual_error)} % or so`;
 }
 
 /** Both in two sentences. */
-export function basisOf(replay: Replay, measuredNs: number): string {
-  return sentences(replay, { measuredNs, replayedNs: replay.mean_step_ns, error: replay.error, stepNs: replay.undistorted_mean_step_ns });
+export function basisOf(replay: Replay, measuredNs: number, source: Source): string {
+  return sentences(replay, source, { measuredNs, replayedNs: replay.mean_step_ns, error: replay.error, stepNs: replay.undistorted_mean_step_ns });
 }
 
-export function sentences(known: Undistorted, step: { measuredNs: number; replayedNs: number; error: number; stepNs: number }): string {
-  const replayed = `Measured with the recorder, a step takes ${duration(step.measuredNs)}; its replay takes ${duration(step.replayedNs)}, ${signedPercent(step.error)} off.`;
+export function sentences(known: Undistorted, source: Source, step: { measuredNs: number; replayedNs: number; error: number; stepNs: number }): string {
+  const times = `a step takes ${duration(step.measuredNs)}; its replay takes ${duration(step.replayedNs)}, ${signedPercent(step.error)} off.`;
+  if (isSimulated(source)) return `As simulated, ${times}`;
+  const replayed = `Measured with the recorder, ${times}`;
   if (!isUndistorted(known)) return `${replayed} The recorder's cost is left in.`;
   return `${replayed} Without the recorder it takes ${duration(step.stepNs)} in a long run: ${howKnown(known, step.stepNs)}.`;
 }

@@ -2,10 +2,10 @@
 
 import { h } from "../dom";
 import { duration, exact, times } from "../format";
-import type { WhatIf } from "../result";
+import { isSimulated, type WhatIf } from "../result";
 import type { Picture } from "../timeline/picture";
 import { comparedAccounts, type Side } from "./accounts";
-import { aboutSource, baseName, type Figure, figureList, masthead, type Shell, verdict } from "./header";
+import { aboutSource, baseName, type Figure, figureList, knownError, masthead, type Shell, verdict } from "./header";
 import { notes, warning } from "./notes";
 import { type Page, timelineSection, timelinesOf } from "./page";
 import { howKnown, inBrief, isUndistorted, sentences, undistortedStep } from "./replay";
@@ -17,7 +17,7 @@ export function whatIfPage(result: WhatIf, pictures: Picture[], shell: Shell): P
   const side = (name: string, accounts: WhatIf["before"]): Side => ({ name, about: duration(accounts.wall_ns / steps.count), steps: steps.count, accounts });
   const [before, after] = [side("before", result.before), side("after", result.after)];
   const runs = [
-    { name: "Before", about: isUndistorted(result) ? "replayed without the recorder" : "replayed as recorded" },
+    { name: "Before", about: isUndistorted(result) ? "replayed without the recorder" : isSimulated(result.source) ? "replayed as simulated" : "replayed as recorded" },
     { name: "After", about: result.edits.map(({ edit }) => edit).join(" · ") || "no edit" },
   ];
   const timelines = timelinesOf(pictures, runs, tooltip);
@@ -30,6 +30,7 @@ export function whatIfPage(result: WhatIf, pictures: Picture[], shell: Shell): P
       masthead("what if", [result.source], aboutSource(result.source), shell),
       ...verdict(result.conclusion),
       figureList(figures(result), tooltip),
+      knownError([result.source]),
     ),
     sections: [
       warning(result.integrity),
@@ -43,7 +44,8 @@ export function whatIfPage(result: WhatIf, pictures: Picture[], shell: Shell): P
 
 function figures(result: WhatIf): Figure[] {
   const { measured_step_ns: measured, undistorted_step_ns: undistorted, predicted_step_ns: predicted, floor_ns: floor } = result;
-  const list: Figure[] = [["as recorded", duration(measured), [exact(measured), "mean step with the recorder at work"]]];
+  const given: [string, string] = isSimulated(result.source) ? ["as simulated", "mean step on the virtual GPU"] : ["as recorded", "mean step with the recorder at work"];
+  const list: Figure[] = [[given[0], duration(measured), [exact(measured), given[1]]]];
   if (isUndistorted(result)) list.push(["without the recorder", undistortedStep(result, undistorted), [exact(undistorted), howKnown(result, undistorted)]]);
   if (result.edits.length) {
     const [was, is] = result.bound_by;
@@ -67,13 +69,13 @@ function edits(result: WhatIf, { tooltip }: Shell): HTMLElement {
       { class: "panel" },
       waterfall(
         {
-          start: { title: isUndistorted(result) ? "As it is, without the recorder" : "As it is", about: inBrief(result), ns: stepNs },
+          start: { title: isUndistorted(result) ? "As it is, without the recorder" : "As it is", about: inBrief(result, result.source), ns: stepNs },
           falls: result.edits.map((step) => ({ step: { ...step, notes: [step.about, ...step.notes].filter(Boolean) }, title: "" })),
           floorNs: result.floor_ns,
         },
         tooltip,
       ),
     ),
-    h("p", { class: "basis" }, sentences(result, { measuredNs, replayedNs, error, stepNs })),
+    h("p", { class: "basis" }, sentences(result, result.source, { measuredNs, replayedNs, error, stepNs })),
   );
 }

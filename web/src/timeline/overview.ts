@@ -1,4 +1,4 @@
-/** The whole recording in a narrow strip, with a window on the part in sight. */
+/** The whole run in a narrow strip, with a window on the part in sight. */
 
 import type { Colours } from "../palette";
 import { Painter } from "./paint";

@@ -83,7 +83,7 @@ export class Timeline implements Drawn {
       "div",
       { class: "timeline" },
       run.name !== "" && h("div", { class: "run-name" }, h("b", {}, run.name), h("span", {}, run.about)),
-      h("div", { class: "overview-row" }, h("div", { class: "corner" }, "whole recording"), strip),
+      h("div", { class: "overview-row" }, h("div", { class: "corner" }, "whole run"), strip),
       h("div", { class: "board" }, h("div", { class: "label-clip" }, this.labels), this.canvas),
     );
     this.listen();

@@ -110,7 +110,7 @@ export class Timelines {
     this.toolbar.showMatches(this.sought, `${of}${grouped(number)} of ${grouped(timeline.matches)}`);
   }
 
-  /** The steps; when they are in sight already, the whole recording. Of two that are locked the one step first. */
+  /** The steps; when they are in sight already, the whole run. Of two that are locked the one step first. */
   fit(): void {
     for (const timeline of this.lock?.isLocked ? [this.active] : this.all) {
       const { view, picture } = timeline;

@@ -55,7 +55,7 @@ export class Toolbar {
       this.spans,
       h("div", { class: "spacer" }),
       lock,
-      h("button", { click: () => actions.fit(), title: "Fit the steps, then the whole recording (f)" }, "Fit"),
+      h("button", { click: () => actions.fit(), title: "Fit the steps, then the whole run (f)" }, "Fit"),
       this.expandButton,
     );
   }

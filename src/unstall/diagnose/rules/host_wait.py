@@ -67,6 +67,8 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
     if way.read is None:
         return ""
     sizes = np.unique(_bytes_read(run, group.rows))
+    if not sizes[-1]:  # it waited for kernels alone
+        return ""
     most = size(int(sizes[-1]))
     if len(sizes) > 1:
         return f", to read {size(int(sizes[0]))} to {most} on the host"
