@@ -55,7 +55,7 @@ def summarise(
     if a.bound_by != b.bound_by:
         sentences.append(f"A is {_bound(a.bound_by)}, B {_bound(b.bound_by)}.")
     of_the_host = sum(part.time_ns.change for part in accounts if (part.kind, part.key) in _OF_THE_HOST)
-    recorded = not (a.source.simulated and b.source.simulated)
+    recorded = not (a.source.simulated or b.source.simulated)
     if recorded and of_the_host / step.change >= _NOTABLE:
         sentences.append("Recording slows the host, so without the recorder they may differ less.")
     return Summary(faster=faster, ratio=ratio, text=" ".join(sentence for sentence in sentences if sentence))
