@@ -38,7 +38,8 @@ def copies():
     pinned = torch.empty(1, pin_memory=True)
     facts["pinned copy"] = kind(lambda: pinned.copy_(wrong, non_blocking=True))
     facts["launch"] = kind(lambda: torch.mm(torch.ones(2, 2, device="cuda:1"), torch.ones(2, 2, device="cuda:1")))
-    facts["pageable copy"] = kind(lambda: wrong.to("cpu", non_blocking=True))
+    facts["copy into memory that torch pins"] = kind(lambda: wrong.to("cpu", non_blocking=True))
+    facts["pageable copy"] = kind(lambda: torch.empty(1).copy_(wrong, non_blocking=True))
 
 
 def afterwards():
