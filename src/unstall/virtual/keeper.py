@@ -24,6 +24,7 @@ from unstall.virtual.simulate import Simulation
 
 if TYPE_CHECKING:
     from unstall.timeline import Timeline
+    from unstall.virtual.segments import TraceEntry
 
 
 _OURS = str(Path(__file__).parents[1].absolute()) + os.sep
@@ -176,6 +177,18 @@ class Keeper:
             requests.allocator(device).set_per_process_memory_fraction(fraction)
             requests.fractions[device] = fraction
             self._set_headroom(device)
+
+    def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
+        """Keep what the allocators do from now on, of each the last so many entries; not on: no more, and none."""
+        with self._lock:
+            self.drain()
+            self.simulation.requests.record_history(max_entries if on else None)
+
+    def memory_history(self, device: int) -> Sequence[TraceEntry]:
+        """What is kept, in order."""
+        with self._lock:
+            self.drain()
+            return self.simulation.requests.history(device)
 
     def clear_workspaces(self) -> None:
         """torch._C._cuda_clearCublasWorkspaces"""

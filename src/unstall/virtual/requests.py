@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from unstall.virtual.allocator import CachingAllocator
 from unstall.virtual.blocks import Block, PoolId
 from unstall.virtual.cost import DeviceFacts, OperatorCost
 from unstall.virtual.out_of_memory import OutOfMemoryError
+from unstall.virtual.segments import TraceEntry
 
 
 class Host(Protocol):
@@ -47,6 +49,8 @@ class Requests:
         self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
         """What the program said of how much of a device it may use."""
+        self._most_entries: int | None = None
+        self._history: dict[int, deque[TraceEntry]] = {}
         self.refused = 0
         """Requests that were let through and that no room was left for."""
 
@@ -64,12 +68,23 @@ class Requests:
                 other_bytes=self._facts.context_bytes,
                 device=device,
             )
+            self._observe(device)
         return found
 
     @property
     def devices(self) -> list[int]:
         """Those that were asked for memory."""
         return sorted(self._allocators)
+
+    def record_history(self, most_entries: int | None) -> None:
+        """From now on what each allocator does is kept: the last so many entries; none, and none kept, with None."""
+        self._most_entries = most_entries
+        for device in self.devices:
+            self._observe(device)
+
+    def history(self, device: int) -> list[TraceEntry]:
+        """What is kept, in order."""
+        return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
         """Since it was last asked: (rows, 4) of record, device, bytes (negative when given back) and reserved bytes."""
@@ -148,6 +163,15 @@ class Requests:
         """Whether a request would be served, if need be by emptying the cache: in the worst case for its stream."""
         growth, free = worst_growth(size), self.headroom(device)
         return growth <= free or growth <= free + releasable(self.allocator(device))
+
+    def _observe(self, device: int) -> None:
+        if self._most_entries is None:
+            self._history.pop(device, None)
+            self._allocators[device].observe(None)
+        else:
+            entries = deque(self._history.get(device, ()), maxlen=self._most_entries)
+            self._history[device] = entries
+            self._allocators[device].observe(entries.append)
 
     def _take(self, record: int, allocator: CachingAllocator, stream: int, size: int) -> Block | None:
         if size <= 0:

@@ -1,0 +1,46 @@
+"""The memory history: what the allocators did while it was kept."""
+
+from __future__ import annotations
+
+from virtual.simulate.logs import MIB, Log
+from virtual.simulate.runs import begin
+
+from unstall.virtual.keeper import Keeper
+
+
+def actions(keeper: Keeper) -> list[tuple[str, int]]:
+    return [(entry.action, entry.size) for entry in keeper.memory_history(0)]
+
+
+def use(log: Log, size: int) -> None:
+    log.free(log.malloc(size))
+
+
+def test_it_has_every_action_in_order_with_the_bytes_that_were_asked_for() -> None:
+    log, keeper = begin()
+    keeper.record_memory_history(True)
+    use(log, 1_000)
+    assert actions(keeper) == [
+        ("segment_alloc", 2 * MIB),
+        ("alloc", 1_000),
+        ("free_requested", 1_000),
+        ("free_completed", 1_000),
+    ]
+
+
+def test_it_begins_where_it_was_asked_for_and_keeps_the_last_entries() -> None:
+    log, keeper = begin()
+    use(log, 1_000)
+    keeper.record_memory_history(True, max_entries=2)
+    assert actions(keeper) == []
+    use(log, 2_000)
+    assert actions(keeper) == [("free_requested", 2_000), ("free_completed", 2_000)]
+
+
+def test_it_is_gone_once_it_is_not_wanted_any_more() -> None:
+    log, keeper = begin()
+    keeper.record_memory_history(True)
+    use(log, 1_000)
+    keeper.record_memory_history(False)
+    use(log, 1_000)
+    assert actions(keeper) == []

@@ -1,0 +1,70 @@
+"""Programs: their memory as an H200 had it, their history, and the same every time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "models_h200.json"
+
+
+def run(folder: Path, *command: str, gpu: str = "h200") -> str:
+    """What the program printed."""
+    trace = str(folder / "run.trace.json.gz")
+    before = [sys.executable, "-m", "unstall", "run", "--gpu", gpu, "--numerics", "skip", "--trace", trace]
+    program, *arguments = command
+    done = subprocess.run(
+        [*before, str(PROGRAMS / f"{program}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "batch"), [("infer", 32), ("train", 8)])
+def test_a_models_memory_is_what_an_h200_had(tmp_path: Path, mode: str, batch: int) -> None:
+    pytest.importorskip("transformers")
+    if not TRUTH.exists():
+        pytest.skip("no ../shared/truth beside the repository")
+    real = json.loads(TRUTH.read_text())[f"distilbert/{mode}/b{batch}"]
+    ours: dict[str, Any] = json.loads(run(tmp_path, "model", mode, str(batch)))
+    assert ours["first"] == {key: real["first"][key] for key in ours["first"]}
+    same = ("reserved_bytes.all.peak", "requested_bytes.all.peak", "allocation.all.allocated", "segment.all.current")
+    assert {key: ours["mem"][key] for key in same} == {key: real["mem"][key] for key in same}
+    peak = "allocated_bytes.all.peak"
+    assert ours["mem"][peak] == pytest.approx(real["mem"][peak], rel=0.002)
+
+
+@pytest.mark.slow
+def test_torch_gives_the_history_and_names_the_gpu(tmp_path: Path) -> None:
+    facts = json.loads(run(tmp_path, "history", gpu="t4"))
+    assert facts["trace"][:2] == [["segment_alloc", 2 << 20], ["alloc", 4_000]]
+    assert [action for action, _ in facts["trace"]][2:4] == ["free_requested", "free_completed"]
+    assert facts["left"] == 0
+    assert facts["name"] == "Tesla T4"
+    assert facts["capability"] == [7, 5]
+
+
+@pytest.mark.slow
+def test_a_program_has_the_same_timeline_every_time(tmp_path: Path) -> None:
+    traces = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        run(folder, "twice")
+        content = gzip.decompress((folder / "run.trace.json.gz").read_bytes()).decode()
+        traces.append(content.replace(str(folder), "FOLDER"))
+    assert traces[0] == traces[1]
+    assert "Memcpy DtoH" in traces[0]
