@@ -61,6 +61,11 @@ class Observation:
     launches: int = 0
     bytes_made: int = 0
 
+    def concerns_grads(self) -> bool:
+        """Whether the function makes gradients, or reads ones that it found."""
+        read = {id(tensor) for tensor in self.externals}
+        return self.backward_ran or any(id(grad) in read for grad in self.entry_grads if grad is not None)
+
     def grads_as_seen(self) -> bool:
         """Whether the gradients that the function would find now are those that it found then: where it read them,
         the same tensors, and where there were none, none."""

@@ -235,7 +235,12 @@ class Graphed:
         device = self._device
         assert device is not None
         assert shelf.seen is not None
-        if shelf.kind is Kind.STEP and not shelf.seen.grads_as_seen():
+        if shelf.kind is Kind.STEP and shelf.seen.concerns_grads() and not shelf.seen.grads_as_seen():
+            shelf.strikes += 1
+            if shelf.strikes >= _STRIKES:
+                reason = "what it relies on changes between calls: gradients that it reads are other tensors"
+                self._refuse(shelf, Refusal(reason, None, "keep them, with zero_grad(set_to_none=False)"))
+                return self._function(*args, **kwargs)
             return self._observe(shelf, call, args, kwargs)
         candidate = Candidate(
             self._function, args, kwargs, call.tensors, [self._function, *call.others], shelf.seen, shelf.kind

@@ -44,7 +44,7 @@ class Subject:
         self.buffers = Buffers(inputs)
         self.generators = [device.generator(), *seen.generators]
         self.differentiated = [*seen.leaves, *seen.derived] if kind is Kind.DIFFERENTIABLE else []
-        self.leaves = seen.leaves if kind is Kind.STEP else []
+        self.leaves = seen.leaves if kind is Kind.STEP and seen.concerns_grads() else []
         self.written_inputs = sorted(seen.written_inputs)
 
     def saved(self) -> Saved:

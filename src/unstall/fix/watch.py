@@ -55,6 +55,8 @@ class Watch:
         self._sized: list[Any] = []
         self._sizes: list[int] = []
         self._size_labels: list[str] = []
+        self._empty: list[Any] = []  # containers that held nothing, as most modules' hooks: quicker to ask than sizes
+        self._empty_labels: list[str] = []
         self._walk(roots)
 
     def __len__(self) -> int:
@@ -78,13 +80,16 @@ class Watch:
         ):
             column.extend(parts)
         other._sized, other._sizes, other._size_labels = self._sized, self._sizes, self._size_labels
+        other._empty, other._empty_labels = self._empty, self._empty_labels
         return other
 
     def unchanged(self) -> bool:
         """The question of every call: one comparison of identities a slot, all of them in C."""
         try:
-            if all(map(operator.is_, map(operator.getitem, self._containers, self._keys), self._values)) and all(
-                map(operator.eq, map(len, self._sized), self._sizes)
+            if (
+                not any(self._empty)
+                and all(map(operator.is_, map(operator.getitem, self._containers, self._keys), self._values))
+                and all(map(operator.eq, map(len, self._sized), self._sizes))
             ):
                 return True
         except (KeyError, IndexError):
@@ -109,7 +114,8 @@ class Watch:
                 found.append(_difference(self._labels[place], old, new))
             if first:
                 return found
-        for label, container, size in zip(self._size_labels, self._sized, self._sizes, strict=True):
+        labels, containers = self._size_labels + self._empty_labels, self._sized + self._empty
+        for label, container, size in zip(labels, containers, self._sizes + [0] * len(self._empty), strict=True):
             if len(container) != size:
                 found.append(f"{label} had {size} items and has {len(container)}")
                 if first:
@@ -202,9 +208,14 @@ class Watch:
         return inside
 
     def _size(self, label: str, container: Any) -> None:
-        self._sized.append(container)
-        self._sizes.append(len(container))
-        self._size_labels.append(label or "a container")
+        label = label or "a container"
+        if len(container):
+            self._sized.append(container)
+            self._sizes.append(len(container))
+            self._size_labels.append(label)
+        else:
+            self._empty.append(container)
+            self._empty_labels.append(label)
 
 
 def _code_of(value: Any) -> list[tuple[str, Any]]:
