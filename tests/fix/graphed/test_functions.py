@@ -178,7 +178,7 @@ def test_a_changed_attribute_is_noticed() -> None:
 def test_what_changes_between_all_calls_is_refused_by_name() -> None:
     settings = {"shift": 0.0}
     fast = on_tape(lambda x: x.exp() + settings["shift"], strict=False)
-    with pytest.warns(RuntimeWarning, match=r"changes between calls: settings\['shift'\] was"):
+    with pytest.warns(RuntimeWarning, match=r"changes between calls: settings\['shift'\] was"):  # noqa: PT031
         for call in range(20):
             settings["shift"] = float(call // 3)
             assert fast(torch.zeros(1)).item() == 1.0 + call // 3
@@ -209,7 +209,7 @@ def test_a_result_that_is_also_kept_in_a_list_is_refused() -> None:
         return kept[-1]
 
     fast = on_tape(function, strict=False)
-    with pytest.warns(RuntimeWarning, match="kept had 2 items and has 3"):
+    with pytest.warns(RuntimeWarning, match="kept had 2 items and has 3"):  # noqa: PT031
         for _ in range(5):
             fast(torch.zeros(1))
     assert len(kept) == 5
@@ -218,7 +218,7 @@ def test_a_result_that_is_also_kept_in_a_list_is_refused() -> None:
 def test_a_hidden_host_value_is_found_by_replaying() -> None:
     hidden = iter(range(100))  # nothing that can be looked at
     fast = on_tape(lambda x: x.exp() + next(hidden), strict=False)
-    with pytest.warns(RuntimeWarning, match="replayed, it gives something else"):
+    with pytest.warns(RuntimeWarning, match="replayed, it gives something else"):  # noqa: PT031
         for _ in range(4):
             fast(torch.zeros(1))
     assert fast.stats().captures == 0

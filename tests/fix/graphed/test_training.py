@@ -90,7 +90,7 @@ def test_a_scheduler_within_the_step_is_refused_by_name() -> None:
         return loss
 
     fast = on_tape(step, strict=False)
-    with pytest.warns(RuntimeWarning, match="changes the program's own state at each call"):
+    with pytest.warns(RuntimeWarning, match="changes the program's own state at each call"):  # noqa: PT031
         for batch in batches(5):
             fast(*batch)
     assert scheduler.last_epoch == 5
