@@ -1,0 +1,104 @@
+"""Fetching from a loader and sending to the device: what a prefetch does for each batch, on whichever thread."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unstall.fix.accelerator import Accelerator, milliseconds
+from unstall.fix.nesting import tensors_in
+from unstall.fix.random_state import drawn_from, random_states
+from unstall.fix.staging import Sender, Sent
+
+_ROOM = 16  # batches that the device has not come to yet may take this part of its memory
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch on its way. Times in ns."""
+
+    sent: Sent
+    fetch_ns: int
+    stage_ns: int
+    drawn: frozenset[str]  # global random generators that were drawn from meanwhile
+    on_device: bool  # the loader itself made tensors there
+    state: Any  # the loader's `state_dict()` after it
+
+
+class Room:
+    """How far batches may run ahead of the device: those handed out whose work it has not done yet."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._limit = accelerator.memory_bytes()[1] // _ROOM
+        self._lock = threading.Lock()
+        self._out: deque[tuple[Any, int]] = deque()
+
+    def handed_out(self, done: Any, size_bytes: int) -> None:
+        with self._lock:
+            self._out.append((done, size_bytes))
+
+    def wait_for(self, size_bytes: int) -> None:
+        """Until there is room for so many bytes more."""
+        while True:
+            with self._lock:
+                while self._out and self._out[0][0].query():
+                    self._out.popleft()
+                if not self._out or sum(size for _, size in self._out) + size_bytes <= self._limit:
+                    return
+                oldest = self._out[0][0]
+            oldest.synchronize()
+
+    def shrink(self) -> None:
+        """Waits for all, and from now on for each."""
+        self._limit = 0
+        self.wait_for(1)
+
+
+class Batches:
+    """A loader's batches, sent to the device one by one. Used by one thread at a time."""
+
+    def __init__(self, loader: Any, accelerator: Accelerator, sender: Sender, room: Room) -> None:
+        self._loader = loader
+        self._iterator: Iterator[Any] = iter(loader)
+        self._accelerator, self._sender, self._room = accelerator, sender, room
+        self._stream = accelerator.stream("in")
+        self.watch_draws = True
+        self._states = hasattr(loader, "state_dict")
+
+    def fetch(self) -> tuple[Any, int, Any]:
+        """The loader's next batch as it is, how long that took in ns, and its state after it."""
+        start = time.perf_counter_ns()
+        value = next(self._iterator)
+        state = copy.deepcopy(self._loader.state_dict()) if self._states else None
+        return value, time.perf_counter_ns() - start, state
+
+    def next(self) -> Batch:
+        before = random_states() if self.watch_draws else {}
+        value, fetch_ns, state = self.fetch()
+        drawn = drawn_from(before, random_states()) if self.watch_draws else set()
+        on_device = any(tensor.device.type != "cpu" for tensor in tensors_in(value))
+        start = time.perf_counter_ns()
+        sent = self._send(value)
+        return Batch(sent, fetch_ns, time.perf_counter_ns() - start, frozenset(drawn), on_device, state)
+
+    def _send(self, value: Any) -> Sent:
+        try:
+            return self._sender.send(value, self._stream, self._room.wait_for)
+        except torch.OutOfMemoryError:
+            self._room.shrink()
+            self._accelerator.release_cache()
+            return self._sender.send(value, self._stream, self._room.wait_for)
+
+
+def stall_ns(asked: Any, end: Any) -> int | None:
+    """How long a stream that had come to `asked` waited for `end`; None where either is not done yet."""
+    if not (asked.query() and end.query()):
+        return None
+    return max(0, int(milliseconds(asked, end) * 1e6))

@@ -1,0 +1,263 @@
+"""One pass of a prefetch over its loader: which thread fetches, for how long, and what it measures meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from unstall.fix.accelerator import Accelerator
+from unstall.fix.batches import Batch, Batches, Room, stall_ns
+from unstall.fix.nesting import map_tensors
+from unstall.fix.prefetch_stats import Tally
+from unstall.fix.producer import PATIENCE_S, Ended, Producer
+from unstall.fix.staging import Sender, Sent
+
+if TYPE_CHECKING:
+    from unstall.fix.prefetch import Prefetch
+
+_LOOKED_AT = 4  # batches that the program's own thread fetches first; 2 where the depth is given
+_TRIED = 24  # batches ahead, before they are held against those
+_AGAIN = 12  # batches that are not, where those ahead seemed slower
+_WORTH = 0.02
+_DEPTH, _DEEP = 2, 4
+_JITTER = 2.0  # of fetches: the longest over the median
+
+
+class Iteration:
+    """An iterator over batches on the device. Closing it, dropping it or reaching its end stops its thread."""
+
+    def __init__(
+        self,
+        owner: Prefetch,
+        loader: Any,
+        accelerator: Accelerator,
+        depth: int | Literal["auto"],
+        tally: Tally,
+    ) -> None:
+        self._owner, self._accelerator, self._tally = owner, accelerator, tally
+        self._depth = depth
+        deepest = _DEEP if depth == "auto" else depth
+        self._room = Room(accelerator)
+        self._batches: Batches | None = Batches(loader, accelerator, Sender(accelerator, deepest + 1), self._room)
+        self._producer: Producer | None = None
+        self._mode: Literal["look", "ahead", "again", "beside", "plain"] = "look"
+        self._judged = False
+        self._seen: list[Batch] = []
+        self._intervals: list[int] = []  # in this mode
+        self._entered: int | None = None
+        self._drawn_beside: set[str] = set()
+        self._unsettled: deque[tuple[Any, Sent]] = deque()
+        self._given: int | None = None  # bytes of the batch that the program has
+        self._held = _why_beside()
+        owner._settled = owner._settled or (0, "the first batches are being measured")
+
+    def __iter__(self) -> Iteration:
+        return self
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            raise StopIteration
+        entered = time.perf_counter_ns()
+        if self._entered is not None:
+            self._intervals.append(entered - self._entered)
+            self._count_interval(entered - self._entered)
+        self._entered = entered
+        current = self._accelerator.current()
+        asked = self._accelerator.event(timed=True)
+        asked.record(current)
+        if self._given is not None:  # all that the program did with it is before `asked` on its stream
+            self._room.handed_out(asked, self._given)
+            self._given = None
+        if self._mode == "plain":
+            return self._plain()
+        self._choose()
+        batch = self._next_batch()
+        sent = batch.sent
+        sent.hand_over(current)
+        self._given = sent.bytes
+        self._count(batch, entered)
+        self._unsettled.append((asked, sent))
+        self.settle(len(self._unsettled) - 4)
+        return sent.value
+
+    def close(self, patience_s: float | None = PATIENCE_S) -> None:
+        producer, self._producer = self._producer, None
+        self._batches = None
+        if producer is not None:
+            producer.close(patience_s)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def settle(self, at_most: int | None = None) -> None:
+        """Adds up what the copies took, of those that have ended."""
+        while self._unsettled and (at_most is None or at_most > 0):
+            asked, sent = self._unsettled[0]
+            stalled = stall_ns(asked, sent.end)
+            if stalled is None:
+                return
+            self._unsettled.popleft()
+            self._tally.copy_ns += sent.copy_ns()
+            self._tally.stalled_ns += stalled
+            at_most = None if at_most is None else at_most - 1
+
+    def _next_batch(self) -> Batch:
+        assert self._batches is not None
+        try:
+            if self._producer is not None:
+                made = self._producer.take()
+                if isinstance(made, Ended):
+                    self._end_producer()
+                    raise made.error
+                if made is not None:
+                    if made.drawn - self._drawn_beside and self._held is None:
+                        names = " and ".join(sorted(made.drawn))
+                        self._held = f"fetching batch {self._tally.batches + 1} drew from {names}'s global generator"
+                    return made  # type: ignore[no-any-return]
+                self._end_producer()
+            batch = self._batches.next()
+            if self._mode == "look":
+                self._seen.append(batch)
+            return batch
+        except StopIteration:
+            self._settle_short()
+            self.close()
+            raise
+
+    def _end_producer(self) -> None:
+        assert self._producer is not None
+        self._producer.close(patience_s=None)
+        self._producer = None
+        if self._mode == "ahead":
+            self._change("beside")
+
+    def _choose(self) -> None:
+        """Which thread fetches from here on."""
+        if self._mode == "look":
+            enough = _LOOKED_AT if self._depth == "auto" else 2
+            if self._owner_depth():
+                enough = 2
+            if len(self._seen) >= enough:
+                self._decide()
+        elif self._mode == "ahead":
+            if self._held is not None:
+                self._stop_ahead("beside", self._held)
+            elif self._depth == "auto" and not self._judged and len(self._intervals) >= _TRIED + 2:
+                self._judged = True
+                if self._slower():
+                    self._stop_ahead("again", "fetching ahead seemed slower: measuring again")
+        elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
+            if self._slower():
+                self._change("beside", "fetching ahead was slower: copies overlap alone")
+            else:
+                self._go_ahead(self._owner_depth() or _DEPTH, "fetched ahead by a thread")
+
+    def _decide(self) -> None:
+        assert self._batches is not None
+        later = self._seen[1:]  # the first sets up the sampler, and may draw for it
+        drawn = set().union(*(batch.drawn for batch in later))
+        if drawn and self._held is None:
+            names = " and ".join(sorted(drawn))
+            self._held = (
+                f"fetching draws from {names}'s global generator: ahead, it would draw at another time "
+                "(workers, or a generator of the data set's own, leave it free)"
+            )
+        if any(batch.on_device for batch in self._seen) and self._held is None:
+            self._held = "the loader makes tensors on the device itself"
+        if self._held is not None:
+            self._change("beside", f"fetched by the program's own thread, copies overlap: {self._held}")
+            return
+        if self._depth == 0:
+            self._change("beside", "fetched by the program's own thread, copies overlap: depth=0")
+            return
+        if self._depth != "auto":
+            self._go_ahead(self._depth, "fetched ahead by a thread")
+            return
+        fetch = median(batch.fetch_ns for batch in later)
+        hideable = fetch + median(batch.stage_ns + batch.sent.copy_ns() for batch in later)
+        interval = min(self._intervals[1:], default=0)
+        if hideable < _WORTH * interval:
+            part = hideable / interval
+            self._change("plain", f"a plain loop: fetching and copying are {part:.1%} of a batch's time")
+            return
+        uneven = max(batch.fetch_ns for batch in later) > _JITTER * fetch
+        self._go_ahead(_DEEP if uneven else _DEPTH, "fetched ahead by a thread")
+
+    def _go_ahead(self, depth: int, why: str) -> None:
+        assert self._batches is not None
+        self._seen = []
+        self._change("ahead", why, depth)
+        self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
+
+    def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
+        """What was fetched already comes first."""
+        assert self._producer is not None
+        self._producer.stop()
+        self._change(mode, why)
+
+    def _change(
+        self, mode: Literal["look", "ahead", "again", "beside", "plain"], why: str | None = None, depth: int = 0
+    ) -> None:
+        self._mode, self._intervals, self._seen = mode, [], []
+        if why is not None:
+            self._owner._settled = depth, why
+
+    def _owner_depth(self) -> int:
+        return self._owner._settled[0] if self._owner._settled else 0
+
+    def _slower(self) -> bool:
+        beside, ahead = self._tally.beside_ns, self._tally.ahead_ns
+        if not beside or not ahead:
+            return False
+        return median(ahead[-_TRIED:]) > (1 + _WORTH) * median(beside[-_AGAIN:])
+
+    def _count_interval(self, interval: int) -> None:
+        if len(self._intervals) < 2:  # the first after a change of mode is of both
+            return
+        kept = self._tally.ahead_ns if self._mode == "ahead" else self._tally.beside_ns
+        if self._mode == "again" and self._producer is not None:
+            return
+        kept.append(interval)
+        del kept[:-1000]
+
+    def _count(self, batch: Batch, entered: int) -> None:
+        tally = self._tally
+        tally.batches += 1
+        tally.bytes += batch.sent.bytes
+        tally.fetch_ns += batch.fetch_ns
+        tally.stage_ns += batch.stage_ns
+        tally.waited_ns += time.perf_counter_ns() - entered
+        self._owner._state = batch.state
+
+    def _settle_short(self) -> None:
+        if self._mode == "look" and not self._owner_depth():
+            self._owner._settled = 0, "too few batches to fetch ahead: copies overlapped alone"
+
+    def _plain(self) -> Any:
+        """As a loop without this would do it."""
+        assert self._batches is not None
+        start = time.perf_counter_ns()
+        try:
+            value, fetch_ns, state = self._batches.fetch()
+        except StopIteration:
+            self.close()
+            raise
+        device = self._accelerator.device
+        moved = map_tensors(value, lambda tensor: tensor.to(device))
+        tally = self._tally
+        tally.batches += 1
+        tally.fetch_ns += fetch_ns
+        tally.waited_ns += time.perf_counter_ns() - start
+        self._owner._state = state
+        return moved
+
+
+def _why_beside() -> str | None:
+    """What of the calling thread's torch another thread would not have."""
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        return "a torch mode is on in the program's thread"
+    return None

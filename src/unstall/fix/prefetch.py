@@ -1,0 +1,117 @@
+"""Batches on the device before they are asked for, with nothing that the program would have to take care of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import torch
+
+from unstall.errors import UsageError
+from unstall.fix.accelerator import Accelerator, accelerator_for
+from unstall.fix.iteration import Iteration
+from unstall.fix.nesting import map_tensors
+from unstall.fix.prefetch_stats import PrefetchStats, Tally
+
+__all__ = ["Prefetch", "prefetch"]
+
+_DEEPEST = 64
+
+
+def prefetch(
+    loader: Iterable[Any], device: torch.device | str | int = "cuda", depth: int | Literal["auto"] = "auto"
+) -> Prefetch:
+    """What iterates like `loader`, with each batch's tensors on `device`.
+
+        for images, labels in unstall.prefetch(loader): ...
+
+    Tensors stand in any nest of tuples, lists, mappings and dataclasses. A thread fetches up to `depth` batches ahead,
+    stages what is not pinned in pinned buffers of its own, and copies on a stream of its own; the batches are the
+    program's to keep.
+
+    Fetching ahead must not change what a program computes. The first batches of an iteration are fetched by the
+    program's own thread, and so are all the others where that drew from a global random generator (as transforms do in
+    a DataLoader without workers), where the loader makes tensors on the device itself, and where the loop is within a
+    torch mode of its thread (`with torch.device(…)`). Copies overlap then too. What the loader may not rely on is that
+    the program has done its step before the next batch is fetched.
+
+    With "auto" the first batches are measured; where less than 2 % could be hidden, or fetching ahead turns out
+    slower, it is not done. `.stats()` says what was. Where there is no such device the batches come as they are.
+    """
+    if depth != "auto" and not (isinstance(depth, int) and 0 <= depth <= _DEEPEST):
+        raise UsageError(f"depth is 'auto' or a number of batches from 0 to {_DEEPEST}, not {depth!r}")
+    return Prefetch(loader, torch.device(device), depth)
+
+
+class Prefetch:
+    """See `prefetch`. Attributes that it has not are the loader's own."""
+
+    def __init__(self, loader: Iterable[Any], device: torch.device, depth: int | Literal["auto"]) -> None:
+        self._loader = loader
+        self._device = device
+        self._depth: int | Literal["auto"] = depth
+        self._accelerator: Accelerator | None = None
+        self._tally = Tally()
+        self._last: Iteration | None = None
+        self._settled: tuple[int, str] | None = None  # depth, and why: of iterations before
+        self._state: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._state = None
+        self._accelerator = accelerator_for(self._device)
+        if self._accelerator is None:
+            return self._plain()
+        if self._last is not None:
+            self._last.close(patience_s=None)  # its thread may still use the loader
+        self._last = Iteration(self, self._loader, self._accelerator, self._depth, self._tally)
+        return self._last
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_loader" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def state_dict(self) -> Any:
+        """The loader's, as it was after the batch that the program got last."""
+        theirs = self._loader.state_dict()  # type: ignore[attr-defined]
+        return theirs if self._state is None else self._state
+
+    def load_state_dict(self, state: Any) -> None:
+        self._state = None
+        self._loader.load_state_dict(state)  # type: ignore[attr-defined]
+
+    def stats(self) -> PrefetchStats:
+        if self._last is not None:
+            self._last.settle()
+        depth, note = self._settled or (0, "nothing was iterated yet")
+        tally = self._tally
+        return PrefetchStats(
+            batches=tally.batches,
+            bytes=tally.bytes,
+            fetch_ns=tally.fetch_ns,
+            stage_ns=tally.stage_ns,
+            copy_ns=tally.copy_ns,
+            waited_ns=tally.waited_ns,
+            stalled_ns=tally.stalled_ns,
+            depth=depth,
+            gain=tally.gain(),
+            note=note,
+        )
+
+    def _plain(self) -> Iterator[Any]:
+        where = self._device
+        self._settled = 0, f"there is no {where.type} device with streams here: a plain loop"
+        usable = where.type == "cpu" or _has(where)
+        for value in self._loader:
+            self._tally.batches += 1
+            yield map_tensors(value, lambda tensor: tensor.to(where)) if usable else value
+
+
+def _has(device: torch.device) -> bool:
+    try:
+        return bool(torch.get_device_module(device).is_available())
+    except (RuntimeError, AttributeError):
+        return False

@@ -1,0 +1,71 @@
+"""What a `prefetch` did, and what that gained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import median
+
+from unstall.figures import counted, duration, share, size
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchStats:
+    """Over all that was iterated so far."""
+
+    batches: int
+    bytes: int  # copied to the device
+    fetch_ns: int  # in the loader
+    stage_ns: int  # into pinned memory, and to queue the copy
+    copy_ns: int  # on the device's copy engine
+    waited_ns: int  # the program, for a batch
+    stalled_ns: int  # the program's stream, for a copy
+    depth: int  # batches ahead at the most; 0: none
+    gain: float | None  # how many times faster a batch came by with batches ahead; None: not measured
+    note: str  # why it is as it is
+
+    @property
+    def hidden_ns(self) -> int:
+        """Of fetching, staging and copying, what neither the program nor its stream waited for."""
+        return max(0, self.fetch_ns + self.stage_ns + self.copy_ns - self.waited_ns - self.stalled_ns)
+
+    @property
+    def overlap(self) -> float:
+        """`hidden_ns` as a part of all that could be hidden: 1 where nothing waited."""
+        whole = self.fetch_ns + self.stage_ns + self.copy_ns
+        return self.hidden_ns / whole if whole else 1.0
+
+    def __str__(self) -> str:
+        whole = self.fetch_ns + self.stage_ns + self.copy_ns
+        lines = [f"{counted(self.batches, 'batch')}, {size(self.bytes)} to the device; {self.note}"]
+        if whole:
+            lines.append(
+                f"  fetching {duration(self.fetch_ns)}, staging {duration(self.stage_ns)}, "
+                f"copying {duration(self.copy_ns)}; {share(self.hidden_ns, whole)} of it hidden"
+            )
+            lines.append(
+                f"  the program waited {duration(self.waited_ns)}, its stream {duration(self.stalled_ns)} for copies"
+            )
+        if self.gain is not None:
+            lines.append(f"  a batch came by {self.gain:.2f} times as fast with up to {self.depth} ahead")
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts that iterations add to. The producer adds to none of them: batches carry theirs."""
+
+    batches: int = 0
+    bytes: int = 0
+    fetch_ns: int = 0
+    stage_ns: int = 0
+    copy_ns: int = 0
+    waited_ns: int = 0
+    stalled_ns: int = 0
+    beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
+    ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
+
+    def gain(self) -> float | None:
+        if len(self.beside_ns) < 2 or len(self.ahead_ns) < 2:
+            return None
+        ahead = median(self.ahead_ns)
+        return median(self.beside_ns) / ahead if ahead else None

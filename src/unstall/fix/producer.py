@@ -1,0 +1,115 @@
+"""A thread that makes things ahead of whoever takes them."""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+PATIENCE_S = 5.0  # how long closing waits for a fetch that is under way; the thread then ends by itself after it
+
+
+class Ended:
+    """Nothing more comes: StopIteration, or an error that stopped the thread."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Producer:
+    """Calls `make` on a thread of its own until it raises, at most `depth` results ahead.
+
+    The thread has the context variables, the device and the modes of autograd of the thread that begins it. It keeps
+    no reference to this object, which stops it when it is closed or collected, and the interpreter's exit does too.
+    """
+
+    def __init__(self, make: Callable[[], Any], depth: int, enter: Callable[[], None]) -> None:
+        self._shared = _Shared(depth)
+        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        context = contextvars.copy_context()
+        shared = self._shared
+
+        def run() -> None:
+            enter()
+            with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+                context.run(_produce, shared, make)
+
+        self._thread = threading.Thread(target=run, name="unstall.prefetch", daemon=True)
+        self._thread.start()
+        _live.add(self)
+
+    def take(self) -> Any:
+        """The next result or Ended, waiting for it. Once stopped, what is left and then None."""
+        shared = self._shared
+        with shared.changed:
+            while not shared.made:
+                if not self._thread.is_alive() and not shared.made:
+                    return None
+                shared.changed.wait(0.1 if shared.stopped else 1.0)
+            made = shared.made.popleft()
+            shared.changed.notify_all()
+            return made
+
+    def stop(self) -> None:
+        """Nothing more is begun."""
+        with self._shared.changed:
+            self._shared.stopped = True
+            self._shared.changed.notify_all()
+
+    def close(self, patience_s: float | None = PATIENCE_S) -> bool:
+        """Whether the thread has ended; waits for it that long, or as long as it takes."""
+        self.stop()
+        if self._thread is threading.current_thread():  # collected there
+            return False
+        self._thread.join(patience_s)
+        _live.discard(self)
+        return not self._thread.is_alive()
+
+    def __del__(self) -> None:
+        self.stop()
+
+
+class _Shared:
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.made: deque[Any] = deque()
+        self.changed = threading.Condition()
+        self.stopped = False
+
+
+def _produce(shared: _Shared, make: Callable[[], Any]) -> None:
+    while True:
+        with shared.changed:
+            while len(shared.made) >= shared.depth and not shared.stopped:
+                shared.changed.wait()
+            if shared.stopped:
+                return
+        try:
+            made = make()
+        except BaseException as error:  # whatever it is, it is raised where the result is taken
+            made = Ended(error)
+        with shared.changed:
+            shared.made.append(made)
+            shared.changed.notify_all()
+        if isinstance(made, Ended):
+            return
+
+
+_live: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread that runs on while the interpreter ends is killed within the C++ of torch, which aborts the process."""
+    for producer in list(_live):
+        producer.stop()
+    until = time.monotonic() + PATIENCE_S
+    for producer in list(_live):
+        producer.close(max(0.0, until - time.monotonic()))
