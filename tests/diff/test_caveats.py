@@ -86,7 +86,7 @@ def test_an_optimizer_step_is_one_whoever_saw_it() -> None:
 
 def test_another_optimizer_is_another_mark() -> None:
     (text,) = _texts(compared(_optimizing("SGD"), _optimizing("AdamW")), "steps")
-    assert "in A by the optimizer step Optimizer.step#SGD.step, in B by the optimizer step Optimizer.step#A" in text
+    assert "in A by the optimizer step SGD.step, in B by the optimizer step A" in text
 
 
 def test_an_annotation_of_the_users_is_another_mark_than_the_recorders() -> None:

@@ -100,7 +100,9 @@ const MARKS = {
 
 /** What told the steps apart: "annotation ProfilerStep". */
 export function stepsFoundBy({ found_by, name, marks }: Steps): string {
-  return marks ? MARKS[marks] : `${FOUND_BY[found_by]}${name ? ` ${name}` : ""}`;
+  if (marks) return MARKS[marks];
+  const called = found_by === "optimizer" ? name?.replace(/^Optimizer\.step#/, "") : name;
+  return `${FOUND_BY[found_by]}${called ? ` ${called}` : ""}`;
 }
 
 /** How the step without the recorder is known. */

@@ -7,7 +7,7 @@ from unstall.diagnose.run import Run
 from unstall.diff.result import Caveat, Code, Time
 from unstall.diff.sides import MatchedBy
 from unstall.locate.operations import has_operators
-from unstall.report.wording import short
+from unstall.report.wording import short, steps_name
 from unstall.result import Result, Source
 
 _MARKS = {
@@ -116,7 +116,7 @@ def _same_mark(a: Result, b: Result) -> bool:
 def _mark(result: Result) -> str:
     steps = result.steps
     kind = _MARKS.get(steps.marks or steps.found_by, "annotation")
-    name = f" {short(steps.name, 60)}" if steps.name and not steps.marks and steps.found_by != "period" else ""
+    name = f" {short(steps_name(steps), 60)}" if steps.name and not steps.marks and steps.found_by != "period" else ""
     return kind + name
 
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 import msgspec
 
 from unstall.figures import duration, share
-from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Source, WhatIf, Where
+from unstall.result import IDLE_CAUSES, Accounts, Caller, Finding, Result, Source, Steps, WhatIf, Where
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -253,10 +253,16 @@ def source_line(result: Result | WhatIf) -> str:
     return " · ".join(short(part) for part in known if part)
 
 
+def steps_name(steps: Steps) -> str:
+    """What marks a step, as people call it: AdamW.step rather than torch's Optimizer.step#AdamW.step."""
+    name = steps.name or ""
+    return name.removeprefix("Optimizer.step#") if steps.found_by == "optimizer" else name
+
+
 def steps_line(result: Result | WhatIf) -> str:
     """How many steps, how long, and how they were told apart."""
     steps = result.steps
-    name = f" {short(steps.name)}" if steps.name else ""
+    name = f" {short(steps_name(steps))}" if steps.name else ""
     if not steps.wall_ns:
         return "nothing ran" if result.source.simulated else "nothing was recorded"
     if steps.found_by == "whole":
