@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from diff.runs import launching, recorded
+from traces import TraceBuilder
 
 import unstall
 from unstall.diagnose.explain import Report, explain
@@ -43,3 +44,13 @@ def test_what_if_starts_from_the_step_as_simulated(tmp_path: Path) -> None:
     assert ERROR in text
     assert "as simulated" in text
     assert "record" not in text
+
+
+def test_a_program_that_put_nothing_on_the_gpu_is_told_so() -> None:
+    def idle(trace: TraceBuilder, step: int) -> None:
+        with trace.op("aten::mm"):
+            trace.work(30)
+
+    report = explain(recorded(idle, recorder="virtual").timeline())
+    assert report.verdict.text.startswith("No device work was put on the virtual GPU")
+    assert "record" not in str(report)

@@ -206,6 +206,8 @@ def notes_of(run: Run) -> tuple[str, ...]:
         notes = (*notes, f"no recorded file matches --user {globs}{so}")
     if timeline.meta.has_stacks or not len(timeline.host):
         return notes
+    if timeline.meta.recorder == "virtual":
+        return (*notes, "no Python was seen at work, so places are annotations or operators")
     if own:
         return (*notes, "no lines were recorded, so places are annotations or operators: record without --lines none")
     advice = (

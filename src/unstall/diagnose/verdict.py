@@ -43,7 +43,10 @@ _WHILE = {
 def judge(run: Run) -> Verdict:
     """The largest of the device's own time and of each cause; `copy` and `comm` count busy and idle time."""
     if not len(run.timeline.device):
-        own = run.timeline.meta.recorder is not None
+        recorder = run.timeline.meta.recorder
+        if recorder == "virtual":
+            return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
+        own = recorder is not None
         asked = "" if own else ", and was ProfilerActivity.CUDA among the activities"
         return _nothing("was recorded", f": was a GPU used{asked}?")
     if not run.ops_inside.any():

@@ -215,10 +215,10 @@ def _chance(step: Time | None, a: Result, b: Result) -> Said:
     if step is None:
         return []
     if step.noise is None:
-        text = (
-            "Each run has a single step, so that change cannot be told from chance: record several, "
-            "schedule(wait=2, warmup=2, active=5)."
-        )
+        text = "Each run has a single step, so that change cannot be told from chance: "
+        if a.source.simulated and b.source.simulated:
+            return [("noise", f"{text}let them run several.")]
+        text += "record several, schedule(wait=2, warmup=2, active=5)."
         return [("noise", text)]
     return []
 
