@@ -10,8 +10,6 @@ MODE, BATCH = sys.argv[1], int(sys.argv[2])
 KEYS = (
     "allocated_bytes.all.peak",
     "reserved_bytes.all.peak",
-    "allocated_bytes.all.current",
-    "segment.all.current",
     "allocation.all.allocated",
     "requested_bytes.all.peak",
 )
