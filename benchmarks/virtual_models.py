@@ -101,7 +101,7 @@ def compare(told: Mapping[str, Any], truth: Mapping[str, Any]) -> dict[str, floa
 
 def misses(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
     """A sentence for each figure that is further off than it may be."""
-    lines = []
+    lines: list[str] = []
     for figure in FIGURES:
         lines.extend(
             f"{case}: {figure.name} is {errors[figure.name]:+.1%} off, more than {figure.most:.0%}"

@@ -7,6 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed.importlib import MetaPathFinderProtocol
 
 Cancel = Callable[[], None]
 
@@ -24,26 +28,36 @@ def when_imported(name: str, act: Callable[[], None]) -> Cancel:
     return finder.remove
 
 
+def waiting_for(name: str) -> list[_Finder]:
+    """Those that wait for the import of the module `name`."""
+    return [finder for finder in sys.meta_path if isinstance(finder, _Finder) and finder.name == name]
+
+
+def finders_behind(own: object) -> list[MetaPathFinderProtocol]:
+    """Those that are asked after `own`: two that wait for one module would ask each other for ever if each asked all."""
+    finders = list(sys.meta_path)
+    behind = finders[finders.index(own) + 1 :] if own in finders else finders
+    return [finder for finder in behind if hasattr(finder, "find_spec")]
+
+
 class _Finder:
     """Finds one module by way of all other finders, and has its loader tell when it has been executed."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
-        self._name = name
+        self.name = name
         self._act = act
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self.name:
             return None
-        for finder in list(sys.meta_path):
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
+        for finder in finders_behind(self):
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 # A loader that takes no attribute cannot tell; the module is imported all the same.
                 with contextlib.suppress(AttributeError):
-                    self._listen(spec)
+                    self.listen(spec)
                 return spec
         return None
 
@@ -52,7 +66,8 @@ class _Finder:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
-    def _listen(self, spec: ModuleSpec) -> None:
+    def listen(self, spec: ModuleSpec) -> None:
+        """Tell when the module of that spec has been executed."""
         loader = spec.loader
         if loader is None:
             return

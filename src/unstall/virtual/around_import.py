@@ -6,20 +6,22 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+
+from unstall.record.importing import finders_behind, waiting_for
 
 
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-    """Call `before` when the module `name` is looked for, which is before it is imported, and `after` once it has run.
+    """Call `before` right before the module `name` is made, and `after` once it has run.
 
-    What `before` raises, the import raises; it is tried again at the next import. `before` may wait for the module's
-    import itself, and is served first. The module must not have been imported.
+    Who only asks where the module is, changes nothing. What `before` raises, the import raises; it is tried again at
+    the next import. `before` may wait for the module's import itself (`when_imported`), and is served first. The module
+    must not have been imported.
     """
-    sys.meta_path.insert(0, _Before(name, before, after))
+    sys.meta_path.insert(0, _Around(name, before, after))
 
 
-class _Before:
-    """Acts when the module is looked for, and leaves the finding to all others."""
+class _Around:
+    """Finds one module by way of all other finders, and has its loader act when the module is made."""
 
     def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._name = name
@@ -31,25 +33,39 @@ class _Before:
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)
-        try:
-            self._before()
-        except BaseException:
-            sys.meta_path.insert(0, self)
-            raise
-        for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
+        for finder in finders_behind(self):
+            spec = finder.find_spec(name, path, target)
             if spec is not None:
-                self._listen(spec.loader)
+                self._listen(spec)
                 return spec
         return None
 
-    def _listen(self, loader: Any) -> None:
+    def _listen(self, spec: ModuleSpec) -> None:
+        loader = spec.loader
+        if loader is None or "create_module" in vars(loader):
+            return
+        create = loader.create_module
+
+        def create_module(spec: ModuleSpec) -> ModuleType | None:
+            self._before()
+            vars(loader).pop("create_module", None)  # gone before the module sees its loader
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            for waiting in waiting_for(self._name):
+                waiting.listen(spec)
+            self._tell_after(spec)
+            return create(spec)
+
+        loader.create_module = create_module  # type: ignore[method-assign]
+
+    def _tell_after(self, spec: ModuleSpec) -> None:
+        loader = spec.loader
+        assert loader is not None
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            vars(loader).pop("exec_module", None)  # gone before the module runs, and sees its loader
+            vars(loader).pop("exec_module", None)
             execute(module)
             self._after()
 
-        loader.exec_module = exec_module
+        loader.exec_module = exec_module  # type: ignore[method-assign]

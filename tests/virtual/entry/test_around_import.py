@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -56,3 +57,19 @@ def test_an_import_raises_what_before_raises_each_time(name: str, story: list[st
         with pytest.raises(LookupError, match="no such GPU"):
             importlib.import_module(name)
     assert story == []
+
+
+def test_who_only_asks_where_the_module_is_changes_nothing(name: str, story: list[str]) -> None:
+    around_import(name, lambda: story.append("before"), lambda: story.append("after"))
+    for _ in range(2):
+        assert importlib.util.find_spec(name) is not None
+    assert story == []
+    importlib.import_module(name)
+    assert story == ["before", "runs", "after"]
+
+
+def test_two_may_wait_for_one_import(name: str, story: list[str]) -> None:
+    for who in ("first", "second"):
+        when_imported(name, lambda who=who: story.append(who))  # type: ignore[misc]
+    importlib.import_module(name)
+    assert sorted(story) == ["first", "runs", "second"]
