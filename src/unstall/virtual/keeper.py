@@ -15,7 +15,7 @@ from unstall.record.places import Shortened
 from unstall.virtual.clock import Measured, Modelled
 from unstall.virtual.cost import Costs
 from unstall.virtual.gpu import gpu_named
-from unstall.virtual.log import LogSource, Stack, records_of, uses_of
+from unstall.virtual.log import Code, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import Options
 from unstall.virtual.out_of_memory import OutOfMemoryError
 from unstall.virtual.races import RaceLog
@@ -77,11 +77,10 @@ class Keeper:
         self._forked = True
 
     def now_ns(self) -> int:
-        """The program's virtual clock. Reading it takes time too."""
+        """The calling thread's virtual clock. Reading it takes time too."""
         with self._lock:
-            self.drain()
-            self.simulation.spend(0, self.costs.host.clock_read)
-            return self.simulation.now()
+            thread = self._spend(self.costs.host.clock_read)
+            return self.simulation.now(thread)
 
     def make_room(self, device: int, size_bytes: int) -> None:
         """Called where a request might not fit. Raises torch.OutOfMemoryError where it does not, in torch's words."""
@@ -102,10 +101,9 @@ class Keeper:
     def event_done(self, event: int) -> bool:
         """cudaEventQuery: whether all that was on its stream before its record is done; so is one never recorded."""
         with self._lock:
-            self.drain()
-            self.simulation.spend(0, self.costs.host.event_query)
+            thread = self._spend(self.costs.host.event_query)
             done = self.simulation.when_passed(event)
-            if done is not None and done > self.simulation.now():
+            if done is not None and done > self.simulation.now(thread):
                 return False
             self.races.event_is_done(event)
             return True
@@ -113,9 +111,8 @@ class Keeper:
     def stream_done(self, device: int, stream: int) -> bool:
         """cudaStreamQuery."""
         with self._lock:
-            self.drain()
-            self.simulation.spend(0, self.costs.host.event_query)
-            if self.simulation.when_stream_done((device, stream)) > self.simulation.now():
+            thread = self._spend(self.costs.host.event_query)
+            if self.simulation.when_stream_done((device, stream)) > self.simulation.now(thread):
                 return False
             self.races.stream_is_done(device, stream)
             return True
@@ -207,6 +204,17 @@ class Keeper:
     def _set_headroom(self, device: int, at_least: int = 0) -> None:
         free = self.simulation.requests.headroom(device)
         self._source.set_headroom(device, max(free, at_least))
+
+    def _spend(self, ns: int) -> int:
+        """The calling thread's number, which spends so much time after all that was logged. One that has logged nothing
+        begins after what was done before."""
+        thread = self._source.this_thread()
+        self.drain()
+        if thread and not self._forked and not self.simulation.knows(thread):
+            self._source.append(int(Code.ADVANCE))
+            self.drain()
+        self.simulation.spend(thread, ns)
+        return thread
 
     def _current_stream(self, device: int) -> int:
         current = getattr(self._source, "current_stream", None)

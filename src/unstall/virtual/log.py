@@ -102,6 +102,12 @@ class LogSource(Protocol):
     def stacks(self, first: int) -> Sequence[Stack]:
         """The stacks from that number on."""
 
+    def this_thread(self) -> int:
+        """The number of the thread that asks."""
+
+    def append(self, code: int) -> None:
+        """A record of the thread that asks, which holds nothing else."""
+
     def set_headroom(self, device: int, size_bytes: int) -> None:
         """Allocations of so many bytes more fit for sure."""
 

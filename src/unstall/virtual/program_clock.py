@@ -44,7 +44,7 @@ class ProgramClock:
         self._undo = ExitStack()
         self._within = threading.local()
         self._offsets = (0, 0)  # of perf_counter and time, ns: from the virtual clock while it goes, else the machine's
-        self._last = 0
+        self._began = 0  # what a thread is told that the virtual clock was last, before it has read it
         self._perf_counter_ns, self._time_ns, self._sleep = time.perf_counter_ns, time.time_ns, time.sleep
 
     def install(self) -> None:
@@ -72,8 +72,8 @@ class ProgramClock:
 
     def start(self, clock: Clock) -> None:
         """The virtual clock goes from now on."""
-        self._last = clock.now_ns()
-        self._shift(-self._last, 1)
+        self._within.last = self._began = clock.now_ns()
+        self._shift(-self._began, 1)
         self._clock = clock
 
     def stop(self) -> None:
@@ -102,16 +102,17 @@ class ProgramClock:
         return self._offsets[1] + (self._virtual() if self._clock else self._time_ns())
 
     def _virtual(self) -> int:
-        """The virtual time. What the simulation itself asks for on its way is told what was known last."""
-        clock = self._clock
-        if clock is None or getattr(self._within, "asking", False):
-            return self._last
-        self._within.asking = True
+        """The thread's virtual time. What the simulation itself asks for on its way is told what was known last."""
+        clock, within = self._clock, self._within
+        last: int = max(getattr(within, "last", 0), self._began)
+        if clock is None or getattr(within, "asking", False):
+            return last
+        within.asking = True
         try:
-            self._last = max(self._last, clock.now_ns())
+            within.last = max(last, clock.now_ns())
         finally:
-            self._within.asking = False
-        return self._last
+            within.asking = False
+        return int(within.last)
 
     def _slept(self, seconds: float) -> None:
         self._sleep(seconds)

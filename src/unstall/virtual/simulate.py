@@ -72,7 +72,11 @@ class Simulation:
         """What cuBLAS keeps is given back, after the last record."""
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
-    def now(self, thread: int = 0) -> int:
+    def knows(self, thread: int) -> bool:
+        """Whether it did anything yet."""
+        return self._turns.knows(thread)
+
+    def now(self, thread: int) -> int:
         """A thread's virtual clock, ns: when it has done all that was fed."""
         known = thread < self._threads and self.history.done.length > 0
         return (self._engine.clock(thread) if known else 0) + self._owed.get(thread, 0)

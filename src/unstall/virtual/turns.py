@@ -36,6 +36,9 @@ class Turns:
         self._latest = -1  # thread of the last record
         self._last_row: dict[int, int] = {}
 
+    def knows(self, thread: int) -> bool:
+        return thread in self._known
+
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
         """The records that had to wait; and by record whether it went on from the one right before it."""
         thread = records["thread"]

@@ -109,6 +109,12 @@ class Log:
     def stacks(self, first: int) -> Sequence[Stack]:
         return self.frames[first:]
 
+    def this_thread(self) -> int:
+        return self.thread
+
+    def append(self, code: int) -> None:
+        self.write(Code(code))
+
     def set_headroom(self, device: int, size_bytes: int) -> None:
         self.headroom[device] = size_bytes
 

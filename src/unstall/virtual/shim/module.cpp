@@ -90,6 +90,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("append", append, arg("code"), arg("device") = -1, arg("stream") = 0, arg("a") = 0, arg("b") = 0,
         arg("id_or_name") = py::none(), arg("flags") = 0);
 
+  m.def("this_thread", [] { return this_thread().number; });
   m.def("device_count", [] { return settings().devices; });
   m.def("current_device", current_device);
   m.def("set_device", [](int device) { set_current_device(device_number(device)); });
