@@ -208,13 +208,30 @@ def test_streams_of_one_number_on_two_devices_are_two() -> None:
     assert log.races() == [(RaceKind.READ_EARLY, write, read)]
 
 
-def test_a_copy_across_devices_waits_for_both_default_streams_as_torch_has_it() -> None:
+def a_copy_across_devices(log: Log, stream: int) -> int:
+    """As torch makes it: both wait for each other, by streams that are current on each side; returns the COPY."""
+    log.record(Code.EVENT_RECORD, stream, a=1, device=1)
+    log.record(Code.EVENT_WAIT, 0, a=1)
+    copy = log.copy(0, 1, 2, 0, b=1)
+    log.record(Code.EVENT_RECORD, 0, a=2)
+    log.record(Code.EVENT_WAIT, stream, a=2, device=1)
+    return copy
+
+
+def test_a_copy_across_devices_is_ordered_by_its_events_on_both_sides() -> None:
     log = Log()
     log.work(0, writes=(2,), device=1)
-    log.copy(0, 1, 2, 0, b=1)
+    a_copy_across_devices(log, stream=0)
     log.work(0, reads=(2,), device=1)
-
     assert log.races() == []
+
+
+def test_a_copy_across_devices_tells_no_stream_but_those_that_made_it() -> None:
+    log = Log()
+    log.work(0, device=1)
+    copy = a_copy_across_devices(log, stream=3)
+    read = log.work(0, reads=(2,), device=1)
+    assert log.races() == [(RaceKind.READ_EARLY, copy, read)]
 
 
 def test_pairs_from_the_same_two_lines_are_one_race() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline import I64, RaceKind
-from unstall.virtual.log import DIRECTION_BITS, Code
+from unstall.virtual.log import Code
 from unstall.virtual.races.clocks import Clocks
 from unstall.virtual.races.found import Placement, Race
 from unstall.virtual.races.lanes import WORK, Lanes, lanes_of
@@ -64,13 +64,8 @@ class _Walk:
             zip(*(column.tolist() for column in columns), strict=True), own_uses, strict=True
         ):
             if code in _WORKS or code <= Code.OP_END:
-                peer = self._peer(record) if code == Code.COPY else None
-                if peer is not None:
-                    clocks.hand_over(peer, lane, position)
                 if first < last:
                     self._access(Use(position, record, launch, lane), first, last)
-                if peer is not None:
-                    clocks.hand_over(lane, peer, position)
                 if ends:
                     clocks.host_waits(lane, position)
             elif code == Code.EVENT_RECORD:
@@ -129,17 +124,6 @@ class _Walk:
                 allocation = int(shared.allocation[row])
                 size = int(shared.size[start:end].sum())
                 self.reuse.used(use, allocation, shared.home[allocation], int(shared.offset[start]), size, write)
-
-    def _peer(self, record: int) -> int | None:
-        """The lane on the other device of a copy across devices: torch makes each wait for the other.
-
-        The log does not say which of its streams it is; nearly always the default stream.
-        """
-        row = self.records[record]
-        if row["flags"] & DIRECTION_BITS or row["b"] < 0 or row["b"] == row["device"]:
-            return None
-        peer = np.flatnonzero((self.lanes.device == row["b"]) & (self.lanes.stream == 0))
-        return int(peer[0]) if len(peer) else None
 
     def _of_allocations(self, reuse: Reuse, code: int, allocation: int, lane: int, position: int) -> None:
         if code == Code.EMPTY_CACHE:

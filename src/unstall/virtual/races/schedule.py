@@ -33,7 +33,7 @@ class Schedule:
 def schedule(records: np.ndarray, lanes: Lanes, using: I64, allocations: I64) -> Schedule:
     """`using` are the records that use shared memory, `allocations` those whose MALLOC, FREE and USE_STREAM matter."""
     code = records["code"]
-    matters = np.isin(code, _ORDERING) | waits_for_copy(records) | _crosses_devices(records)
+    matters = np.isin(code, _ORDERING) | waits_for_copy(records)
     matters |= np.isin(code, _OF_ALLOCATIONS) & np.isin(records["a"], allocations)
     matters[using] = True
     direct = np.flatnonzero(matters & ~lanes.captured)
@@ -75,13 +75,3 @@ def waits_for_copy(records: np.ndarray) -> np.ndarray:
     with_host = download | (direction == CopyFlag.HOST_TO_DEVICE)
     waits: np.ndarray = (records["code"] == Code.COPY) & with_host & (blocking | pageable_download)
     return waits
-
-
-def _crosses_devices(records: np.ndarray) -> np.ndarray:
-    crosses: np.ndarray = (
-        (records["code"] == Code.COPY)
-        & ((records["flags"] & DIRECTION_BITS) == 0)
-        & (records["b"] >= 0)
-        & (records["b"] != records["device"])
-    )
-    return crosses
