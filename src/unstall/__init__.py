@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from unstall._api import explain, whatif
     from unstall.diagnose.explain import Report
     from unstall.fix.graphed import graphed
+    from unstall.fix.metrics import MetricBuffer
+    from unstall.fix.prefetch import prefetch
+    from unstall.fix.stream_map import stream_map
+    from unstall.fix.to_host import to_host
+    from unstall.fix.warm_up import warm_up
     from unstall.read import load
     from unstall.record.in_process import record, step
     from unstall.result import Finding
@@ -20,29 +25,39 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Finding",
+    "MetricBuffer",
     "Report",
     "Timeline",
     "__version__",
     "explain",
     "graphed",
     "load",
+    "prefetch",
     "record",
     "step",
+    "stream_map",
+    "to_host",
     "virtual_gpu",
+    "warm_up",
     "whatif",
 ]
 
 _HOMES = {
     "Finding": "unstall.result",
+    "MetricBuffer": "unstall.fix.metrics",
     "Report": "unstall.diagnose.explain",
     "Timeline": "unstall.timeline",
     "explain": "unstall._api",
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",
     "load_ipython_extension": "unstall.record.notebook",  # IPython's name for what `%load_ext unstall` calls
+    "prefetch": "unstall.fix.prefetch",
     "record": "unstall.record.in_process",
     "step": "unstall.record.in_process",
+    "stream_map": "unstall.fix.stream_map",
+    "to_host": "unstall.fix.to_host",
     "virtual_gpu": "unstall.virtual.entry",
+    "warm_up": "unstall.fix.warm_up",
     "whatif": "unstall._api",
 }
 

@@ -17,6 +17,7 @@ from unstall.fix.nesting import tensors_in
 from unstall.fix.random_state import drawn_from, random_states
 from unstall.fix.staging import Sender, Sent
 
+_WATCHED = 16  # first batches of which it is seen whether fetching draws random numbers, and each so many later
 _ROOM = 16  # batches that the device has not come to yet may take this part of its memory
 
 
@@ -70,6 +71,7 @@ class Batches:
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
         self.watch_draws = True
+        self._fetched = 0
         self._states = hasattr(loader, "state_dict")
 
     def fetch(self) -> tuple[Any, int, Any]:
@@ -80,9 +82,11 @@ class Batches:
         return value, time.perf_counter_ns() - start, state
 
     def next(self) -> Batch:
-        before = random_states() if self.watch_draws else {}
+        self._fetched += 1
+        watch = self.watch_draws and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
+        before = random_states() if watch else {}
         value, fetch_ns, state = self.fetch()
-        drawn = drawn_from(before, random_states()) if self.watch_draws else set()
+        drawn = drawn_from(before, random_states()) if watch else set()
         on_device = any(tensor.device.type != "cpu" for tensor in tensors_in(value))
         start = time.perf_counter_ns()
         sent = self._send(value)

@@ -24,6 +24,7 @@ _TRIED = 24  # batches ahead, before they are held against those
 _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
+_SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along with the call, and nobody waits
 _JITTER = 2.0  # of fetches: the longest over the median
 
 
@@ -66,14 +67,14 @@ class Iteration:
             self._intervals.append(entered - self._entered)
             self._count_interval(entered - self._entered)
         self._entered = entered
+        if self._mode == "plain":
+            return self._in_place(entered)
         current = self._accelerator.current()
         asked = self._accelerator.event(timed=True)
         asked.record(current)
         if self._given is not None:  # all that the program did with it is before `asked` on its stream
             self._room.handed_out(asked, self._given)
             self._given = None
-        if self._mode == "plain":
-            return self._plain()
         self._choose()
         batch = self._next_batch()
         sent = batch.sent
@@ -182,7 +183,11 @@ class Iteration:
         interval = min(self._intervals[1:], default=0)
         if hideable < _WORTH * interval:
             part = hideable / interval
-            self._change("plain", f"a plain loop: fetching and copying are {part:.1%} of a batch's time")
+            self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
+            return
+        largest = max((tensor.nbytes for batch in later for tensor in batch.sent.tensors), default=0)
+        if largest <= _SMALL_BYTES and fetch < _WORTH * interval and not any(batch.sent.pinned for batch in later):
+            self._change("plain", "a plain loop: batches are small, and copied as they come")
             return
         uneven = max(batch.fetch_ns for batch in later) > _JITTER * fetch
         self._go_ahead(_DEEP if uneven else _DEPTH, "fetched ahead by a thread")
@@ -203,6 +208,8 @@ class Iteration:
         self, mode: Literal["look", "ahead", "again", "beside", "plain"], why: str | None = None, depth: int = 0
     ) -> None:
         self._mode, self._intervals, self._seen = mode, [], []
+        if mode == "beside" and self._producer is None and self._batches is not None:
+            self._batches.watch_draws = False
         if why is not None:
             self._owner._settled = depth, why
 
@@ -237,21 +244,19 @@ class Iteration:
         if self._mode == "look" and not self._owner_depth():
             self._owner._settled = 0, "too few batches to fetch ahead: copies overlapped alone"
 
-    def _plain(self) -> Any:
-        """As a loop without this would do it."""
+    def _in_place(self, entered: int) -> Any:
+        """As the loop would do it by itself."""
         assert self._batches is not None
-        start = time.perf_counter_ns()
         try:
             value, fetch_ns, state = self._batches.fetch()
         except StopIteration:
             self.close()
             raise
         device = self._accelerator.device
-        moved = map_tensors(value, lambda tensor: tensor.to(device))
-        tally = self._tally
-        tally.batches += 1
-        tally.fetch_ns += fetch_ns
-        tally.waited_ns += time.perf_counter_ns() - start
+        moved = map_tensors(value, lambda tensor: tensor.to(device, non_blocking=not tensor.is_pinned()))
+        self._tally.batches += 1
+        self._tally.fetch_ns += fetch_ns
+        self._tally.waited_ns += time.perf_counter_ns() - entered
         self._owner._state = state
         return moved
 

@@ -26,6 +26,7 @@ class Sent:
     start: Any
     end: Any
     bytes: int
+    pinned: bool = False  # whether any of it was read where the loader had put it
 
     def hand_over(self, stream: Any) -> None:
         """That stream may use it from here on, and its memory is not given away before that stream is done."""
@@ -109,6 +110,7 @@ class Sender:
             sent.start.record(stream)
             sent.value = map_tensors(value, move)
             sent.end.record(stream)
+        sent.pinned = bool(slot.sources)
         slot.end(sent.end)
         self._look_for_reuse(slot, sent)
         return sent
