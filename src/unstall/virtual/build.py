@@ -8,7 +8,9 @@ import hashlib
 import importlib.util
 import os
 import re
+import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -69,59 +71,109 @@ def cache_folder() -> Path:
 
 def build(torch: Torch) -> Path:
     """The compiled shim for this torch and this Python; compiles what is not in the cache."""
-    compiler = _compiler()
-    include = Path(sysconfig.get_path("include"))
-    if not (include / "Python.h").exists():
-        raise VirtualGpuError(
-            f"compiling the virtual GPU needs Python's headers, which are not in {include}: install python3-dev"
-        )
     sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
     headers = [*sorted(SHIM.glob("*.h")), FRAMES / "_frames.h"]
-    setting = _hash(torch.version, str(torch.root), sys.version, _version_of(compiler), repr(FLAGS), repr(LANGUAGE))
+    setting = _hash(torch.version, str(torch.root), sys.version, repr(FLAGS), repr(LANGUAGE))
     shared = _hash(*(header.read_text() for header in headers))
     folder = cache_folder() / f"shim-{setting[:16]}"
     objects = {source: folder / f"{source.stem}-{_hash(shared, source.read_text())[:16]}.o" for source in sources}
     linked = _hash(*(each.name for each in objects.values()))[:16]
     shim = folder / linked / f"_shim{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if shim.exists():
-        return shim
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    try:
         if not shim.exists():
-            missing = [source for source in sources if not objects[source].exists()]
-            print(
-                f"unstall: compiling the virtual GPU for torch {torch.version}, once "
-                f"(about {5 + 50 * len(missing) // len(sources)} s) …",
-                file=sys.stderr,
-                flush=True,
-            )
-            includes = [f"-I{each}" for each in (torch.root / "include", include, SHIM, FRAMES)]
-
-            def compile_one(source: Path) -> None:
-                flags = [*LANGUAGE[source.suffix], *FLAGS, *includes]
-                _run([compiler, *flags, "-c", str(source)], objects[source])
-
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(compile_one, missing))
-            shim.parent.mkdir(exist_ok=True)
-            _run([compiler, "-shared", *map(str, objects.values())], shim)
-            _forget_stale(folder, keep={*objects.values(), shim})
+            compiler, includes = _compiler(), [torch.root / "include", _python_headers(), SHIM, FRAMES]
+            for each in (cache_folder(), folder, shim.parent):
+                _make_own(each)
+            with _locked(folder):
+                if not shim.exists():
+                    _compile(torch, compiler, includes, objects, shim)
+        for each in (folder, shim.parent, shim):
+            _refuse_foreign(each)
+    except OSError as error:
+        raise VirtualGpuError(
+            f"the virtual GPU is compiled once and kept in {cache_folder()}, which cannot be used: {error}; "
+            "make it writable, or name another folder in XDG_CACHE_HOME"
+        ) from error
+    _used(shim)
     return shim
 
 
-def _compiler() -> str:
-    named = os.environ.get("CXX", "g++")
-    compiler = shutil.which(named)
-    if compiler is None:
+def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: dict[Path, Path], shim: Path) -> None:
+    """Makes the shim of objects by source, of which those that are there already stay; the lock is held."""
+    missing = [source for source, result in objects.items() if not result.exists()]
+    print(
+        f"unstall: compiling the virtual GPU for torch {torch.version}, once "
+        f"(about {5 + 50 * len(missing) // len(objects)} s) …",
+        file=sys.stderr,
+        flush=True,
+    )
+    for result in objects.values():
+        if result.exists():
+            _refuse_foreign(result)
+            _used(result)
+
+    def compile_one(source: Path) -> None:
+        flags = [*LANGUAGE[source.suffix], *FLAGS, *(f"-I{each}" for each in includes)]
+        _run([*compiler, *flags, "-c", str(source)], objects[source])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, missing))
+    _run([*compiler, "-shared", *map(str, objects.values())], shim)
+    _forget_stale(shim.parent.parent, keep={*objects.values(), shim})
+
+
+def _compiler() -> list[str]:
+    """The command with its own arguments: CXX may be "ccache g++"."""
+    named = os.environ.get("CXX") or "g++"
+    try:
+        command = shlex.split(named)
+    except ValueError as error:
+        raise VirtualGpuError(f"CXX={named!r} is no command: {error}") from error
+    found = shutil.which(command[0]) if command else None
+    if found is None:
         raise VirtualGpuError(
             f"the virtual GPU is compiled on first use, which needs a C++ compiler: {named} was not found; "
             "install it (Debian, Ubuntu: apt install g++) or name another in CXX"
         )
-    return compiler
+    return [found, *command[1:]]
 
 
-def _version_of(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+def _python_headers() -> Path:
+    include = Path(sysconfig.get_path("include"))
+    if not (include / "Python.h").exists():
+        raise VirtualGpuError(
+            f"compiling the virtual GPU needs Python's headers, which are not in {include}: install python3-dev"
+        )
+    return include
+
+
+def _make_own(folder: Path) -> None:
+    """A folder that only this user writes to: what lies there is executed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if folder == cache_folder() and folder.stat().st_uid == os.geteuid():
+            return  # what lies in it is looked at piece by piece, whoever may add to it
+    _refuse_foreign(folder)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Only what nobody but this user can have written is loaded."""
+    about = path.stat()
+    others = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
+    if about.st_uid == os.geteuid() and not others:
+        return
+    whose = "others may write to it" if about.st_uid == os.geteuid() else f"it belongs to user {about.st_uid}"
+    raise VirtualGpuError(
+        f"the virtual GPU is not loaded from {path}: {whose}; remove it, or name another folder in XDG_CACHE_HOME"
+    )
+
+
+def _used(path: Path) -> None:
+    """Keeps it from being forgotten; a cache that only can be read still serves."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
 
 
 def _run(command: list[str], result: Path) -> None:
@@ -132,6 +184,7 @@ def _run(command: list[str], result: Path) -> None:
         partial.unlink(missing_ok=True)
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-500:])
         raise VirtualGpuError(f"compiling the virtual GPU failed (it is known to compile for torch {PROVED}): {first}")
+    partial.chmod(0o700)  # whatever the umask
     partial.replace(result)
 
 
@@ -151,7 +204,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:
-    """Results of older sources, which nothing has asked for in a week."""
+    """Results of older sources, which nothing has used in a week."""
     for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
         if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
             path.unlink(missing_ok=True)
