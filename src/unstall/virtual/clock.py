@@ -34,13 +34,15 @@ class Modelled:
         self._between: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self._lately = Lately(costs.warm_records)
+        self._depth: dict[int, int] = {}  # by thread: operators that have begun and not ended
 
     def know(self, stacks: Sequence[Stack]) -> None:
         self._stacks += stacks
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        cold = ~self._lately.did(records) & (records["code"] == Code.OP_BEGIN)
-        work: I64 = usual + np.where(cold, self._costs.cold, 0)
+        begins = records["code"] == Code.OP_BEGIN
+        work: I64 = np.where(begins & self._nested(records), usual + self._costs.nested - self._costs.operator, usual)
+        work[begins & ~self._lately.did(records)] += self._costs.cold
         stack = records["stack"].astype(np.int64)
         before = _previous(records["thread"], stack, self._last, -1)
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
@@ -50,6 +52,18 @@ class Modelled:
         cost = np.array([self._moved(pair) for pair in pairs.tolist()], np.int64)
         work[moved] += cost[which]
         return work
+
+    def _nested(self, records: np.ndarray) -> Bool:
+        """By record: whether it is within an operator of its thread."""
+        code, thread = records["code"], records["thread"]
+        step = (code == Code.OP_BEGIN).astype(np.int64) - (code == Code.OP_END)
+        result = np.zeros(len(records), np.bool_)
+        for number in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == number)
+            depth = self._depth.get(number, 0) + np.cumsum(step[mine])
+            result[mine] = depth - step[mine] > 0
+            self._depth[number] = max(int(depth[-1]), 0)
+        return result
 
     def _moved(self, pair: int) -> int:
         found = self._between.get(pair)

@@ -31,7 +31,7 @@ class OperatorCost:
     host_ns: int = 0
     """Of the host at work in it, on top of what `HostCosts` has for the records that the call makes: its entry and exit
     (`operator`, `operator_end`), each of its launches, each request for memory. What is measured is their sum: a call
-    of `add` that takes 11.2 us from Python is 2.6 us of an operator, 0.9 us of a request for memory, 2.8 us of a launch
+    of `add` that takes 11.2 us from Python is 2.4 us of an operator, 0.9 us of a request for memory, 3.0 us of a launch
     and 4.9 us of `host_ns`. Of operators within it that make records of their own nothing is in it."""
     temporaries: tuple[int, ...] = ()
     """Bytes of each allocation that it takes before its kernels, and gives back after them."""
@@ -44,14 +44,16 @@ class HostCosts:
     """What calls and records cost the host, in ns. The defaults: an H200's host, CUDA 13, torch 2.11."""
 
     operator: int = 2_200
-    """From an operator's entry to what it does: the dispatcher, its argument checks."""
+    """From an operator's entry to what it does: what Python hands over, the dispatcher, its argument checks."""
+    nested: int = 1_350
+    """The same of an operator that another one calls."""
     operator_end: int = 150
     frame: int = 60
     """A Python frame entered and left again."""
     bytecode: int = 12
     """For each two bytes of bytecode from one place to another: with the small calls in between, of attributes and of
     functions that do no torch, as 6 models of transformers spent them on the CPU."""
-    cold: int = 4_200
+    cold: int = 6_000
     """What an operator takes more when its thread did not call it lately: its code is in no cache near the processor.
     Loops over one operator, by which the other figures were measured, never see it; 15 models' steps show it."""
     warm_records: int = 48

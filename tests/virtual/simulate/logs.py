@@ -121,6 +121,7 @@ class Log:
 
 HOST = HostCosts(
     operator=1_000,
+    nested=1_000,
     operator_end=100,
     frame=50,
     bytecode=2,

@@ -137,6 +137,23 @@ def test_frames_that_are_entered_and_bytecode_that_is_passed_take_time() -> None
     assert starts == [1_050, 1_050 + 1_152, 1_050 + 1_152 + 1_112, 1_050 + 1_152 + 1_112 + 1_140]
 
 
+def test_an_operator_that_another_calls_is_entered_faster() -> None:
+    costs = Fixed()
+    costs.host = replace(HOST, nested=600)
+    log = Log()
+    keeper = Keeper(log, Options(), costs)
+    for _ in range(2):
+        with log.op("linear"), log.op("addmm"):
+            pass
+    found = calls(keeper.timeline(), HostKind.OP)
+    assert [(name, start) for name, start, _ in found] == [
+        ("linear", 1_000),
+        ("addmm", 1_600),
+        ("linear", 2_800),
+        ("addmm", 3_400),
+    ]
+
+
 def test_an_operator_takes_longer_when_its_thread_did_not_call_it_lately() -> None:
     costs = Fixed()
     costs.host = replace(HOST, cold=500, warm_records=4)
