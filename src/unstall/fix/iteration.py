@@ -14,6 +14,7 @@ from unstall.fix.batches import Batch, Batches, Room, stall_ns
 from unstall.fix.nesting import map_tensors
 from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
+from unstall.fix.random_state import drawn_from, random_states
 from unstall.fix.staging import Sender, Sent
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Iteration:
         self._seen: list[Batch] = []
         self._intervals: list[int] = []  # in this mode
         self._entered: int | None = None
-        self._drawn_beside: set[str] = set()
+        self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
+        self._states: dict[str, Any] = {}
         self._unsettled: deque[tuple[Any, Sent]] = deque()
         self._given: int | None = None  # bytes of the batch that the program has
         self._held = _why_beside()
@@ -69,6 +71,8 @@ class Iteration:
         self._entered = entered
         if self._mode == "plain":
             return self._in_place(entered)
+        if self._states:
+            self._drawn_beside |= drawn_from(self._states, random_states())
         current = self._accelerator.current()
         asked = self._accelerator.event(timed=True)
         asked.record(current)
@@ -83,6 +87,7 @@ class Iteration:
         self._count(batch, entered)
         self._unsettled.append((asked, sent))
         self.settle(len(self._unsettled) - 4)
+        self._states = random_states() if self._mode == "look" else {}
         return sent.value
 
     def close(self, patience_s: float | None = PATIENCE_S) -> None:

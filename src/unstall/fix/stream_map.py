@@ -167,7 +167,7 @@ class StreamMap:
                 if not self._flights and self._window == 1:
                     raise
                 self._shrunk += 1
-                self._window = max(1, min(self._window, len(self._flights)) // 2)
+                self._window = max(1, min(self._window // 2, len(self._flights)))
                 for flight in self._flights:
                     flight.end.synchronize()
                 accelerator.stream("compute").synchronize()

@@ -1,0 +1,149 @@
+"""Programs around `prefetch` that run on any GPU."""
+
+from __future__ import annotations
+
+# Loaders that write to their own buffers as soon as the next batch is asked for, consumers that keep batches for long
+# and write to them, iterations that are broken off, loaders that raise. Every batch is looked at when it comes and when
+# it is let go.
+LIFETIMES = """
+import random, sys
+import torch
+from unstall import prefetch
+
+BATCHES, SEED = {batches}, {seed}
+dice = random.Random(SEED)
+
+
+def buffers(kind, count, shape):
+    return [torch.empty(shape, pin_memory=kind == "pinned") for _ in range(count)]
+
+
+def loader(first, count, fails):
+    kind, size = dice.choice(["pageable", "pinned"]), dice.choice([64, 1000, 70_000])
+    ring = buffers(kind, dice.choice([1, 2, 3, 50]), size)
+    small = buffers("pageable", 1, (2, 3))[0]
+    for number in range(first, first + count):
+        mine = ring[number % len(ring)]
+        mine.fill_(float(number))
+        small.fill_(float(number))
+        yield {{"x": mine, "rest": [small[:, 1], (torch.tensor(number), "text")]}}
+        if len(ring) < 50:
+            mine.fill_(-1.0)
+        small.fill_(-2.0)
+    if fails:
+        raise LookupError(first)
+
+
+def right(batch, number):
+    x, (y, (z, text)) = batch["x"], batch["rest"]
+    total = x.double().sum() + y.double().sum() * 1e-3 + z.double() * 1e6
+    return abs(float(total) - (number * len(x) + number * 2e-3 + number * 1e6)) < 1e-6 * (number + 1) * 1e6
+
+
+seen = 0
+while seen < BATCHES:
+    count, fails, depth = dice.randrange(1, 200), dice.random() < 0.3, dice.choice(["auto", 0, 1, 2, 5])
+    stop = dice.choice([count, dice.randrange(1, count + 1)])
+    kept, number, ended = [], seen, "end"
+    side = torch.cuda.Stream() if dice.random() < 0.3 else torch.cuda.current_stream()
+    batches = iter(prefetch(loader(seen, count, fails), depth=depth))
+    with torch.cuda.stream(side):
+        try:
+            for batch in batches:
+                if dice.random() < 0.1:
+                    assert right(batch, number), (SEED, number, "when it came")
+                kept.append((number, batch))
+                number += 1
+                while len(kept) > 6 or (kept and dice.random() < 0.5):
+                    before, old = kept.pop(0)
+                    assert right(old, before), (SEED, before, "when it went")
+                    old["x"].fill_(-3.0)
+                if number - seen == stop:
+                    ended = "break"
+                    break
+        except LookupError as error:
+            assert error.args == (seen,) and error.__traceback__.tb_next is not None
+            ended = "error"
+        for before, old in kept:
+            assert right(old, before), (SEED, before, "at the end")
+    assert ended == ("break" if number - seen == stop else "error" if fails else "end"), (SEED, ended)
+    if dice.random() < 0.5:
+        batches.close()
+    side.synchronize()
+    del batches, kept
+    seen = number
+print("ALL", seen)
+"""
+
+ORDER = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+from unstall import prefetch
+
+class Numbers(Dataset):
+    def __init__(self, draws): self.draws = draws
+    def __len__(self): return 300
+    def __getitem__(self, at):
+        return torch.tensor(float(at)) + (torch.rand(()) if self.draws else 0.0)
+
+def run(wrap, draws, depth):
+    torch.manual_seed(5)
+    loader = DataLoader(Numbers(draws), batch_size=4, shuffle=True)
+    said = []
+    wrapped = prefetch(loader, depth=depth) if wrap else loader
+    for epoch in range(2):
+        for batch in wrapped:
+            said.append((batch.tolist(), float(torch.rand(()))))
+    return said, float(torch.rand(())), wrapped
+
+for draws in (False, True):
+    for depth in ("auto", 3):
+        plain, prefetched = run(False, draws, depth), run(True, draws, depth)
+        assert plain[:2] == prefetched[:2], (draws, depth)
+        assert (prefetched[2].stats().depth > 0) == (not draws), prefetched[2].stats()
+        assert len(prefetched[2]) == 75 and prefetched[2].batch_size == 4
+print("SAME")
+"""
+
+STATE = """
+import torch
+from unstall import prefetch
+
+class Stateful:
+    at = 0
+    def __iter__(self):
+        while self.at < 30:
+            self.at += 1
+            yield torch.tensor([self.at])
+    def state_dict(self): return {"at": self.at}
+    def load_state_dict(self, state): self.at = state["at"]
+
+loader = prefetch(Stateful(), depth=4)
+for number, batch in enumerate(loader, 1):
+    assert loader.state_dict() == {"at": number}, (number, loader.state_dict())
+    if number == 12:
+        break
+state = loader.state_dict()
+again = prefetch(Stateful(), depth=4)
+again.load_state_dict(state)
+assert [int(batch) for batch in again] == list(range(13, 31))
+print("RESUMED")
+"""
+
+LEFT_OPEN = """
+import time, torch
+from unstall import prefetch
+
+def slow():
+    number = 0
+    while True:
+        number += 1
+        if number > 5:
+            time.sleep(0.05)
+        yield torch.full((10,), float(number))
+
+left = iter(prefetch(slow(), depth=3))
+for _ in range(4):
+    next(left)
+print("LEAVING")
+"""

@@ -1,0 +1,48 @@
+"""`prefetch` on the virtual GPU, with its race finder, and on a real one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from fix.on_a_gpu import on_real_gpu, on_virtual_gpu
+from fix.prefetch import programs
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_no_batch_of_2500_is_corrupted_by_loaders_that_write_and_consumers_that_wait(tmp_path: Path, seed: int) -> None:
+    assert "ALL 2" in on_virtual_gpu(tmp_path, programs.LIFETIMES.format(batches=2500, seed=seed))
+
+
+@pytest.mark.slow
+def test_shuffles_draws_and_values_are_those_of_the_plain_loop(tmp_path: Path) -> None:
+    assert "SAME" in on_virtual_gpu(tmp_path, programs.ORDER)
+
+
+@pytest.mark.slow
+def test_the_state_is_that_of_the_batch_given_last(tmp_path: Path) -> None:
+    assert "RESUMED" in on_virtual_gpu(tmp_path, programs.STATE)
+
+
+@pytest.mark.slow
+def test_a_program_that_leaves_an_iteration_open_ends(tmp_path: Path) -> None:
+    start = time.monotonic()
+    assert "LEAVING" in on_virtual_gpu(tmp_path, programs.LEFT_OPEN)
+    assert time.monotonic() - start < 120
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_no_batch_of_10000_is_corrupted_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "ALL 1" in on_real_gpu(tmp_path, programs.LIFETIMES.format(batches=10_000, seed=99))
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["ORDER", "STATE", "LEFT_OPEN"])
+def test_order_state_and_ends_on_a_real_gpu(tmp_path: Path, program: str) -> None:
+    assert on_real_gpu(tmp_path, getattr(programs, program))

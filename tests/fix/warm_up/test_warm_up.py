@@ -1,0 +1,77 @@
+"""`warm_up`: what growing shapes reserve by the allocator model, and what the largest first do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fix.on_a_gpu import on_real_gpu, on_virtual_gpu
+
+import unstall
+from unstall.errors import UsageError
+from unstall.fix.warm_up import replay_reserved
+
+MIB = 1 << 20
+
+TRUTH = """
+import torch
+from unstall import warm_up
+
+def step(x):
+    return (x * 2).relu().sum()
+
+inputs = [torch.ones(n * 3 << 20, device="cuda") for n in range(4, 16)]
+stats = warm_up(step, *inputs)
+torch.cuda.empty_cache()
+
+def reserved(inputs):
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    for x in inputs:
+        step(x)
+    return torch.cuda.memory_reserved() - before
+
+assert stats.reserved_bytes == reserved(inputs[::-1]), (stats, reserved(inputs[::-1]))
+assert stats.reserved_rising_bytes == reserved(inputs), (stats, reserved(inputs))
+assert stats.reserved_rising_bytes > 4 * stats.reserved_bytes, stats
+print(stats)
+"""
+
+
+def test_growing_requests_reserve_the_sum_of_all_and_the_largest_first_only_itself() -> None:
+    sizes = [20 * MIB * step for step in range(1, 11)]
+    calls = [[("alloc", 1, size, 0), ("free", 1, size, 0)] for size in sizes]
+    assert replay_reserved(calls, 1 << 40) == (sum(sizes), sizes[-1])
+    assert replay_reserved(calls[::-1], 1 << 40) == (sizes[-1], sizes[-1])
+
+
+def test_what_the_device_has_no_room_for_is_none() -> None:
+    assert replay_reserved([[("alloc", 1, 100 * MIB, 0)]], 50 * MIB) == (None, None)
+
+
+def test_without_a_gpu_the_largest_comes_first_and_random_numbers_stay() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(()).item()
+    torch.manual_seed(1)
+    seen: list[int] = []
+    stats = unstall.warm_up(lambda x: seen.append(len(x + torch.rand(()))), torch.ones(2), torch.ones(9), torch.ones(5))
+    assert seen == [9, 5, 2]
+    assert torch.rand(()).item() == expected
+    assert "there is no CUDA device" in str(stats)
+
+
+def test_no_input_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one input"):
+        unstall.warm_up(print)
+
+
+@pytest.mark.slow
+def test_the_model_says_what_is_reserved_on_the_virtual_gpu(tmp_path: Path) -> None:
+    assert "saved" in on_virtual_gpu(tmp_path, TRUTH)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_the_model_says_what_is_reserved_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "saved" in on_real_gpu(tmp_path, TRUTH)
