@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -124,8 +125,17 @@ def gpu_named(name: str) -> Gpu:
     if name.endswith(".json"):
         return Gpu(Path(name).stem, _read(Path(name)))
     if name not in gpu_names():
-        raise UsageError(f"gpu: {name!r} is none of {', '.join(gpu_names())}, nor a .json file of `unstall calibrate`")
+        raise UsageError(
+            f"gpu: {name!r} is none of {', '.join(gpu_names())}, nor a .json file of `unstall calibrate`{_meant(name)}"
+        )
     return Gpu(name, decode(_folder().joinpath(f"{name}.json").read_bytes(), name))
+
+
+def _meant(name: str) -> str:
+    """A question for who gave a name that no GPU has. One that begins as it does is nearer than one spelt alike."""
+    longer = [known for known in gpu_names() if name and known.startswith(name)]
+    near = longer or get_close_matches(name, gpu_names(), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def decode(data: bytes, what: str) -> GpuFile:

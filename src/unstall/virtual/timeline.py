@@ -13,11 +13,17 @@ from unstall.timeline import I32, Device, Host, Memory, Meta, Streams, Threads, 
 from unstall.virtual.history import Done, Happened, History, Ran
 from unstall.virtual.host_rows import CALLS, host_rows
 from unstall.virtual.log import Stack
-from unstall.virtual.options import Options
+from unstall.virtual.options import HostClock, Options
 from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulate import Simulation
 from unstall.virtual.stack_rows import stack_of_records, stack_rows
+from unstall.virtual.torch_cuda import compiling
 
+_HOST: dict[HostClock, str] = {
+    "modelled": "the host's work is modelled for torch's operators and Python calls alone: what else the program "
+    "computes (numpy, decoding, DataLoader workers) takes no time; --host measured charges it",
+    "measured": "the host's work takes as long as it took here, without what torch computed in place of the GPU",
+}
 _PROCESS = "1"  # not the real one: the same log gives the same timeline
 
 
@@ -137,8 +143,7 @@ def _memory(history: History, done: Done) -> Memory:
 
 
 def _notes(simulation: Simulation, options: Options) -> tuple[str, ...]:
-    measured = options.host == "measured"
-    notes = [f"the host's own work takes as long as {'it took here' if measured else 'it does in front of such a GPU'}"]
+    notes = [_HOST[options.host]]
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
-    return tuple(notes)
+    return (*notes, *compiling.notes())

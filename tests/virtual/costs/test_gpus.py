@@ -147,3 +147,14 @@ def test_a_file_of_calibrate_is_a_gpu_by_its_path(tmp_path: Path) -> None:
 
     assert gpu.name == "mine"
     assert gpu.facts.name == "NVIDIA L4"
+
+
+@pytest.mark.parametrize(("name", "meant"), [("a100", "a100-80g"), ("a100-80gb", "a100-80g"), ("4090", "rtx4090")])
+def test_a_name_that_is_nearly_a_gpus_is_asked_about(name: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=rf"; did you mean {meant}\?$"):
+        gpu_named(name)
+
+
+def test_a_name_that_is_like_none_is_not() -> None:
+    with pytest.raises(UsageError, match=r"`unstall calibrate`$"):
+        gpu_named("potato")

@@ -63,6 +63,17 @@ def test_it_ends_as_the_program_did(tmp_path: Path, how: str, code: int, written
 
 
 @slow
+def test_a_report_says_what_its_times_leave_out(tmp_path: Path) -> None:
+    notes = json.loads(run_gpu("compiled", tmp_path, options=["--json"]).stdout)["integrity"]["notes"]
+    assert any("computes (numpy, decoding, DataLoader workers) takes no time" in note for note in notes)
+    assert any("torch.compile does not compile for the virtual GPU" in note for note in notes)
+    measured = run_gpu("training", tmp_path, options=["--json", "--host", "measured"])
+    notes = json.loads(measured.stdout)["integrity"]["notes"]
+    assert any("takes as long as it took here" in note for note in notes)
+    assert not any("torch.compile" in note for note in notes)
+
+
+@slow
 def test_two_devices(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "unstall", "run", "-q", "--gpu", "h200:2", str(PROGRAMS / "training.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)

@@ -9,13 +9,27 @@ from __future__ import annotations
 
 import functools
 import warnings
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 TEXT = (
-    "torch.compile does not compile for the virtual GPU: the program runs as it would without it, and so do the times "
-    "that are predicted"
+    "torch.compile does not compile for the virtual GPU: what it is given runs operator by operator, and the predicted "
+    "times are those of a run without torch.compile"
 )
+
+
+@dataclass(slots=True)
+class _Asked:
+    compile: bool = False
+
+
+_asked = _Asked()
+
+
+def notes() -> tuple[str, ...]:
+    """What a report of this process's run is to say: `TEXT` once something was to be compiled."""
+    return (TEXT,) if _asked.compile else ()
 
 
 class NotCompiledWarning(UserWarning):
@@ -32,6 +46,7 @@ def run_uncompiled(torch: ModuleType) -> None:
             return compile_(model, **options)
         if model is None:
             return functools.partial(compile, **options)
+        _asked.compile = True
         warnings.warn(TEXT, NotCompiledWarning, stacklevel=2)
         return compile_(model, **{**options, "disable": True})
 
