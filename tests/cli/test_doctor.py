@@ -30,7 +30,7 @@ def test_json_has_the_same_checks(unstall: Cli) -> None:
     names = [check["name"] for check in document["checks"]]
     assert names == [
         *("unstall", "python", "numpy", "msgspec", "rich", "C engine", "torch", "torch built for", "GPU"),
-        *("cupti recorder", "torch recorder", "source lines"),
+        *("cupti recorder", "torch recorder", "source lines", "virtual GPU"),
     ]
     assert all(set(check) - {"instead", "notes"} == {"name", "found", "enables"} for check in document["checks"])
 

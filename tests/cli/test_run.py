@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 from cli.command import Cli, Outcome
 
-from unstall.cli._recording import Teller, failure, rank_of, why_nothing
+from unstall.cli._recording import Teller, failure, how_it_failed, rank_of, why_nothing
 from unstall.cli.run import free_trace_name
+from unstall.record.device import has_driver
 from unstall.record.journal import Follower, Journal, read
+from unstall.record.launch import Ended
 from unstall.record.settings import Settings
 
 _UNSEEN = (
     "nothing was recorded: the program took no steps that unstall sees, which are an optimizer's and, with CUDA, a "
     "DataLoader's or a model's: call unstall.step() at the end of each step"
 )
+_NO_GPU = "" if has_driver() else "unstall: no GPU here: `unstall run --gpu h200 train.py` runs it on a virtual one\n"
 _FAILED = "nothing was recorded: the program failed before its first step"
 
 
@@ -54,7 +57,7 @@ def test_what_follows_the_script_is_the_programs(tmp_path: Path, args: list[str]
 
 def test_a_program_without_steps_is_told_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('lost')")
-    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_UNSEEN}\n")
+    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_UNSEEN}\n{_NO_GPU}")
     assert list((tmp_path / "kept").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "train.py"]
 
@@ -62,7 +65,7 @@ def test_a_program_without_steps_is_told_what_to_do_and_leaves_nothing_behind(tm
 def test_a_program_that_ends_during_warmup_is_told_how_many_steps_it_took(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import unstall\nunstall.step()\nunstall.step()")
     said = "the program ended after 2 steps, before the 3 of --warmup were over: try --warmup 0"
-    assert _run(tmp_path, "train.py") == Outcome(0, "", f"unstall: nothing was recorded: {said}\n")
+    assert _run(tmp_path, "train.py") == Outcome(0, "", f"unstall: nothing was recorded: {said}\n{_NO_GPU}")
 
 
 @pytest.mark.parametrize("number", [2, 9, 11, 15])
@@ -79,7 +82,7 @@ def test_a_traceback_is_the_programs_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def step():\n    raise ValueError('no batch')\nstep()\n")
     plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
     outcome = _run(tmp_path, "train.py")
-    assert (outcome.code, outcome.err) == (1, f"{plain.stderr}unstall: {_FAILED}\n")
+    assert (outcome.code, outcome.err) == (1, f"{plain.stderr}unstall: {_FAILED}\n{_NO_GPU}")
 
 
 def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
@@ -258,3 +261,15 @@ def test_a_window_that_was_cut_short_is_something(recording: Settings) -> None:
     events = read(recording.folder)
     assert why_nothing(events, recording, succeeded=False) is None
     assert failure(events) == "the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (Ended(0), None),
+        (Ended(1), "the program ended with exit code 1; this is what ran before"),
+        (Ended(130, 2), "signal 2 ended the program; this is what ran before"),
+    ],
+)
+def test_a_report_of_a_program_that_failed_says_so(ended: Ended, said: str | None) -> None:
+    assert how_it_failed(ended) == said

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.figures import counted, duration
@@ -13,8 +15,10 @@ from unstall.record.plain import LEAST_NS, LEAST_STEPS
 
 if TYPE_CHECKING:
     from unstall.record.journal import Event, Follower
+    from unstall.record.launch import Ended
     from unstall.record.settings import Settings
 
+_AMD_DRIVER = Path("/dev/kfd")
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
 _UNSEEN = (
     "the program took no steps that unstall sees, which are an optimizer's and, with CUDA, a DataLoader's or a "
@@ -70,6 +74,23 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
     if "over" not in last:
         return "nothing was recorded: the program was killed, or left by os._exit or exec, before the recording began"
     return f"nothing was recorded: {_too_early(last['over'], settings, succeeded)}"
+
+
+def without_gpu(program: Sequence[str]) -> str | None:
+    """What to do on a machine with no GPU; None where there may be one. `program` is what follows `python`."""
+    from unstall.record.device import has_driver
+
+    if has_driver() or _AMD_DRIVER.exists():
+        return None
+    named = shlex.join(program[: 2 if program[0] == "-m" else 1])
+    return f"no GPU here: `unstall run --gpu h200 {named}` runs it on a virtual one"
+
+
+def how_it_failed(ended: Ended) -> str | None:
+    """That the program did not come to its end, beside the report of what it did; None where it did."""
+    if ended.signal is not None:
+        return f"signal {ended.signal} ended the program; this is what ran before"
+    return f"the program ended with exit code {ended.code}; this is what ran before" if ended.code else None
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:

@@ -76,7 +76,7 @@ def examine() -> list[Check]:
     ]
     torch = version("torch")
     seen = _probe_torch() if torch else {}
-    return [*checks, *_torch(torch, seen), *_recording(torch, seen)]
+    return [*checks, *_torch(torch, seen), *_recording(torch, seen), _virtual_gpu(torch)]
 
 
 def _engine() -> Check:
@@ -160,6 +160,21 @@ def _driver_gpus() -> str | None:
         return None
     names = ", ".join(done.stdout.split("\n")).strip(", ")
     return f"{names} (seen by the driver, not by torch)" if names else None
+
+
+def _virtual_gpu(torch: str | None) -> Check:
+    """Whether `--gpu` works here; nothing is compiled to find out."""
+    lacks: str | None = "it needs Linux"
+    if sys.platform == "linux":
+        from unstall.virtual.build import why_not
+
+        lacks = why_not()
+    return Check(
+        name="virtual GPU",
+        found=None if lacks else f"for torch {torch}",
+        instead=lacks or "",
+        enables="running CUDA programs on a machine without a GPU: unstall run --gpu h200",
+    )
 
 
 def _recording(torch: str | None, seen: Mapping[str, str]) -> list[Check]:

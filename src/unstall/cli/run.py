@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from unstall.cli._arguments import named, parse_count
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, deliver
-from unstall.cli._recording import Teller, failure, rank_of, say, why_nothing
+from unstall.cli._recording import Teller, failure, how_it_failed, rank_of, say, why_nothing, without_gpu
 from unstall.cli._virtual import (
     add_virtual_options,
     options_of,
@@ -68,10 +68,17 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help=f"record N steps (default: {_USUAL.steps})",
     )
     begins.add_argument(
-        "--after", metavar="S", type=named("--after", _parse_seconds), help="let S seconds go by first, not steps"
+        "--after",
+        metavar="S",
+        type=named("--after", _parse_seconds),
+        help="let S seconds go by first, not steps; with --gpu, of the virtual clock",
     )
     ends.add_argument(
-        "--for", dest="for_", metavar="S", type=named("--for", _parse_length), help="record S seconds, not steps"
+        "--for",
+        dest="for_",
+        metavar="S",
+        type=named("--for", _parse_length),
+        help="record S seconds, not steps; with --gpu, of the virtual clock",
     )
     group.add_argument(
         "--recorder", choices=RECORDERS, default="auto", help="cupti costs least; torch adds operators (default: auto)"
@@ -133,8 +140,12 @@ def run(args: argparse.Namespace) -> int:
         else:
             path = _write(settings, trace, succeeded=ended.code == 0, quiet=args.quiet)
             timeline = read_timeline(str(path), quiet=args.quiet) if path and not rank else None
+            if path is None and not args.quiet and not rank and (advice := without_gpu(program)):
+                say(advice)
         if timeline and not rank:
             _explain(timeline, args)
+            if not args.quiet and (failed := how_it_failed(ended)):
+                say(failed)
     return leave_as(ended)
 
 

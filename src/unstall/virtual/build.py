@@ -71,14 +71,8 @@ def cache_folder() -> Path:
 
 def build(torch: Torch) -> Path:
     """The compiled shim for this torch and this Python; compiles what is not in the cache."""
-    sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
-    headers = [*sorted(SHIM.glob("*.h")), FRAMES / "_frames.h"]
-    setting = _hash(torch.version, str(torch.root), sys.version, repr(FLAGS), repr(LANGUAGE))
-    shared = _hash(*(header.read_text() for header in headers))
-    folder = cache_folder() / f"shim-{setting[:16]}"
-    objects = {source: folder / f"{source.stem}-{_hash(shared, source.read_text())[:16]}.o" for source in sources}
-    linked = _hash(*(each.name for each in objects.values()))[:16]
-    shim = folder / linked / f"_shim{sysconfig.get_config_var('EXT_SUFFIX')}"
+    objects, shim = _results(torch)
+    folder = shim.parent.parent
     try:
         if not shim.exists():
             compiler, includes = _compiler(), [torch.root / "include", _python_headers(), SHIM, FRAMES]
@@ -96,6 +90,31 @@ def build(torch: Torch) -> Path:
         ) from error
     _used(shim)
     return shim
+
+
+def why_not() -> str | None:
+    """Why there can be no virtual GPU here; None where there can. Nothing is compiled."""
+    try:
+        torch = installed_torch()
+        if not _results(torch)[1].exists():
+            _compiler()
+            _python_headers()
+    except (VirtualGpuError, OSError) as error:
+        return str(error)
+    return None
+
+
+def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
+    """What is compiled for this torch and this Python: an object by source, and the shim of them all."""
+    sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
+    headers = [*sorted(SHIM.glob("*.h")), FRAMES / "_frames.h"]
+    setting = _hash(torch.version, str(torch.root), sys.version, repr(FLAGS), repr(LANGUAGE))
+    shared = _hash(*(header.read_text() for header in headers))
+    folder = cache_folder() / f"shim-{setting[:16]}"
+    objects = {source: folder / f"{source.stem}-{_hash(shared, source.read_text())[:16]}.o" for source in sources}
+    linked = _hash(*(each.name for each in objects.values()))[:16]
+    shim = folder / linked / f"_shim{sysconfig.get_config_var('EXT_SUFFIX')}"
+    return objects, shim
 
 
 def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: dict[Path, Path], shim: Path) -> None:
