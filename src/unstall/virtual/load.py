@@ -5,10 +5,11 @@ The shim's functions (`configure`, `take`, `signatures`, …) are those of `shim
 
 from __future__ import annotations
 
+import atexit
 import ctypes
-import importlib
 import importlib.util
 import sys
+import threading
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +18,10 @@ from typing import Any
 from unstall.record.importing import when_imported
 from unstall.virtual import storages
 from unstall.virtual.build import VirtualGpuError, build, installed_torch
+from unstall.virtual.torch_cuda.install import finish, install
 
 NAME = "unstall.virtual._shim"
+_AUTOGRAD_ENDS_S = 0.02
 # In the order in which they need each other. Global: the shim, which names none of them, finds their symbols.
 LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
 
@@ -36,14 +39,21 @@ def load(devices: int = 1, numerics: str = "real", keeper: object | None = None)
         ctypes.CDLL(str(torch.root / "lib" / library), mode=ctypes.RTLD_GLOBAL)
     shim = _import(path)
     shim.configure(devices, numerics, keeper)
-    when_imported("torch._C", lambda: _install("torch_cuda", "install", sys.modules["torch._C"]))
+    when_imported("torch._C", lambda: install(sys.modules["torch._C"]))
     when_imported("torch", lambda: _finish(shim))
+    atexit.register(_let_autograd_end)
     return shim
+
+
+def _let_autograd_end() -> None:
+    """A device's autograd thread may still hold Python objects of the last backward pass, as on a real GPU: where it
+    asks for the GIL to let them go while the interpreter ends, the process is aborted."""
+    threading.Event().wait(_AUTOGRAD_ENDS_S)
 
 
 def _finish(shim: ModuleType) -> None:
     storages.install(sys.modules["torch"], shim)
-    _install("torch_cuda", "finish", sys.modules["torch"])
+    finish(sys.modules["torch"])
 
 
 def _import(path: Path) -> ModuleType:
@@ -52,12 +62,3 @@ def _import(path: Path) -> ModuleType:
     loader.exec_module(shim)
     sys.modules[NAME] = shim
     return shim
-
-
-def _install(module: str, function: str, torch: ModuleType) -> None:
-    """Calls `function` of `unstall.virtual.<module>`, where there is such a module with such a function."""
-    name = f"unstall.virtual.{module}"
-    if importlib.util.find_spec(name) is not None:
-        act = getattr(importlib.import_module(name), function, None)
-        if act is not None:
-            act(torch)
