@@ -108,6 +108,14 @@ class LogSource(Protocol):
     def append(self, code: int) -> None:
         """A record of the thread that asks, which holds nothing else."""
 
+    def hold_signals(self) -> None:
+        """Signals that Python handles wait until they are released as often."""
+
+    def release_signals(self) -> None: ...
+
+    def raise_later(self, exception: Exception) -> None:
+        """The next call that gives the device something to do, or waits for it, raises this."""
+
     def set_headroom(self, device: int, size_bytes: int) -> None:
         """Allocations of so many bytes more fit for sure."""
 

@@ -14,6 +14,7 @@ from unstall.virtual.blocks import Block, PoolId
 from unstall.virtual.cost import DeviceFacts, OperatorCost
 from unstall.virtual.out_of_memory import OutOfMemoryError
 from unstall.virtual.segments import TraceEntry
+from unstall.virtual.settings import LARGE_SEGMENT, AllocatorSettings
 
 
 class Host(Protocol):
@@ -51,6 +52,7 @@ class Requests:
         """What the program said of how much of a device it may use."""
         self._most_entries: int | None = None
         self._history: dict[int, deque[TraceEntry]] = {}
+        self._refusals: list[tuple[int, OutOfMemoryError]] = []
         self.refused = 0
         """Requests that were let through and that no room was left for."""
 
@@ -96,9 +98,14 @@ class Requests:
         taken, self._placed = self._placed, []
         return taken
 
+    def take_refusals(self) -> list[tuple[int, OutOfMemoryError]]:
+        """Since it was last asked: what found no room, as allocations, and 0 for what operators take by themselves."""
+        taken, self._refusals = self._refusals, []
+        return taken
+
     def malloc(self, record: int, device: int, stream: int, allocation: int, size: int) -> None:
         allocator = self.allocator(device)
-        block = self._take(record, allocator, stream, size)
+        block = self._take(record, allocator, stream, size, allocation)
         if block is not None:
             self._blocks[allocation] = (allocator, block)
             self._placed.append((allocation, block.address, block.size))
@@ -153,16 +160,13 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Bytes by which what is reserved can grow with nothing given back."""
+        """Bytes by which what is reserved can surely grow with nothing given back, as the shim reckons requests: by
+        the segments that they get with the default settings."""
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
         fraction = self.fractions.get(device, allocator.settings.per_process_memory_fraction)
-        return min(free, max(int(fraction * total) - allocator.memory_reserved(), 0))
-
-    def fits(self, device: int, size: int) -> bool:
-        """Whether a request would be served, if need be by emptying the cache: in the worst case for its stream."""
-        growth, free = worst_growth(size), self.headroom(device)
-        return growth <= free or growth <= free + releasable(self.allocator(device))
+        left = min(free, max(int(fraction * total) - allocator.memory_reserved(), 0))
+        return left // worst_growth(allocator.settings)
 
     def _observe(self, device: int) -> None:
         if self._most_entries is None:
@@ -173,13 +177,15 @@ class Requests:
             self._history[device] = entries
             self._allocators[device].observe(entries.append)
 
-    def _take(self, record: int, allocator: CachingAllocator, stream: int, size: int) -> Block | None:
+    def _take(
+        self, record: int, allocator: CachingAllocator, stream: int, size: int, allocation: int = 0
+    ) -> Block | None:
         if size <= 0:
             return None
         try:
             block = allocator.malloc(size, stream)
-        except OutOfMemoryError:
-            self.refused += 1
+        except OutOfMemoryError as error:
+            self._refusals.append((allocation, error))
             return None
         self._changed(record, allocator.device, block.size, allocator)
         return block
@@ -193,22 +199,12 @@ class Requests:
         self._changes.append((record, device, size, allocator.memory_reserved()))
 
 
-def worst_growth(size: int) -> int:
-    """By how much a request can grow what is reserved, in bytes."""
-    mib = 1 << 20
-    if size <= mib:
-        return 2 * mib
-    return 20 * mib if size < 10 * mib else -(-size // (2 * mib)) * 2 * mib
-
-
-def releasable(allocator: CachingAllocator) -> int:
-    """Bytes of segments in which nothing is allocated."""
-    sizes = (
-        segment["total_size"]
-        for segment in allocator.memory_snapshot()
-        if segment["allocated_size"] == 0 and segment["segment_pool_id"] == (0, 0)
-    )
-    return sum(size for size in sizes if isinstance(size, int))
+def worst_growth(settings: AllocatorSettings) -> int:
+    """How many times what the default settings ask of the device for a block is asked for it at most."""
+    times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
+    if max(settings.roundup_power2_divisions) > 1:
+        times *= 2  # half as much again, at most
+    return times * (2 if settings.expandable_segments else 1)  # whole pages of 20 MiB for 10 MiB and more
 
 
 _APART = 1 << 42

@@ -38,3 +38,38 @@ def test_every_thread_has_a_clock_of_its_own_by_which_it_sleeps_and_asks_for_eve
     assert 0 <= read["begins_after"] < 1e-3
     assert read["done_at_once"] is False
     assert read["done_after_its_sleep"] is True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "settings"),
+    [
+        ("65", ""),
+        ("65", "roundup_power2_divisions:2"),
+        ("3", "large_segment_size_mb:64"),
+        ("11", "expandable_segments:True"),
+        ("0.4", ""),
+    ],
+)
+def test_a_device_is_full_when_no_more_fits_and_every_request_counts_once(size: str, settings: str) -> None:
+    read = facts("full", size, settings=settings)
+    assert read["refused"]
+    assert read["ooms"] == 1
+    assert read["reserved_mib"] <= 1_000 + 20 * ("expandable" in settings)  # its last page, as torch reckons it
+    assert read["claimed_mib"] >= 600
+    assert read["allocated_at_least"]
+    assert read["counted"]
+    assert read["counted_again"] == 1
+
+
+@pytest.mark.slow
+def test_what_an_operator_takes_by_itself_and_finds_no_room_for_is_an_error_of_a_later_call() -> None:
+    assert "CUDA out of memory. Tried to allocate" in facts("workspace")["told"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["queries", "launches"])
+def test_alarms_in_the_midst_of_the_simulation_are_raised_as_themselves(how: str) -> None:
+    read = facts("alarms", how)
+    assert read["ends"] == {"Alarm: as asked": 8}
+    assert read["done"]

@@ -247,7 +247,7 @@ def out_of_memory() -> list[Any]:
     asked: list[int] = []
 
     class Full:
-        def make_room(self, device: int, size: int) -> None:
+        def make_room(self, device: int, size: int, allocation: int) -> None:
             asked.append(size)
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 MiB.")
 

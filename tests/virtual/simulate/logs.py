@@ -35,6 +35,7 @@ class Log:
         self.host_ns = 0
         self.graphs: set[int] = set()  # that were captured
         self.keeper: Keeper | None = None
+        self.raised: list[Exception] = []
         self._allocations = 0
 
     def write(
@@ -114,6 +115,15 @@ class Log:
 
     def append(self, code: int) -> None:
         self.write(Code(code))
+
+    def hold_signals(self) -> None:
+        return
+
+    def release_signals(self) -> None:
+        return
+
+    def raise_later(self, exception: Exception) -> None:
+        self.raised.append(exception)
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
         self.headroom[device] = size_bytes

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from virtual.recorded_requests import H200_BYTES, Sequence, sequences
 from virtual.simulate.logs import HOST, LIMITS, MIB, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
+from unstall.errors import UnstallError
 from unstall.virtual import OutOfMemoryError
+from unstall.virtual.allocator import CachingAllocator
 from unstall.virtual.keeper import Keeper
 from unstall.virtual.log import Code, CopyFlag
 from unstall.virtual.options import Options
+from unstall.virtual.requests import worst_growth
 
 
 def test_only_a_request_that_no_cached_block_fits_calls_the_driver() -> None:
@@ -74,19 +79,17 @@ def test_headroom_is_what_can_surely_be_had() -> None:
     assert log.headroom == {0: 100 * MIB}
     keeper.set_memory_fraction(0, 0.5)
     assert log.headroom == {0: 50 * MIB}
-    log.malloc(30 * MIB)
-    keeper.make_room(0, 1_000)
+    keeper.make_room(0, 30 * MIB, log.malloc(30 * MIB))
     assert log.headroom == {0: 20 * MIB}
 
 
 def test_out_of_memory_is_said_at_the_request_in_torchs_words() -> None:
     log, keeper = begin(total_bytes=100 * MIB)
     log.malloc(90 * MIB)
-    keeper.make_room(0, 1_000)
     with pytest.raises(
         Exception, match=r"Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 100.00 MiB"
     ) as told:
-        keeper.make_room(0, 9 * MIB)
+        keeper.make_room(0, 9 * MIB, log.malloc(9 * MIB))
     assert type(told.value).__name__ == OutOfMemoryError.__name__
     assert keeper.memory_stats(0)["num_ooms"] == 1
 
@@ -95,10 +98,52 @@ def test_what_an_emptied_cache_has_room_for_is_no_error() -> None:
     log, keeper = begin(total_bytes=100 * MIB)
     for block in [log.malloc(30 * MIB) for _ in range(3)]:
         log.free(block)
-    keeper.make_room(0, 50 * MIB)
-    assert log.headroom[0] >= 50 * MIB
-    log.malloc(50 * MIB)
-    assert keeper.memory_stats(0)["num_alloc_retries"] == 1
+    keeper.make_room(0, 50 * MIB, log.malloc(50 * MIB))
+    stats = keeper.memory_stats(0)
+    assert (stats["num_alloc_retries"], stats["num_ooms"], stats["allocation.all.allocated"]) == (1, 0, 4)
+
+
+def test_what_an_operator_takes_by_itself_and_finds_no_room_for_is_said_at_the_next_call() -> None:
+    log, keeper = begin(total_bytes=100 * MIB)
+    log.malloc(90 * MIB)
+    log.launch(1_000, temporaries=(30 * MIB,))
+    assert not log.raised
+    keeper.drain()
+    assert [type(error).__name__ for error in log.raised] == [OutOfMemoryError.__name__]
+
+
+@settings(max_examples=200)
+@given(
+    size=st.integers(1, 200 * MIB),
+    text=st.sampled_from(
+        [
+            "",
+            "roundup_power2_divisions:2",
+            "roundup_power2_divisions:[64:8,>:2]",
+            "large_segment_size_mb:64",
+            "expandable_segments:True",
+            "expandable_segments:True,roundup_power2_divisions:2",
+            "large_segment_size_mb:30,expandable_segments:True",
+        ]
+    ),
+)
+def test_no_request_grows_what_is_reserved_by_more_than_the_settings_worst_growth(size: int, text: str) -> None:
+    usual, allocator = CachingAllocator(1 << 40, ""), CachingAllocator(1 << 40, text)
+    usual.malloc(size, 0)
+    allocator.malloc(size, 0)
+    assert allocator.memory_reserved() <= usual.memory_reserved() * worst_growth(allocator.settings)
+
+
+def test_a_failed_simulation_is_told_of_and_never_gone_on_with() -> None:
+    log, keeper = begin()
+    log.write(Code.LAUNCH, id=7)  # a signature that the log does not have
+    with pytest.raises(IndexError):
+        keeper.drain()
+    log.launch(1_000)
+    keeper.drain()
+    for ask in (keeper.timeline, keeper.now_ns):
+        with pytest.raises(UnstallError, match=r"broke off.*IndexError"):
+            ask()
 
 
 def test_captured_requests_are_served_from_the_graphs_pool() -> None:

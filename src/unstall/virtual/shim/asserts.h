@@ -1,6 +1,8 @@
 // Assertions of CUDA's kernels: a value that is wrong, such as an index out of range, fails where the kernel runs. No
 // call is told before one that waits for the device; from then on every call is.
 #pragma once
+#include "keeper.h"
+
 #include <ATen/core/operator_name.h>
 
 #include <atomic>
@@ -28,10 +30,12 @@ inline bool failed(int device) {
 [[noreturn]] void raise_failure(int device);
 // For calls that wait for the device.
 inline void check_finished(int device) {
+  check_told();
   if (failed(device)) raise_failure(device);
 }
 // For calls that give the device something to do, or to hold.
 inline void check_usable(int device) {
+  check_told();
   if (lost_devices.load(std::memory_order_relaxed) >> device & 1) raise_failure(device);
 }
 

@@ -4,11 +4,14 @@
 #include "keeper.h"
 
 #include "log.h"
+#include "signals.h"
 
 #include <c10/util/Exception.h>
+#include <pybind11/pybind11.h>
 
 #include <atomic>
 #include <string>
+#include <utility>
 
 namespace unstall {
 namespace {
@@ -36,37 +39,29 @@ bool python_runs() {
 #endif
 }
 
-// The exception that is set, as text; cleared.
-std::string exception_text(bool& out_of_memory) {
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  std::string text = "the virtual GPU's simulation failed";
-  if (PyObject* str = value ? PyObject_Str(value) : nullptr) {
-    if (const char* utf8 = PyUnicode_AsUTF8(str)) text = utf8;
-    Py_DECREF(str);
-  }
-  PyErr_Clear();
-  const char* name = type ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "";
+// Raises the exception that is set: as torch's own error where the device is full, else as it is.
+[[noreturn]] void rethrow() {
+  pybind11::error_already_set error;
+  const char* name = reinterpret_cast<PyTypeObject*>(error.type().ptr())->tp_name;
   std::string full = name ? name : "";
-  out_of_memory = full.size() >= 16 && full.compare(full.size() - 16, 16, "OutOfMemoryError") == 0;
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  return text;
+  bool out_of_memory = full.size() >= 16 && full.compare(full.size() - 16, 16, "OutOfMemoryError") == 0;
+  if (!out_of_memory) throw error;
+  std::string text;
+  PyObject* str = PyObject_Str(error.value().ptr());
+  if (const char* utf8 = str ? PyUnicode_AsUTF8(str) : nullptr) text = utf8;
+  Py_XDECREF(str);
+  PyErr_Clear();
+  TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+  throw error;
 }
 
-// A call's result is passed to `use`; what it raises becomes an error of torch.
+// A call's result is passed to `use`; what it raises is raised.
 template <class Use, class... Args>
 auto asked(Use use, const char* method, const char* format, Args... args) {
   Gil gil;
+  SignalsWait waiting;
   PyObject* result = PyObject_CallMethod(keeper, method, format, args...);
-  if (!result) {
-    bool out_of_memory = false;
-    std::string text = exception_text(out_of_memory);
-    TORCH_CHECK_WITH(OutOfMemoryError, !out_of_memory, text);
-    TORCH_CHECK(false, text);
-  }
+  if (!result) rethrow();
   auto answer = use(result);
   Py_DECREF(result);
   return answer;
@@ -80,6 +75,16 @@ std::string text_of(PyObject* object) {
   const char* utf8 = PyUnicode_AsUTF8(object);
   if (!utf8) PyErr_Clear();
   return utf8 ? utf8 : "";
+}
+
+PyObject* later = nullptr; // with the GIL
+
+// Python calls it in its main thread, between one instruction and the next.
+int raise_in_python(void* exception) {
+  auto* object = static_cast<PyObject*>(exception);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(object)), object);
+  Py_DECREF(object);
+  return -1;
 }
 
 bool there() {
@@ -101,16 +106,41 @@ void drain_when_long() {
     // Beside what the program is doing: an exception that is on its way stays.
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject* result = PyObject_CallMethod(keeper, "drain", nullptr);
-    if (!result) PyErr_WriteUnraisable(keeper);
-    Py_XDECREF(result);
+    {
+      SignalsWait waiting;
+      PyObject* result = PyObject_CallMethod(keeper, "drain", nullptr);
+      Py_XDECREF(result);
+    }
+    if (PyErr_Occurred()) {
+      PyObject* raised = pybind11::error_already_set().value().inc_ref().ptr();
+      if (Py_AddPendingCall(raise_in_python, raised)) Py_DECREF(raised);
+    }
     PyErr_Restore(type, value, traceback);
   }
   draining = false;
 }
 
-void make_room(int device, int64_t bytes) {
-  if (there()) asked(truth, "make_room", "iL", device, static_cast<long long>(bytes));
+void make_room(int device, int64_t bytes, int64_t allocation) {
+  if (there())
+    asked(truth, "make_room", "iLL", device, static_cast<long long>(bytes), static_cast<long long>(allocation));
+}
+
+std::atomic<bool> is_raised_later{false};
+
+void raise_later(PyObject* exception) {
+  Py_XSETREF(later, Py_NewRef(exception));
+  is_raised_later = true;
+}
+
+void raise_now() {
+  if (!there()) return;
+  Gil gil;
+  is_raised_later = false;
+  PyObject* exception = std::exchange(later, nullptr);
+  if (!exception) return; // another thread was faster
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
+  Py_DECREF(exception);
+  rethrow();
 }
 
 bool event_done(int64_t event) {

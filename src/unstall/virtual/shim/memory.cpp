@@ -30,7 +30,8 @@ struct Headroom {
 };
 Headroom headroom;
 
-// The most by which reserved memory can grow for a request: CUDACachingAllocator's segment for it.
+// The most by which reserved memory can grow for a request: CUDACachingAllocator's segment for it, by its default
+// settings. For other ones the keeper gives less headroom.
 int64_t worst_growth(int64_t bytes) {
   constexpr int64_t MIB = 1 << 20;
   int64_t rounded = (bytes + 511) / 512 * 512;
@@ -39,22 +40,32 @@ int64_t worst_growth(int64_t bytes) {
   return (rounded + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-void take_room(int device, int64_t bytes) {
+// Whether a request surely fits; if so, it has taken its room.
+bool takes_room(int device, int64_t bytes) {
   auto& left = headroom.bytes[size_t(device)];
-  if (left.load(std::memory_order_relaxed) == std::numeric_limits<int64_t>::max()) return;
-  if ((left -= worst_growth(bytes)) < 0) make_room(device, bytes);
-}
-
-int64_t log_malloc(int device, int64_t bytes) {
-  if (bytes == 0) return 0;
-  take_room(device, bytes);
-  int64_t allocation = ++allocations;
-  write({.code = Code::MALLOC, .device = device, .stream = current_stream(device), .a = allocation, .b = bytes});
-  return allocation;
+  if (left.load(std::memory_order_relaxed) == std::numeric_limits<int64_t>::max()) return true;
+  return (left -= worst_growth(bytes)) >= 0;
 }
 
 void log_free(int device, int64_t allocation) {
   if (allocation) write({.code = Code::FREE, .device = device, .stream = current_stream(device), .a = allocation});
+}
+
+int64_t log_malloc(int device, int64_t bytes) {
+  if (bytes == 0) return 0;
+  bool fits = takes_room(device, bytes);
+  int64_t allocation = ++allocations;
+  write({.code = Code::MALLOC, .device = device, .stream = current_stream(device), .a = allocation, .b = bytes});
+  if (fits) return allocation;
+  try {
+    make_room(device, bytes, allocation);
+  } catch (const c10::OutOfMemoryError&) {
+    throw; // nothing was allocated
+  } catch (...) {
+    log_free(device, allocation);
+    throw;
+  }
+  return allocation;
 }
 
 void free_block(void* context) {

@@ -9,6 +9,7 @@
 #include "memory.h"
 #include "operators.h"
 #include "redirect.h"
+#include "signals.h"
 #include "signatures.h"
 #include "stacks.h"
 
@@ -87,6 +88,9 @@ PYBIND11_MODULE(_shim, m) {
   m.def("stacks", [](uint32_t first) { return py::reinterpret_steal<py::object>(stacks_from(first)); });
   m.def("set_logging", set_logging, arg("on"));
   m.def("set_headroom", set_headroom, arg("device"), arg("bytes"));
+  m.def("raise_later", [](const py::object& exception) { raise_later(exception.ptr()); }, arg("exception"));
+  m.def("hold_signals", hold_signals);
+  m.def("release_signals", release_signals);
   m.def("append", append, arg("code"), arg("device") = -1, arg("stream") = 0, arg("a") = 0, arg("b") = 0,
         arg("id_or_name") = py::none(), arg("flags") = 0);
 

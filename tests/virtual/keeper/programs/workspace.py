@@ -1,0 +1,20 @@
+"""An operator whose workspace finds no room: which of the calls from then on is told."""
+
+import json
+
+import torch
+
+MIB = 1 << 20
+device = torch.cuda.get_device_properties(0)
+torch.cuda.set_per_process_memory_fraction(44 * MIB / device.total_memory)
+rest = torch.empty(22 * MIB, dtype=torch.uint8, device="cuda")  # 22 MiB are left, for less than cuBLAS keeps
+matrix = torch.ones(1024, 1024, device="cuda")
+told = ""
+try:
+    product = matrix @ matrix
+    torch.cuda.memory_allocated()
+    torch.cuda.synchronize()
+except torch.OutOfMemoryError as error:
+    told = str(error)
+torch.cuda.synchronize()  # once
+print(json.dumps({"told": told}))
