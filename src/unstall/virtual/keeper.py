@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unstall.errors import UnstallError
+from unstall.errors import UnstallError, UsageError
 from unstall.locate.frameworks import is_framework
 from unstall.record.lines import line_at
 from unstall.record.places import Shortened
@@ -22,6 +22,7 @@ from unstall.virtual.log import Code, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import Options
 from unstall.virtual.out_of_memory import OutOfMemoryError
 from unstall.virtual.races import RaceLog
+from unstall.virtual.settings import AllocatorSettings
 from unstall.virtual.simulate import Simulation
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ class Keeper:
         self.options = options
         self.costs = costs if costs is not None else gpu_named(options.gpu).costs
         clock = Measured() if options.host == "measured" else Modelled(self.costs.host)
-        settings = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-        self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=settings)
+        self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=allocator_settings())
         self.names: list[str] = []
         self.stacks: list[Stack] = []
         self.races = RaceLog()
@@ -247,6 +247,18 @@ class Keeper:
             self._up_to_date()
         self.simulation.spend(thread, ns)
         return thread
+
+
+def allocator_settings() -> str:
+    """What the environment says. Raises UsageError, with the variable's name, where torch would not take it."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    name = next((name for name in names if os.environ.get(name)), names[0])
+    text = os.environ.get(name, "")
+    try:
+        AllocatorSettings.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{name}={text}: {error}") from None
+    return text
 
 
 def _without_ours(stack: Stack) -> Stack:

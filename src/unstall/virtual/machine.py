@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unstall.errors import UsageError
+from unstall.errors import UnstallError, UsageError
 from unstall.record import active
 from unstall.record.tally import EXPLICIT
 from unstall.virtual.around_import import around_import
@@ -99,7 +99,8 @@ class Machine:
     def unwatch(self, watch: Watch) -> None:
         """It ends here; a second time nothing happens."""
         if watch in self._watches:
-            watch.end_ns = self.now_ns()
+            with suppress(UnstallError):  # of a simulation that broke off the timeline tells
+                watch.end_ns = self.now_ns()
             self._watches.remove(watch)
             if not self._watches:
                 self._watched.close()
@@ -150,7 +151,8 @@ _machines: list[Machine] = []  # of this process: one at most
 def machine(options: Options) -> Machine:
     """The machine of this process, which is made if there is none.
 
-    Raises UsageError where there is another already, and where torch was imported before there was any.
+    Raises UsageError where there is another already, where torch was imported before there was any, and for settings
+    of the allocator that torch would not take.
     """
     if not _machines:
         if "torch" in sys.modules:
@@ -159,8 +161,10 @@ def machine(options: Options) -> Machine:
                 "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
             )
         from unstall.virtual.gpu import gpu_named
+        from unstall.virtual.keeper import allocator_settings
 
         gpu_named(options.gpu)
+        allocator_settings()
         _machines.append(Machine(options))
     found = _machines[0]
     if found.options != options:

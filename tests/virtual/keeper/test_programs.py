@@ -73,3 +73,10 @@ def test_alarms_in_the_midst_of_the_simulation_are_raised_as_themselves(how: str
     read = facts("alarms", how)
     assert read["ends"] == {"Alarm: as asked": 8}
     assert read["done"]
+
+
+@pytest.mark.slow
+def test_settings_that_torch_would_not_take_are_named_before_torch_is_imported() -> None:
+    done = run("workspace", settings="foo:1")
+    assert done.returncode != 0
+    assert done.stderr == "unstall: PYTORCH_ALLOC_CONF=foo:1: allocator settings: unrecognized key 'foo'\n"
