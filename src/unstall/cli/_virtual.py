@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._recording import say
 from unstall.errors import UsageError
-from unstall.figures import counted
+from unstall.figures import counted, duration
 from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
 
 if TYPE_CHECKING:
@@ -96,7 +96,16 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
         start = round(args.after * 1e9)
     if args.for_ is not None:
         end = start + round(args.for_ * 1e9)
-    return timeline if (start, end) == (0, _END) else cut(timeline, start, end)
+    if (start, end) == (0, _END):
+        return timeline
+    part = cut(timeline, start, end)
+    if not len(part.host) and not len(part.device):
+        lasted = max((int(table.end.max()) for table in (timeline.host, timeline.device) if len(table)), default=0)
+        raise UsageError(
+            "nothing ran in the time that --after and --for ask for: they are seconds of the virtual clock, on which "
+            f"the program took {duration(lasted)}"
+        )
+    return part
 
 
 def write_run(timeline: Timeline, path: Path, options: Options) -> Timeline:

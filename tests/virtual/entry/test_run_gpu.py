@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ def test_a_program_prints_what_it_would_and_its_steps_are_explained(tmp_path: Pa
     assert last == "1 NVIDIA H200 ['-x', '--gpu'] __main__"
     assert [float(loss) for loss in losses] == pytest.approx(_losses_on_the_cpu(), rel=1e-3)
     assert "the trace is in training.trace.json.gz" in done.stderr
-    assert "6 steps of" in done.stderr or "5 steps of" in done.stderr
+    assert "3 steps of" in done.stderr  # the first three warm up
     assert "training.py:1" in done.stderr
     timeline = load(tmp_path / "training.trace.json.gz")
     assert timeline.meta.recorder == "virtual"
@@ -56,10 +57,11 @@ def test_a_part_of_the_steps_as_json_with_the_programs_output_beside(tmp_path: P
     ],
 )
 def test_it_ends_as_the_program_did(tmp_path: Path, how: str, code: int, written: bool) -> None:
-    done = run_gpu("ending", tmp_path, how, options=["-q"])
+    done = run_gpu("ending", tmp_path, how)
     assert done.returncode == code
     assert (tmp_path / "ending.trace.json.gz").exists() == written
     assert ("nothing ran on the virtual GPU" in done.stderr) == (not written)
+    assert done.stderr.endswith("; this is what ran before\n") == written
 
 
 @slow
@@ -71,6 +73,17 @@ def test_a_report_says_what_its_times_leave_out(tmp_path: Path) -> None:
     notes = json.loads(measured.stdout)["integrity"]["notes"]
     assert any("takes as long as it took here" in note for note in notes)
     assert not any("torch.compile" in note for note in notes)
+
+
+@slow
+def test_a_window_after_the_end_is_told_how_long_the_program_took(tmp_path: Path) -> None:
+    done = run_gpu("training", tmp_path, options=["--after", "100", "--for", "1"])
+    assert done.returncode == 0
+    assert re.search(
+        r"nothing ran in the time that --after and --for ask for: .* the virtual clock, .* took [\d.]+ m?s\n",
+        done.stderr,
+    )
+    assert not (tmp_path / "training.trace.json.gz").exists()
 
 
 @slow
