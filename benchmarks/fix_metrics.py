@@ -1,0 +1,73 @@
+"""`MetricBuffer` on a step that the host bounds: `python benchmarks/fix_metrics.py --out metrics.json`.
+
+Training steps of a net of many small layers, with three metrics a step: not read, added to a MetricBuffer, and read by
+`.item()` at once. Runs on the virtual GPU too: `unstall run --gpu h200 --numerics skip benchmarks/fix_metrics.py`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fix_timing import arguments, interleaved, needs_gpu, ratio, told, written
+
+STEPS = 60
+
+
+def main() -> None:
+    options = arguments("MetricBuffer")
+    torch = needs_gpu()
+    from unstall import MetricBuffer
+
+    net = torch.nn.Sequential(
+        *[layer for _ in range(60) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
+    ).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, foreach=False)
+    inputs, labels = torch.randn(32, 64, device="cuda"), torch.randint(0, 64, (32,), device="cuda")
+
+    def step() -> tuple[Any, Any, Any]:
+        optimizer.zero_grad()
+        scores = net(inputs)
+        loss = torch.nn.functional.cross_entropy(scores, labels)
+        loss.backward()
+        optimizer.step()
+        return loss, (scores.argmax(1) == labels).float().mean(), scores.abs().max()
+
+    def without() -> None:
+        for _ in range(STEPS):
+            step()
+
+    last: list[Any] = []
+
+    def buffered() -> None:
+        rows: list[Any] = []
+        with MetricBuffer(rows.append) as metrics:
+            for _ in range(STEPS):
+                loss, accuracy, largest = step()
+                metrics.add(loss=loss, accuracy=accuracy, largest=largest)
+        assert len(rows) == STEPS
+        last[:] = [metrics]
+
+    def at_once() -> None:
+        for _ in range(STEPS):
+            for value in step():
+                value.item()
+
+    ways = {"without": without, "MetricBuffer": buffered, "item": at_once}
+    took = interleaved(ways, max(options.rounds, 7))
+    figures = {
+        "step_ms": statistics.median(took["without"]) / STEPS,
+        "MetricBuffer": ratio(took["MetricBuffer"], took["without"]),
+        "item": ratio(took["item"], took["without"]),
+        "stats": str(last[0].stats()),
+    }
+    told("three metrics a step, over none", figures)
+    print(last[0].stats())
+    written(options.out, {"metrics": figures})
+
+
+if __name__ == "__main__":
+    main()
