@@ -2,6 +2,7 @@
 
 #include "devices.h"
 #include "keeper.h"
+#include "locks.h"
 #include "log.h"
 #include "operators.h"
 
@@ -42,7 +43,7 @@ struct Failure {
 };
 
 struct Failures {
-  std::mutex lock;
+  Lock lock;
   std::array<Failure, MOST_DEVICES> first;
   std::unordered_map<int64_t, int> events; // recorded since, and on which device
 };
@@ -60,6 +61,7 @@ bool launches_block() {
 } // namespace
 
 std::atomic<uint64_t> failed_devices{0}, lost_devices{0};
+std::atomic<bool> forks_refused{false}, in_refused_fork{false};
 static_assert(MOST_DEVICES <= 64);
 
 bool asserts_values(const c10::OperatorName& name) {
@@ -81,16 +83,34 @@ void assertion_failed(int device, const std::string& why) {
   std::string op = operator_here();
   int64_t stream = current_stream(device);
   write({.code = Code::ASSERT, .device = device, .stream = stream, .id = name_number(op)});
+  int32_t stack = stack_here();
   {
     std::lock_guard guard(failures().lock);
-    if (!failed(device)) failures().first[size_t(device)] = {op, why, stack_here()};
+    if (!failed(device)) failures().first[size_t(device)] = {op, why, stack};
     failed_devices |= uint64_t(1) << device;
   }
   if (launches_block()) raise_failure(device);
 }
 
+void refuse_forks() {
+  forks_refused = true;
+}
+
+void forked() {
+  if (!forks_refused) return;
+  in_refused_fork = true;
+  failed_devices = lost_devices = ~uint64_t(0);
+}
+
 // In the words of c10/cuda/CUDAException.cpp and CUDAMiscFunctions.cpp, and then in ours.
 void raise_failure(int device) {
+  if (in_refused_fork)
+    raise_cuda_error(
+        3,
+        "initialization error\n"
+        "Search for `cudaErrorInitializationError' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\n"
+        "unstall: this process was forked after its parent had asked for CUDA; start it by spawn");
   Failure failure;
   {
     std::lock_guard guard(failures().lock);

@@ -39,6 +39,10 @@ inline void check_usable(int device) {
   if (lost_devices.load(std::memory_order_relaxed) >> device & 1) raise_failure(device);
 }
 
+// From now on children that are forked cannot use the devices: what they inherited raises CUDA's initialization error.
+void refuse_forks();
+void forked(); // in the child
+
 // A wait for an event that was recorded before the assertion failed does not tell of it.
 void recorded_after_failure(int64_t event, int device);
 void check_event(int64_t event);

@@ -30,7 +30,7 @@ class Call {
     check_usable(device_);
     bool reads = about_.reads && (about_.told_size < 0 || argument(size_t(about_.told_size)).isNone());
     if (reads) {
-      refuse_in_capture();
+      refuse_in_capture(device_, current_stream(device_));
       check_finished(device_);
     }
     Launch launch(about_.number, device_);

@@ -1,6 +1,7 @@
 #include "generator.h"
 
 #include "devices.h"
+#include "locks.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
@@ -120,9 +121,16 @@ struct InsteadOfDefault::State {
   std::optional<double> double_sample;
 };
 
+// Held for as long as one lives: of two at once each would put back what the other had put there.
+static Lock& the_only_one() {
+  static auto* lock = new Lock;
+  return *lock;
+}
+
 InsteadOfDefault::InsteadOfDefault(int device) {
   auto* cpu = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
   uint64_t seed = seed_from(std::nullopt, device);
+  the_only_one().lock(); // from here on nothing raises
   std::lock_guard guard(cpu->mutex_);
   before_ = new State{cpu->engine(), cpu->next_float_normal_sample(), cpu->next_double_normal_sample()};
   cpu->set_current_seed(seed);
@@ -135,6 +143,7 @@ InsteadOfDefault::~InsteadOfDefault() {
   cpu->set_next_float_normal_sample(before_->float_sample);
   cpu->set_next_double_normal_sample(before_->double_sample);
   delete before_;
+  the_only_one().unlock();
 }
 
 } // namespace unstall

@@ -2,6 +2,7 @@
 
 #include "asserts.h"
 #include "devices.h"
+#include "locks.h"
 #include "log.h"
 
 #include <c10/util/Exception.h>
@@ -19,6 +20,8 @@ namespace {
 
 struct Graph {
   int device;
+  CaptureMode mode;
+  int32_t thread; // that began the capture
   bool open = true, broken = false;
   std::set<std::pair<int, int64_t>> streams; // device and stream, of those that are captured
   std::set<int64_t> events;
@@ -26,7 +29,7 @@ struct Graph {
 };
 
 struct Graphs {
-  std::mutex lock;
+  Lock lock;
   std::unordered_map<int64_t, std::shared_ptr<Graph>> graphs;
 };
 
@@ -48,6 +51,22 @@ std::shared_ptr<Graph> graph_of(int64_t number) {
   std::lock_guard guard(all().lock);
   auto found = all().graphs.find(number);
   return found == all().graphs.end() ? nullptr : found->second;
+}
+
+// Spoils, and tells of, the captures that a call which waits is made beside; `is_waited_for` by the call itself.
+template <class F>
+bool refused(F&& is_waited_for) {
+  if (!open_count.load(std::memory_order_relaxed)) return false;
+  int32_t thread = this_thread().number;
+  bool any = false;
+  std::lock_guard guard(all().lock);
+  for (auto& [number, graph] : all().graphs) {
+    if (!graph->open) continue;
+    bool forbids = graph->mode == CaptureMode::GLOBAL ||
+        (graph->mode == CaptureMode::THREAD_LOCAL && graph->thread == thread);
+    if (forbids || is_waited_for(*graph)) graph->broken = any = true;
+  }
+  return any;
 }
 
 } // namespace
@@ -80,18 +99,28 @@ void waited_in_capture(int64_t event, int device, int64_t stream) {
     if (graph->open && graph->events.count(event)) graph->streams.insert({device, stream});
 }
 
-void refuse_in_capture() {
-  if (!open_count.load(std::memory_order_relaxed)) return;
-  {
-    std::lock_guard guard(all().lock);
-    for (auto& [number, graph] : all().graphs) graph->broken = graph->broken || graph->open;
-  }
-  raise_cuda_error(900, "operation not permitted when stream is capturing");
+bool refused_in_capture(int device, int64_t stream) {
+  return refused([&](const Graph& graph) {
+    if (stream == NO_STREAM) return false;
+    for (const auto& [of, captured] : graph.streams)
+      if (of == device && (stream == ALL_STREAMS || stream == captured)) return true;
+    return false;
+  });
 }
 
-void capture_begin(int64_t number, int device, int64_t stream, int64_t pool) {
+bool refused_in_capture(int64_t event) {
+  return refused([&](const Graph& graph) { return graph.events.count(event) != 0; });
+}
+
+void refuse_in_capture(int device, int64_t stream) {
+  if (refused_in_capture(device, stream)) raise_cuda_error(900, "operation not permitted when stream is capturing");
+}
+
+void capture_begin(int64_t number, int device, int64_t stream, int64_t pool, CaptureMode mode) {
   auto graph = std::make_shared<Graph>();
   graph->device = device;
+  graph->mode = mode;
+  graph->thread = this_thread().number;
   graph->streams.insert({device, stream});
   {
     std::lock_guard guard(all().lock);

@@ -5,6 +5,7 @@
 #include "host_uses.h"
 
 #include "graphs.h"
+#include "locks.h"
 #include "operators.h"
 #include "redirect.h"
 
@@ -20,7 +21,7 @@ namespace unstall {
 namespace {
 
 struct Copies {
-  std::mutex lock;
+  Lock lock;
   std::set<std::pair<int, int64_t>> streams; // with copies that the host has not waited for
   bool captured = false; // in a graph, whose every launch copies
 };

@@ -1,6 +1,7 @@
 // Which operators have which kernels for the key CUDA: nearly all the one that redirects to the kernel of the CPU.
 #include "call.h"
 #include "keeper.h"
+#include "locks.h"
 #include "redirect.h"
 
 #include <mutex>
@@ -42,19 +43,23 @@ torch::Library* library(const char* ns, c10::DispatchKey key) {
   return new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // for good
 }
 
-} // namespace
-
-void redirect(const OperatorHandle& op, Stack* stack) {
-  static std::mutex lock;
-  static auto* known = new std::unordered_map<c10::OperatorName, About>;
-  const About* about = nullptr;
+const About& about(const OperatorHandle& op) {
+  static Lock lock;
+  static auto* known = new std::unordered_map<c10::OperatorName, About>; // its elements stay where they are
   {
     std::lock_guard guard(lock);
     auto found = known->find(op.operator_name());
-    if (found == known->end()) found = known->emplace(op.operator_name(), About(op)).first;
-    about = &found->second; // elements of the map stay where they are
+    if (found != known->end()) return found->second;
   }
-  call(*about, op, stack);
+  About made(op);
+  std::lock_guard guard(lock);
+  return known->emplace(op.operator_name(), std::move(made)).first->second;
+}
+
+} // namespace
+
+void redirect(const OperatorHandle& op, Stack* stack) {
+  call(about(op), op, stack);
   drain_when_long();
 }
 

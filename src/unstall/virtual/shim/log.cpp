@@ -1,8 +1,8 @@
 #include "log.h"
 
+#include "locks.h"
 #include "stacks.h"
 
-#include <pthread.h>
 #include <time.h>
 #include <atomic>
 #include <deque>
@@ -15,13 +15,13 @@ namespace {
 constexpr size_t LONG = size_t(1) << 16;
 
 struct Log {
-  std::mutex lock;
+  Lock lock;
   std::vector<Record> records;
   std::vector<Use> uses;
 };
 
 struct Names {
-  std::mutex lock;
+  Lock lock;
   std::deque<std::string> names; // grows without moving what it holds
   std::unordered_map<std::string_view, int32_t> numbers;
 };
@@ -41,13 +41,6 @@ std::atomic<bool> on{false};
 std::atomic<bool> is_long{false};
 std::atomic<int32_t> threads{0};
 
-// A thread that is not there in a forked child may have held a lock.
-void forked() {
-  on = false;
-  new (&the_log().lock) std::mutex;
-  new (&the_names().lock) std::mutex;
-}
-
 } // namespace
 
 bool logging() {
@@ -55,8 +48,6 @@ bool logging() {
 }
 
 void set_logging(bool wanted) {
-  static const int registered = pthread_atfork(nullptr, nullptr, forked);
-  (void)registered;
   on = wanted;
 }
 

@@ -13,7 +13,7 @@ namespace unstall {
 enum class Code : uint8_t {
   OP_BEGIN = 0, OP_END, MARK_BEGIN, MARK_END, LAUNCH, COPY, MALLOC, FREE, USE_STREAM, EVENT_RECORD, EVENT_WAIT,
   SYNC_EVENT, SYNC_STREAM, SYNC_DEVICE, EMPTY_CACHE, CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, GRAPH_FREE, PIN, SLEEP,
-  ADVANCE, MEMSET, POOL_BEGIN, POOL_END, POOL_FREE, ASSERT,
+  ADVANCE, ASSERT = 26,
 };
 
 // Of COPY's flags: the direction in the low bits (0 is from one device to another), and what else is known of it.

@@ -55,6 +55,13 @@ void append(
   write({.code = Code(code), .device = device, .stream = stream, .a = a, .b = b, .id = id, .flags = uint8_t(flags)});
 }
 
+void begin_capture(int64_t graph, int device, int64_t stream, int64_t pool, const std::string& mode) {
+  auto how = mode == "thread_local" ? CaptureMode::THREAD_LOCAL
+      : mode == "relaxed"           ? CaptureMode::RELAXED
+                                    : CaptureMode::GLOBAL;
+  capture_begin(graph, device, stream, pool, how);
+}
+
 const at::Tensor& tensor_of(const py::object& object) {
   if (!THPVariable_Check(object.ptr())) throw py::type_error("expected a tensor");
   return THPVariable_Unpack(object.ptr());
@@ -110,7 +117,10 @@ PYBIND11_MODULE(_shim, m) {
   m.def("sync_stream", sync_stream, arg("device"), arg("stream"));
   m.def("sync_device", [](int device) { sync_device(device_number(device)); });
 
-  m.def("capture_begin", capture_begin, arg("graph"), arg("device"), arg("stream"), arg("pool"));
+  m.def("capture_begin", begin_capture, arg("graph"), arg("device"), arg("stream"), arg("pool"),
+        arg("mode") = "global");
+  m.def("refused_in_capture", py::overload_cast<int, int64_t>(refused_in_capture), arg("device"), arg("stream"));
+  m.def("refuse_forks", refuse_forks);
   m.def("capture_end", capture_end, arg("graph"));
   m.def("replay", replay, arg("graph"), arg("device"), arg("stream"));
   m.def("free_graph", free_graph, arg("graph"));

@@ -6,6 +6,7 @@
 
 #include "host_uses.h"
 #include "keeper.h"
+#include "locks.h"
 #include "log.h"
 #include "stacks.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 // torch numbers threads in its own way; a backward operator says which of those ran its forward.
 struct Threads {
-  std::mutex lock;
+  Lock lock;
   std::unordered_map<uint64_t, int32_t> numbers;
 };
 

@@ -1,6 +1,8 @@
 // Pinned host memory, as CUDA's caching host allocator hands it out: blocks of a power of two, kept for the next request.
 #include "memory.h"
 
+#include "locks.h"
+
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/llvmMathExtras.h>
 
@@ -13,7 +15,7 @@ namespace unstall {
 namespace {
 
 struct Pinned {
-  std::mutex lock;
+  Lock lock;
   std::map<uintptr_t, std::pair<size_t, int64_t>> taken; // where it starts -> its size and number
   std::multimap<size_t, void*> kept;
 };

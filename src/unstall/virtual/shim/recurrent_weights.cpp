@@ -1,5 +1,6 @@
 // What stands around cuDNN's recurrent kernel: which layers run by it, its one buffer of weights, its dropout state.
 #include "generator.h"
+#include "locks.h"
 #include "recurrent.h"
 #include "redirect.h"
 
@@ -58,16 +59,23 @@ Tensor dropout_state(
 Tensor dropout_state_of(int device, double dropout) {
   struct State {
     Tensor buffer;
-    uint64_t seed;
+    uint64_t seed = 0;
   };
   static auto* states = new std::unordered_map<int, State>;
-  static std::mutex lock;
-  std::lock_guard guard(lock);
-  auto& state = (*states)[device];
+  static Lock lock;
   uint64_t seed = default_generator(device).current_seed();
-  if (!state.buffer.defined() || state.seed != seed) {
-    auto options = at::TensorOptions(at::kByte).device(at::Device(at::kCUDA, c10::DeviceIndex(device)));
-    state = {at::_cudnn_init_dropout_state(dropout, true, int64_t(seed & 0x7fffffff), options), seed};
+  State state;
+  {
+    std::lock_guard guard(lock);
+    state = (*states)[device];
+  }
+  if (state.buffer.defined() && state.seed == seed) return state.buffer;
+  auto options = at::TensorOptions(at::kByte).device(at::Device(at::kCUDA, c10::DeviceIndex(device)));
+  State made{at::_cudnn_init_dropout_state(dropout, true, int64_t(seed & 0x7fffffff), options), seed};
+  state = made;
+  {
+    std::lock_guard guard(lock);
+    std::swap((*states)[device], made); // what was there is freed, and so logged, without the lock
   }
   return state.buffer;
 }

@@ -1,5 +1,6 @@
 #include "shapes.h"
 
+#include "locks.h"
 #include "twins.h"
 
 #include <ATen/EmptyTensor.h>
@@ -57,11 +58,12 @@ bool covers_storage(const Tensor& tensor) {
 }
 
 void warn_unknown() {
-  static std::mutex lock;
+  static Lock lock;
   static auto* warned = new std::unordered_set<int32_t>;
+  int32_t here = stack_here();
   {
     std::lock_guard guard(lock);
-    if (!warned->insert(stack_here()).second) return;
+    if (!warned->insert(here).second) return;
   }
   TORCH_WARN(
       "the virtual GPU skips numerics, and a value that was not computed is read here: it is 0. Where the program "

@@ -3,6 +3,7 @@
 
 #include "signatures.h"
 
+#include "locks.h"
 #include "log.h"
 
 #include <ATen/core/List.h>
@@ -40,7 +41,7 @@ struct Hash {
 };
 
 struct Table {
-  std::mutex lock;
+  Lock lock;
   std::deque<std::vector<int64_t>> keys; // by number; never moved
   std::unordered_map<Key, int32_t, Hash> numbers;
 };

@@ -84,20 +84,20 @@ void wait_event(int64_t event, int device, int64_t stream) {
 }
 
 void sync_event(int64_t event) {
-  refuse_in_capture();
+  if (refused_in_capture(event)) raise_cuda_error(900, "operation not permitted when stream is capturing");
   write({.code = Code::SYNC_EVENT, .device = current_device(), .a = event});
   check_event(event);
 }
 
 void sync_stream(int device, int64_t stream) {
-  refuse_in_capture();
+  refuse_in_capture(device, stream);
   write({.code = Code::SYNC_STREAM, .device = device, .stream = stream});
   if (copies_may_run.load(std::memory_order_relaxed)) stream_finished(device, stream);
   check_finished(device);
 }
 
 void sync_device(int device) {
-  refuse_in_capture();
+  refuse_in_capture(device, ALL_STREAMS);
   write({.code = Code::SYNC_DEVICE, .device = device});
   if (copies_may_run.load(std::memory_order_relaxed)) device_finished(device);
   check_finished(device);

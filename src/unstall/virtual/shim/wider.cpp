@@ -1,8 +1,14 @@
 #include "wider.h"
 
+#include "locks.h"
+
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace unstall {
@@ -21,67 +27,125 @@ bool is_half(at::ScalarType type) {
   return type == at::kHalf || type == at::kBFloat16;
 }
 
+bool holds_halves(const IValue& value, at::ScalarType& type) {
+  auto see = [&](const Tensor& tensor) {
+    if (!tensor.defined() || !is_half(tensor.scalar_type())) return false;
+    type = tensor.scalar_type();
+    return true;
+  };
+  if (value.isTensor()) return see(value.toTensor());
+  if (!value.isTensorList()) return false;
+  bool any = false;
+  for (const auto& one : value.toListRef()) any = see(one.toTensor()) || any;
+  return any;
+}
+
 // Halves of one call as float32, and back.
 class Widened {
  public:
-  IValue wider(const IValue& value) {
-    if (value.isTensor()) return wider(value.toTensor());
+  explicit Widened(at::ScalarType type) : type_(type) {}
+
+  IValue wider(const IValue& value, bool written) {
+    if (value.isTensor()) return wider(value.toTensor(), written);
     if (value.isTensorList()) {
       c10::List<Tensor> list;
-      for (const Tensor& one : value.toTensorVector()) list.push_back(wider(one));
+      for (const Tensor& one : value.toTensorVector()) list.push_back(wider(one, written));
       return list;
     }
     return value;
   }
-  bool any() const { return !pairs_.empty(); }
 
-  // What the kernel wrote into arguments that it may write to.
+  // What the kernel wrote; what it only read stays as it is.
   void write_back() {
-    for (auto& [half, wide] : pairs_) {
-      half.resize_(wide.sizes());
-      half.copy_(wide);
+    for (auto& pair : pairs_) {
+      if (!pair.written) continue;
+      if (pair.half.sizes() != pair.wide.sizes()) pair.half.resize_(pair.wide.sizes());
+      pair.half.copy_(pair.wide);
     }
   }
   Tensor narrower(const Tensor& result) const {
-    for (const auto& [half, wide] : pairs_)
-      if (wide.is_same(result)) return half;
+    for (const auto& pair : pairs_)
+      if (pair.wide.is_same(result)) return pair.half;
     return result.defined() && result.scalar_type() == at::kFloat ? result.to(type_) : result;
   }
 
  private:
-  Tensor wider(const Tensor& tensor) {
+  struct Pair {
+    Tensor half, wide;
+    bool written;
+  };
+
+  Tensor wider(const Tensor& tensor, bool written) {
     if (!tensor.defined() || !is_half(tensor.scalar_type())) return tensor;
-    type_ = tensor.scalar_type();
-    pairs_.emplace_back(tensor, tensor.to(at::kFloat));
-    return pairs_.back().second;
+    pairs_.push_back({tensor, tensor.to(at::kFloat), written});
+    return pairs_.back().wide;
   }
 
-  std::vector<std::pair<Tensor, Tensor>> pairs_; // halves, and the same as float32
-  at::ScalarType type_ = at::kHalf;
+  std::vector<Pair> pairs_;
+  at::ScalarType type_; // of results
 };
+
+// Operators whose kernels lack a type of halves.
+struct Lacking {
+  Lock lock;
+  std::set<std::tuple<std::string, std::string, at::ScalarType>> known;
+};
+
+Lacking& lacking() {
+  static auto* all = new Lacking;
+  return *all;
+}
+
+bool is_lacking(const c10::OperatorName& name, at::ScalarType type) {
+  std::lock_guard guard(lacking().lock);
+  return lacking().known.count({name.name, name.overload_name, type}) != 0;
+}
+
+// Of AT_DISPATCH's macros, which ask for the type before the kernel does anything.
+bool says_lacking(const c10::NotImplementedError& error, at::ScalarType type) {
+  return std::string_view(error.what_without_backtrace()).find(
+             std::string("not implemented for '") + c10::toString(type) + "'") != std::string_view::npos;
+}
+
+void run_wider(
+    const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, Stack* stack,
+    at::ScalarType type) {
+  const auto& arguments = op.schema().arguments();
+  size_t first = stack->size() - arguments.size();
+  Widened widened(type);
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const auto* alias = arguments[i].alias_info();
+    (*stack)[first + i] = widened.wider((*stack)[first + i], alias && alias->isWrite());
+  }
+  run(op, substitute, keys, stack);
+  widened.write_back();
+  for (size_t i = first; i < stack->size(); i++) {
+    IValue& value = (*stack)[i];
+    if (value.isTensor()) value = widened.narrower(value.toTensor());
+  }
+}
 
 } // namespace
 
 void run_kernel(
     const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, Stack* stack) {
-  const auto& schema = op.schema();
-  size_t count = schema.arguments().size(), first = stack->size() - count;
+  size_t first = stack->size() - op.schema().arguments().size();
+  at::ScalarType type = at::kFloat;
+  for (size_t i = first; i < stack->size(); i++) holds_halves((*stack)[i], type);
+  if (type == at::kFloat) return run(op, substitute, keys, stack);
+  if (is_lacking(op.operator_name(), type)) return run_wider(op, substitute, keys, stack, type);
   std::vector<IValue> arguments(stack->begin() + int64_t(first), stack->end());
   try {
     run(op, substitute, keys, stack);
     return;
-  } catch (const c10::NotImplementedError&) {
-    Widened widened;
-    stack->resize(first);
-    for (const IValue& argument : arguments) stack->push_back(widened.wider(argument));
-    if (!widened.any()) throw;
-    run(op, substitute, keys, stack);
-    if (schema.is_mutable()) widened.write_back();
-    for (size_t i = first; i < stack->size(); i++) {
-      IValue& value = (*stack)[i];
-      if (value.isTensor()) value = widened.narrower(value.toTensor());
-    }
+  } catch (const c10::NotImplementedError& error) {
+    if (!says_lacking(error, type)) throw;
   }
+  stack->resize(first);
+  stack->insert(stack->end(), arguments.begin(), arguments.end());
+  run_wider(op, substitute, keys, stack, type);
+  std::lock_guard guard(lacking().lock);
+  lacking().known.insert({op.operator_name().name, op.operator_name().overload_name, type});
 }
 
 } // namespace unstall

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from unstall.virtual.torch_cuda.errors import CUDA_DEVICE_TYPE, cuda_error
+from unstall.virtual.torch_cuda.keeper import Shim
 
 SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
 """torch::utils::set_requires_device_init(DeviceType, bool): factories in C++ then ask for initialisation again."""
@@ -18,8 +19,8 @@ SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010Dev
 class ForkGuard:
     """Knows whether this process was forked after its parent had asked for CUDA."""
 
-    def __init__(self, torch_c: ModuleType) -> None:
-        self._torch_c = torch_c
+    def __init__(self, torch_c: ModuleType, shim: Shim) -> None:
+        self._torch_c, self._shim = torch_c, shim
         self._require_init: Callable[[int, bool], object] | None = None
         self._armed = False
         self.is_child = False
@@ -29,6 +30,7 @@ class ForkGuard:
         if self._armed:
             return
         self._armed = True
+        self._shim.refuse_forks()
         library = Path(str(self._torch_c.__file__)).parent / "lib" / "libtorch_python.so"
         with suppress(AttributeError, OSError):
             self._require_init = getattr(ctypes.CDLL(str(library)), SET_REQUIRES_DEVICE_INIT)

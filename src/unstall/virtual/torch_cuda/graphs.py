@@ -16,7 +16,6 @@ MempoolId = tuple[int, int]
 NO_POOL: MempoolId = (0, 0)
 POOL_SHIFT = 32
 MODES = ("global", "thread_local", "relaxed")
-INVALIDATED = "operation failed due to a previous error during capture"
 ILLEGAL_STATE = "the operation cannot be performed in the present state"
 EMPTY = (
     "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
@@ -79,7 +78,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             self._number = next(numbers)
             self._pool = (pool[0], pool[1]) if pool is not None and any(pool) else (next(own_pools), 0)
             self._began_on = device, stream
-            shim.capture_begin(self._number, device, stream, pool_number(self._pool))
+            shim.capture_begin(self._number, device, stream, pool_number(self._pool), capture_error_mode)
             captures.running.add(self._number)
 
         def capture_end(self) -> None:
@@ -90,12 +89,8 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             self._device = self._began_on[0]
             self._began_on = None
             captures.running.discard(self._number)
-            failed = self._number in captures.failed
-            captures.failed.discard(self._number)
             try:
                 count = shim.capture_end(self._number)
-                if failed:
-                    raise cuda_error(torch_c, INVALIDATED, "cudaStreamEndCapture")
             except Exception:
                 shim.free_graph(self._number)
                 raise

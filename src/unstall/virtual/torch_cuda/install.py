@@ -29,7 +29,8 @@ SHIM = "unstall.virtual._shim"
 
 def install(torch_c: ModuleType) -> None:
     """Gives `torch._C` what a CUDA build has beyond a CPU build, over the shim that is loaded."""
-    runtime = Runtime(torch_c, sys.modules[SHIM], ForkGuard(torch_c))
+    shim = sys.modules[SHIM]
+    runtime = Runtime(torch_c, shim, ForkGuard(torch_c, shim))
     vars(torch_c).update(names_for(runtime))
     for name in ("_cudart", "_cudnn", "_nvtx"):
         sys.modules[f"torch._C.{name}"] = getattr(torch_c, name)

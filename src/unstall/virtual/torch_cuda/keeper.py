@@ -53,7 +53,13 @@ class Shim(Protocol):
 
     def is_capturing(self, device: int, stream: int) -> bool: ...
 
-    def capture_begin(self, graph: int, device: int, stream: int, pool: int) -> None: ...
+    def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
+
+    def refused_in_capture(self, device: int, stream: int) -> bool:
+        """Whether a call that waits for this stream is refused now, and so spoils a capture."""
+
+    def refuse_forks(self) -> None:
+        """From now on children that are forked cannot use what they inherit on the devices."""
 
     def capture_end(self, graph: int) -> int | None:
         """How many operations the graph has, where that is known."""

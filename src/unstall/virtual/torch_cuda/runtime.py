@@ -18,10 +18,9 @@ CAPTURING = "operation not permitted when stream is capturing"
 
 @dataclass(slots=True)
 class Captures:
-    """The graphs that are being captured; those of them in which something failed."""
+    """The graphs that are being captured."""
 
     running: set[int] = field(default_factory=set)
-    failed: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,6 @@ class Runtime:
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:
-        """torch.AcceleratorError where a graph is being captured, which `call` then spoils."""
-        if self.captures.running:
-            self.captures.failed |= self.captures.running
+        """torch.AcceleratorError where `call`, which waits for the current stream, spoils a graph's capture."""
+        if self.captures.running and self.shim.refused_in_capture(*self.current_stream()):
             raise cuda_error(self.torch_c, CAPTURING, call)
