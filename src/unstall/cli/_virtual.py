@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 from unstall.cli._recording import say
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
+from unstall.record.settings import Settings
 from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
 
 if TYPE_CHECKING:
     from unstall.timeline import Timeline
 
 _END = 2**62  # ns, after any run's end
+_MARKED = ("annotation", "optimizer")
+_WARMUP = Settings("").warmup
 
 
 def add_virtual_options(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +80,11 @@ def read_run(folder: Path) -> Timeline | None:
 
 
 def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
-    """The steps, or the stretch of time, that --warmup, --steps, --after and --for ask for; else all of it."""
+    """The steps, or the stretch of time, that --warmup, --steps, --after and --for ask for.
+
+    Where nothing is asked for, what follows the usual warm-up, as in a recorded run; all of it where the program marks
+    no steps, has none after that, or has races, which may be anywhere in it.
+    """
     from unstall.locate.steps import find_steps
     from unstall.virtual.window import cut
 
@@ -92,6 +99,10 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             )
         last = min(len(steps), warmup + (args.steps or len(steps))) - 1
         start, end = int(steps.start[warmup]), int(steps.end[last])
+    elif args.after is None and args.for_ is None and not len(timeline.races):
+        steps = find_steps(timeline)
+        if steps.found_by in _MARKED and len(steps) > _WARMUP:
+            start, end = int(steps.start[_WARMUP]), int(steps.end[-1])
     if args.after is not None:
         start = round(args.after * 1e9)
     if args.for_ is not None:

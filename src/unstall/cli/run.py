@@ -10,7 +10,8 @@ run it, and unstall exits as the program did. The explanation is printed to stde
 --format or --json it has stdout to itself, and what the program prints goes to stderr.
 
 With --gpu the program runs on a virtual GPU, and so do the processes that it starts. No GPU is needed, the program's
-clock is the virtual one, and all of the run is explained, or the part that --warmup and --steps ask for.
+clock is the virtual one, and the steps after the first three are explained, or those that --warmup and --steps ask for;
+--after 0 explains all of the run.
 """
 
 from __future__ import annotations
