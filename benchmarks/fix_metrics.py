@@ -57,7 +57,7 @@ def main() -> None:
                 value.item()
 
     ways = {"without": without, "MetricBuffer": buffered, "item": at_once}
-    took = interleaved(ways, max(options.rounds, 7))
+    took = interleaved(ways, options.rounds)
     figures = {
         "step_ms": statistics.median(took["without"]) / STEPS,
         "MetricBuffer": ratio(took["MetricBuffer"], took["without"]),

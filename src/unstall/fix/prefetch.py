@@ -97,7 +97,6 @@ class Prefetch:
             waited_ns=tally.waited_ns,
             stalled_ns=tally.stalled_ns,
             depth=depth,
-            gain=tally.gain(),
             note=note,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from statistics import median
 
 from unstall.figures import counted, duration, share, size
 
@@ -20,7 +19,6 @@ class PrefetchStats:
     waited_ns: int  # the program, for a batch
     stalled_ns: int  # the program's stream, for a copy
     depth: int  # batches ahead at the most; 0: none
-    gain: float | None  # how many times faster a batch came by with batches ahead; None: not measured
     note: str  # why it is as it is
 
     @property
@@ -45,8 +43,6 @@ class PrefetchStats:
             lines.append(
                 f"  the program waited {duration(self.waited_ns)}, its stream {duration(self.stalled_ns)} for copies"
             )
-        if self.gain is not None:
-            lines.append(f"  a batch came by {self.gain:.2f} times as fast with up to {self.depth} ahead")
         return "\n".join(lines)
 
 
@@ -63,9 +59,3 @@ class Tally:
     stalled_ns: int = 0
     beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
     ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
-
-    def gain(self) -> float | None:
-        if len(self.beside_ns) < 2 or len(self.ahead_ns) < 2:
-            return None
-        ahead = median(self.ahead_ns)
-        return median(self.beside_ns) / ahead if ahead else None
