@@ -11,7 +11,7 @@ from unstall.timeline import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.cost import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import parse
 from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag, chosen
-from unstall.virtual.recipes import Call, Op, Part, Recipes, Step
+from unstall.virtual.recipes import Call, Column, Op, Part, Recipes, Step
 
 _DIRECTIONS = {
     0: CopyDirection.PEER_TO_PEER,
@@ -37,9 +37,8 @@ class Actions:
         self.recipes = Recipes()
         self.operators: list[OperatorCost] = []
         """By signature."""
-        self._of_signature = np.zeros(0, np.int64)
-        self.needs_memory = np.zeros(0, np.bool_)
-        """By signature: whether its operator takes memory beside its outputs'."""
+        self._of_signature = Column(np.int64)
+        self._needs_memory = Column(np.bool_)
         self._of_code = np.array([self.recipes.add(code, self._plain(code)) for code in Code])
         host, limits = costs.host, costs.limits
         add = self.recipes.add
@@ -68,15 +67,20 @@ class Actions:
         steps[0] = Step(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
         number = self.recipes.add(("signature", len(self.operators)), steps)
         self.operators.append(cost)
-        self._of_signature = np.append(self._of_signature, number)
-        self.needs_memory = np.append(self.needs_memory, bool(cost.temporaries or cost.workspaces))
+        self._of_signature.append(number)
+        self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
+
+    @property
+    def needs_memory(self) -> np.ndarray:
+        """By signature: whether its operator takes memory beside its outputs'."""
+        return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
         """By record: its recipe."""
         code = records["code"]
         result: np.ndarray = self._of_code[code]
         rows = np.flatnonzero(code == Code.LAUNCH)
-        result[rows] = self._of_signature[records["id"][rows]]
+        result[rows] = self._of_signature.rows[records["id"][rows]]
         for row in np.flatnonzero(_BY_WHAT_IT_HOLDS[code]).tolist():
             kind, a, b, flags = (int(records[name][row]) for name in ("code", "a", "b", "flags"))
             if kind == Code.GRAPH_LAUNCH:

@@ -116,10 +116,10 @@ class Recipes:
         self.names: list[str] = []
         self._name_of: dict[str, int] = {}
         self._of: dict[Hashable, int] = {}
-        self._first = _Column(np.int64)
-        self._count = _Column(np.int64)
-        self._steps = {each.name: _Column(_STEP_TYPES[each.name]) for each in fields(Steps)}
-        self._ops = {each.name: _Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
+        self._first = Column(np.int64)
+        self._count = Column(np.int64)
+        self._steps = {each.name: Column(_STEP_TYPES[each.name]) for each in fields(Steps)}
+        self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
         """The recipe's number."""
@@ -215,7 +215,7 @@ _OP_TYPES: dict[str, type] = {
 }
 
 
-class _Column:
+class Column:
     """A numpy column that grows."""
 
     def __init__(self, dtype: type) -> None:
