@@ -17,6 +17,9 @@ from unstall.fix.accelerator import Accelerator, milliseconds
 from unstall.fix.nesting import map_tensors, tensors_in
 
 
+_RING = 8  # pinned buffers that a loader may fill in turn and at any time; more are taken for memory of each nest's own
+
+
 @dataclass(slots=True)
 class Sent:
     """A nest on its way to the device. Its tensors may be used by whoever waits for `end`."""
@@ -142,7 +145,7 @@ class Sender:
             self.careful, self._held = True, None
         elif self._held is not None:
             self._held.append(slot.sources)
-            if len(self._held) > len(self._slots) + 1:
+            if len(self._held) > max(_RING, len(self._slots) + 1):
                 self.careful, self._held = False, None
         if self.careful and slot.sources:
             sent.end.synchronize()
