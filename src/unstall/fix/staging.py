@@ -16,7 +16,6 @@ import torch
 from unstall.fix.accelerator import Accelerator, milliseconds
 from unstall.fix.nesting import map_tensors, tensors_in
 
-
 _RING = 8  # pinned buffers that a loader may fill in turn and at any time; more are taken for memory of each nest's own
 
 
