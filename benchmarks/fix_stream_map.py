@@ -51,7 +51,7 @@ def main() -> None:
     one_ms = milliseconds(lambda: kernels(20)) / 20
     for name, factor in LOADS.items():
         count = max(1, round(factor * copy_ms / one_ms))
-        compute_ms = milliseconds(lambda count=count: kernels(count * 20)) / 20  # type: ignore[misc]
+        compute_ms = milliseconds(lambda count=count: kernels(count * 20)) / 20
 
         def work(item: Any, count: int = count) -> Any:
             kernels(count)

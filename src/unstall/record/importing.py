@@ -34,7 +34,7 @@ def waiting_for(name: str) -> list[_Finder]:
 
 
 def finders_behind(own: object) -> list[MetaPathFinderProtocol]:
-    """Those that are asked after `own`: two that wait for one module would ask each other for ever if each asked all."""
+    """Those asked after `own`. Two that wait for one module would ask each other for ever if each asked all."""
     finders = list(sys.meta_path)
     behind = finders[finders.index(own) + 1 :] if own in finders else finders
     return [finder for finder in behind if hasattr(finder, "find_spec")]
