@@ -33,14 +33,19 @@ def forward_operators(
     wanted = np.flatnonzero(backward)
     _follow_arrows(events, forward, thread, threads, start, np.flatnonzero(is_op))
     wanted = wanted[forward[wanted] < 0]
+    link_by_sequence(forward, sequence, makers, wanted, start)
+    node = nearest(parent, forward >= 0)
+    return np.where(node >= 0, forward[np.maximum(node, 0)], -1).astype(np.int32)
+
+
+def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, start: I64) -> None:
+    """Fill in `forward` of the rows `wanted`: of the `makers` with the same sequence number the last to start."""
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]
         last = np.searchsorted(sequence[makers], sequence[wanted], side="right") - 1
         found = makers[np.maximum(last, 0)]
         same = (last >= 0) & (sequence[found] == sequence[wanted]) & (start[found] <= start[wanted])
         forward[wanted[same]] = found[same]
-    node = nearest(parent, forward >= 0)
-    return np.where(node >= 0, forward[np.maximum(node, 0)], -1).astype(np.int32)
 
 
 def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, start: I64, ops: I64) -> None:

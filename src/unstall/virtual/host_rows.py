@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.ancestry import first_reaching, nearest
 from unstall.grouping import groups
+from unstall.read.autograd import link_by_sequence
 from unstall.read.nest import find_parents
 from unstall.timeline import I8, I32, I64, Host, HostKind, WaitKind, Waits
 from unstall.virtual.history import Done, Happened
@@ -163,12 +164,7 @@ def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, st
     makers = np.flatnonzero(is_op & (sequence >= 0) & ~backward)
     wanted = np.flatnonzero(backward)
     forward = np.full(len(record), -1, np.int32)
-    if len(makers) and len(wanted):
-        makers = makers[np.lexsort((start[makers], sequence[makers]))]
-        last = np.searchsorted(sequence[makers], sequence[wanted], side="right") - 1
-        found = makers[np.maximum(last, 0)]
-        same = (last >= 0) & (sequence[found] == sequence[wanted]) & (start[found] <= start[wanted])
-        forward[wanted[same]] = found[same]
+    link_by_sequence(forward, sequence, makers, wanted, start)
     node = nearest(parent, forward >= 0)
     return np.where(node >= 0, forward[np.maximum(node, 0)], -1).astype(np.int32)
 
