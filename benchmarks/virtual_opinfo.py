@@ -208,7 +208,7 @@ def judge(operator: Any, count: int = SAMPLES) -> dict[str, Any]:
 def work(names: list[str] | None, first: int) -> None:
     """A worker: one line of JSON for each operator from `first` on."""
     warnings.simplefilter("ignore")
-    from unstall.virtual.load import load
+    from unstall.virtual.shim.load import load
 
     shim = load(1)
     from torch.testing._internal.common_methods_invocations import op_db

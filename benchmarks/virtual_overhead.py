@@ -33,7 +33,7 @@ def measured(setting: str) -> dict[str, float]:
     """µs for one addition of 5 elements, and for one step of training a small net."""
     shim = None
     if setting != "plain":
-        from unstall.virtual.load import load
+        from unstall.virtual.shim.load import load
 
         shim = load()
     import torch

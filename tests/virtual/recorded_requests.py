@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
-from unstall.virtual.segments import TraceEntry
+from unstall.virtual.allocator.segments import TraceEntry
 
 TRUTH = Path(__file__).parents[3] / "shared" / "truth"
 H200_BYTES = 150_109_880_320

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstall.virtual.addresses import CHUNK, TopDownAddresses
+from unstall.virtual.allocator.addresses import CHUNK, TopDownAddresses
 
 MIB = 1 << 20
 

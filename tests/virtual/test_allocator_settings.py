@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstall.virtual.settings import MIB, UNLIMITED, AllocatorSettings
+from unstall.virtual.allocator.settings import MIB, UNLIMITED, AllocatorSettings
 
 DEFAULT = AllocatorSettings()
 

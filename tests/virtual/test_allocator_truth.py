@@ -14,7 +14,7 @@ from virtual.recorded_requests import (
 )
 
 from unstall.virtual import Block, CachingAllocator
-from unstall.virtual.segments import TraceEntry
+from unstall.virtual.allocator.segments import TraceEntry
 
 NONE_HERE = pytest.mark.skip(reason="no ../shared/truth beside the repository")
 

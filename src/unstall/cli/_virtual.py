@@ -50,8 +50,8 @@ def options_of(args: argparse.Namespace) -> Options | None:
 @contextmanager
 def virtual_gpu_for_children(options: Options) -> Iterator[None]:
     """Child processes have the virtual GPU. Raises UnstallError where there can be none."""
-    from unstall.virtual.build import build, installed_torch
-    from unstall.virtual.gpu import gpu_named
+    from unstall.virtual.costs.gpu_file import gpu_named
+    from unstall.virtual.shim.build import build, installed_torch
 
     gpu_named(options.gpu)
     build(installed_torch())  # now, and not within the program
@@ -68,7 +68,7 @@ def virtual_gpu_for_children(options: Options) -> Iterator[None]:
 def read_run(folder: Path) -> Timeline | None:
     """What the program did on the virtual GPU; None, and a sentence why, where it did nothing."""
     from unstall.read import load
-    from unstall.virtual.kept import FAILED, TIMELINE
+    from unstall.virtual.process.kept import FAILED, TIMELINE
 
     if (folder / TIMELINE).exists():
         return load(folder / TIMELINE)
@@ -86,7 +86,7 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     no steps, has none after that, or has races, which may be anywhere in it.
     """
     from unstall.locate.steps import find_steps
-    from unstall.virtual.window import cut
+    from unstall.virtual.timeline.window import cut
 
     start, end = 0, _END
     if args.warmup is not None or args.steps is not None:
@@ -121,7 +121,7 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
 def write_run(timeline: Timeline, path: Path, options: Options) -> Timeline:
     """Write the run as a trace; returns it as that file's timeline."""
-    from unstall.virtual.chrome_trace import write_trace
+    from unstall.virtual.profiler.chrome_trace import write_trace
 
     write_trace(timeline, path, options.told())
     return replace(timeline, meta=replace(timeline.meta, path=str(path)))

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         return _try(calibrate.try_shapes(0 if args.quick else 3))
     if not calibrate.available():
         raise UsageError("calibrate measures a real GPU, and torch sees none here")
-    from unstall.virtual.gpu import encode
+    from unstall.virtual.costs.gpu_file import encode
 
     file = calibrate.calibrate(args.minutes, args.quick, _silent if args.quiet else _say)
     write_atomically(args.output, encode(file))

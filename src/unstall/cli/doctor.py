@@ -166,7 +166,7 @@ def _virtual_gpu(torch: str | None) -> Check:
     """Whether `--gpu` works here; nothing is compiled to find out."""
     lacks: str | None = "it needs Linux"
     if sys.platform == "linux":
-        from unstall.virtual.build import why_not
+        from unstall.virtual.shim.build import why_not
 
         lacks = why_not()
     return Check(

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
 def described() -> list[dict[str, Any]]:
     """Each GPU's name, what torch calls it, its memory and multiprocessors, and how its costs are known."""
-    from unstall.virtual.gpu import gpu_named, gpu_names
+    from unstall.virtual.costs.gpu_file import gpu_named, gpu_names
 
     listed = []
     for name in gpu_names():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from unstall.virtual.allocator import CachingAllocator
-from unstall.virtual.blocks import Block
-from unstall.virtual.out_of_memory import OutOfMemoryError
+from unstall.virtual.allocator.blocks import Block
+from unstall.virtual.allocator.caching import CachingAllocator
+from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 
 __all__ = ["Block", "CachingAllocator", "OutOfMemoryError"]

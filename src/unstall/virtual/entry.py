@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from unstall.errors import UsageError
-from unstall.virtual.machine import Machine, Watch, machine
 from unstall.virtual.options import HostClock, Numerics, parse
+from unstall.virtual.process.machine import Machine, Watch, machine
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
@@ -60,7 +60,7 @@ class VirtualGpu:
 
     def save(self, path: str | Path) -> None:
         """Write a trace (.json or .json.gz), which Perfetto opens too. Raises as `timeline` does."""
-        from unstall.virtual.chrome_trace import write_trace
+        from unstall.virtual.profiler.chrome_trace import write_trace
 
         write_trace(self.timeline(), Path(path), self._machine.options.told())
 

@@ -9,8 +9,8 @@ import pytest
 
 from unstall.errors import UsageError
 from unstall.timeline import CopyDirection, DeviceKind
+from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
 from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides, parse
-from unstall.virtual.gpu import Gpu, decode, encode, gpu_named, gpu_names
 
 _IN_MODELS = Path(__file__).with_name("in_models.json")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unstall.record.importing import when_imported
-from unstall.virtual.around_import import around_import
+from unstall.virtual.process.around_import import around_import
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from unstall.diagnose.explain import explain
 from unstall.read import load
 from unstall.report.formats import render
 from unstall.timeline import Host, HostKind, RaceKind, Races, Timeline
-from unstall.virtual.chrome_trace import write_trace
+from unstall.virtual.profiler.chrome_trace import write_trace
 
 _TRACES = Path(__file__).parents[3] / "examples" / "traces"
 _RECORDED = ["decode", "two_streams", "waits", "empty_cache", "uploads", "bert_amp.no_stacks", "pin_each_step"]

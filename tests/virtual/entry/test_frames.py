@@ -8,7 +8,7 @@ import numpy as np
 from traces import TraceBuilder
 
 from unstall.timeline import Host, HostKind
-from unstall.virtual.frames import slices_of
+from unstall.virtual.profiler.frames import slices_of
 
 
 def test_frames_enclose_an_annotation_in_which_nothing_else_ran() -> None:

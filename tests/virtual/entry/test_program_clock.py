@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from unstall.virtual.program_clock import ProgramClock
+from unstall.virtual.process.program_clock import ProgramClock
 
 _MACHINES = (time.perf_counter, time.perf_counter_ns, time.time, time.time_ns, time.sleep, timeit.default_timer)
 

@@ -8,8 +8,8 @@ import pytest
 
 from unstall.read import load
 from unstall.timeline import Timeline
-from unstall.virtual.steps import with_steps
-from unstall.virtual.window import cut
+from unstall.virtual.timeline.steps import with_steps
+from unstall.virtual.timeline.window import cut
 
 _TRACES = Path(__file__).parents[3] / "examples" / "traces"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from virtual.simulate.logs import MIB, Log
 from virtual.simulate.runs import begin
 
-from unstall.virtual.keeper import Keeper
+from unstall.virtual.simulation.keeper import Keeper
 
 
 def actions(keeper: Keeper) -> list[tuple[str, int]]:

@@ -7,8 +7,8 @@ import threading
 from virtual.simulate.logs import MIB, Log
 from virtual.simulate.runs import begin
 
-from unstall.virtual.keeper import Keeper
 from unstall.virtual.log import Code
+from unstall.virtual.simulation.keeper import Keeper
 
 CUBLAS = (("cublas", 32 * MIB),)
 

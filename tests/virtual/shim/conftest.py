@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from unstall.virtual.build import VirtualGpuError, build, installed_torch
+from unstall.virtual.shim.build import VirtualGpuError, build, installed_torch
 
 PROGRAM = Path(__file__).parent / "virtual_program.py"
 SOURCE = Path(__file__).parents[3] / "src"

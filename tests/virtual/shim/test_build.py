@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from unstall.virtual import build as building
-from unstall.virtual.build import Torch, VirtualGpuError, build, installed_torch
+from unstall.virtual.shim import build as building
+from unstall.virtual.shim.build import Torch, VirtualGpuError, build, installed_torch
 
 
 def a_torch(root: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unstall.virtual.load import load
+from unstall.virtual.shim.load import load
 
 RECORD = np.dtype(
     [(name, "i8") for name in ("host_ns", "computing_ns", "a", "b", "stream")]

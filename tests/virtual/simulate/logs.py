@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unstall.virtual.cost import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
+from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
 from unstall.virtual.log import RECORD, USE, Code, CopyFlag, Stack
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from unstall.timeline import CopyDirection
     from unstall.virtual.costs.signature import Signature
-    from unstall.virtual.keeper import Keeper
+    from unstall.virtual.simulation.keeper import Keeper
 
 MIB = 1 << 20
 

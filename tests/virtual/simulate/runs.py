@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from virtual.simulate.logs import Fixed, Log
 
 from unstall.timeline import HostKind, Timeline
-from unstall.virtual.keeper import Keeper
 from unstall.virtual.options import Options
+from unstall.virtual.simulation.keeper import Keeper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

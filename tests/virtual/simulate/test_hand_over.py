@@ -10,9 +10,9 @@ from virtual.simulate.logs import HOST, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
 from unstall.timeline import HostKind, Timeline
-from unstall.virtual.keeper import Keeper
 from unstall.virtual.log import Code
 from unstall.virtual.options import Options
+from unstall.virtual.simulation.keeper import Keeper
 
 
 def backward(log: Log, duration: int, nodes: int = 1) -> None:

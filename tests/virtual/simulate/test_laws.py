@@ -13,9 +13,9 @@ from virtual.simulate.logs import Fixed, Log
 
 from unstall.diagnose.explain import explain
 from unstall.timeline import HostKind, Timeline
-from unstall.virtual.keeper import Keeper
 from unstall.virtual.log import Code, CopyFlag
 from unstall.virtual.options import Options
+from unstall.virtual.simulation.keeper import Keeper
 
 A_FEW = settings(max_examples=40, deadline=None)
 STREAMS = st.sampled_from([0, 0, 0, 3, 8])

@@ -11,11 +11,11 @@ from virtual.simulate.runs import begin, calls
 
 from unstall.errors import UnstallError
 from unstall.virtual import OutOfMemoryError
-from unstall.virtual.allocator import CachingAllocator
-from unstall.virtual.keeper import Keeper
+from unstall.virtual.allocator.caching import CachingAllocator
 from unstall.virtual.log import Code, CopyFlag
 from unstall.virtual.options import Options
-from unstall.virtual.requests import worst_growth
+from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.simulation.requests import worst_growth
 
 
 def test_only_a_request_that_no_cached_block_fits_calls_the_driver() -> None:

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from unstall.virtual import torch_cuda
-from unstall.virtual.keeper import Keeper
-from unstall.virtual.load import load
 from unstall.virtual.options import Options
+from unstall.virtual.shim.load import load
+from unstall.virtual.simulation.keeper import Keeper
 from unstall.virtual.torch_cuda.properties import H200
 
 TESTS = Path(__file__).parents[2]

@@ -54,7 +54,7 @@ def _arm_virtual(settings: str | None, virtual: str) -> None:
     """Arm the virtual GPU. A program that was to run on it does not run without: what fails here ends it."""
     try:
         _import_own_unstall()
-        from unstall.virtual.child import arm
+        from unstall.virtual.process.child import arm
 
         arm(virtual, settings)
     except Exception as error:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unstall.timeline import CopyDirection, DeviceKind
-from unstall.virtual.cost import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
 from unstall.virtual.costs.families import Family, Shape, describe
 from unstall.virtual.costs.families.lists import launches, sizes_of
+from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import Answer, Table, of_rows
 
 if TYPE_CHECKING:
-    from unstall.virtual.gpu import Gpu, Peaks
+    from unstall.virtual.costs.gpu_file import Gpu, Peaks
 
 _FILLS_NS = 3_000
 """A kernel that takes longer has more blocks than the device holds at once."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from unstall.virtual.costs.answers import roofline_of
 from unstall.virtual.costs.build import Tables, rows_of
-from unstall.virtual.gpu import Device, GpuFile, Peaks
+from unstall.virtual.costs.gpu_file import Device, GpuFile, Peaks
 
 _FOUR_MIB = 4 << 20
 _MOST_NS = 60_000

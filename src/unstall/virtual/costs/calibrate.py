@@ -12,9 +12,9 @@ import torch
 from unstall.virtual.costs.assemble import assemble
 from unstall.virtual.costs.build import Tables
 from unstall.virtual.costs.facts import measure_facts, median_ns
+from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measure import measure, resolve, split
 from unstall.virtual.costs.suite import Case, Pool, cases
-from unstall.virtual.gpu import GpuFile
 
 _WITHIN = 0.056
 """Calls that their neighbours tell this exactly are left out: it keeps a file of 60,000 calls below 2 MB."""
@@ -82,4 +82,4 @@ def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
 
 def available() -> bool:
     """Whether there is a real GPU."""
-    return "unstall.virtual.load" not in sys.modules and torch.cuda.is_available()
+    return "unstall.virtual.shim.load" not in sys.modules and torch.cuda.is_available()

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from unstall.virtual.allocator.settings import AllocatorSettings
 from unstall.virtual.log import Code
-from unstall.virtual.settings import AllocatorSettings
 from unstall.virtual.torch_cuda.memory_history import MemoryHistory
 from unstall.virtual.torch_cuda.refuse import NotSupportedError
 from unstall.virtual.torch_cuda.runtime import Runtime

@@ -1,0 +1,1 @@
+"""PyTorch's caching allocator as a model: which segments and blocks a sequence of requests makes."""

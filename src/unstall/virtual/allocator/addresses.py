@@ -1,0 +1,53 @@
+"""Where the driver puts segments. Only the order of addresses tells: of free blocks of one size the lowest is taken."""
+
+from __future__ import annotations
+
+from bisect import insort
+from typing import Protocol
+
+from unstall.virtual.allocator.settings import MIB, round_up
+
+CHUNK = 32 * MIB
+"""The driver reserves addresses in multiples of this (seen in torch's memory history on an H200, CUDA 13.0)."""
+TOP = 0x7F00_0000_0000
+
+
+class AddressSpace(Protocol):
+    """Hands out ranges of addresses."""
+
+    def reserve(self, size: int) -> int:
+        """The first address of `size` bytes that nobody else has."""
+
+    def release(self, address: int, size: int) -> None:
+        """Takes a range back."""
+
+
+class TopDownAddresses:
+    """The lowest gap that is wide enough, else a new chunk below all others, as Linux maps memory.
+
+    In torch's history of a process on an H200 new chunks lay ever lower, and what was given back was filled upwards.
+    The driver's whole rule is not known.
+    """
+
+    def __init__(self) -> None:
+        self._bottom = TOP
+        self._gaps: list[tuple[int, int]] = []
+
+    def reserve(self, size: int) -> int:
+        gap = next((gap for gap in self._gaps if gap[1] - gap[0] >= size), None)
+        if gap is None:
+            end, self._bottom = self._bottom, self._bottom - round_up(size, CHUNK)
+            gap = self._bottom, end
+        else:
+            self._gaps.remove(gap)
+        start, end = gap
+        if start + size < end:
+            insort(self._gaps, (start + size, end))
+        return start
+
+    def release(self, address: int, size: int) -> None:
+        start, end = address, address + size
+        for gap in [gap for gap in self._gaps if gap[1] == start or gap[0] == end]:
+            self._gaps.remove(gap)
+            start, end = min(start, gap[0]), max(end, gap[1])
+        insort(self._gaps, (start, end))

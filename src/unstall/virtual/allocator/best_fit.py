@@ -1,0 +1,45 @@
+"""Which cached block serves a request, and how much of it."""
+
+from __future__ import annotations
+
+from unstall.virtual.allocator.blocks import Block, BlockPool
+from unstall.virtual.allocator.settings import MIN_BLOCK, SMALL_SIZE, AllocatorSettings
+
+
+def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSettings) -> Block | None:
+    """The free block of the stream that fits `size` bytes best, still in its pool; None where none may be used."""
+    block = _smallest(pool, stream, size, settings.expandable_segments)
+    limit = settings.max_split_size
+    if block is None or size < limit <= block.size:
+        return None
+    if size >= limit and block.size >= size + settings.max_non_split_rounding:
+        return None
+    return block
+
+
+def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
+    """Whether what a request of `size` bytes leaves of the block becomes a free block."""
+    rest = block.size - size
+    if block.pool.is_small or settings.expandable_segments:
+        return rest >= MIN_BLOCK
+    return size < settings.max_split_size and rest > SMALL_SIZE
+
+
+def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
+    """The smallest that is large enough; one before unmapped pages counts with what it can grow to."""
+    block = pool.free.first(stream, size)
+    if block is None or block.segment is None:
+        return block
+    fitting = pool.free.from_(stream, size)
+    next(fitting)
+    if not expandable:
+        return next((other for other in fitting if other.segment is None), None)
+    for other in fitting:
+        if block.segment is None or _expandable_size(other) >= _expandable_size(block):
+            break
+        block = other
+    return block
+
+
+def _expandable_size(block: Block) -> int:
+    return block.size + (block.next.size if block.next and not block.next.mapped else 0)

@@ -1,0 +1,320 @@
+"""PyTorch's caching allocator for CUDA, to the byte: which block a request gets, and what memory_stats() says then.
+
+Written from the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11) and held to what it did on an H200. It
+holds no memory: addresses are numbers, and whether a stream has finished is for its caller to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unstall.virtual.allocator.addresses import AddressSpace, TopDownAddresses
+from unstall.virtual.allocator.best_fit import best_fit, should_split
+from unstall.virtual.allocator.blocks import Block, BlockPool, PoolId, Pools, PrivatePool, absorb, split_front
+from unstall.virtual.allocator.device_memory import DeviceMemory
+from unstall.virtual.allocator.out_of_memory import OutOfMemoryError, out_of_memory_message
+from unstall.virtual.allocator.segments import Observer, Segments, TraceEntry
+from unstall.virtual.allocator.settings import SMALL_SIZE, UNLIMITED, AllocatorSettings
+from unstall.virtual.allocator.snapshot import segments_of
+from unstall.virtual.allocator.statistics import Statistics
+from unstall.virtual.allocator.stream_events import DoneAtOnce, PendingFrees, StreamEvents
+
+LARGEST_REQUEST = 1 << 60
+
+
+class CachingAllocator:
+    """The caching allocator of one device. Names are torch's where torch has them; sizes are bytes."""
+
+    def __init__(
+        self,
+        total_bytes: int,
+        settings: str = "",
+        *,
+        events: StreamEvents | None = None,
+        observer: Observer | None = None,
+        addresses: AddressSpace | None = None,
+        other_bytes: int = 0,
+        device: int = 0,
+    ) -> None:
+        """`settings` as in PYTORCH_ALLOC_CONF (ValueError where torch would refuse them). `other_bytes` of the device
+        are held by the context and other programs. `events`: when other streams are done with a block (at once, if not
+        given). `observer` is told what torch's memory history would hold."""
+        self.settings = AllocatorSettings.parse(settings)
+        self.device = device
+        self._memory = DeviceMemory(total_bytes, other_bytes, addresses or TopDownAddresses())
+        self._statistics = Statistics()
+        self._max_split_size_at_start = self.settings.max_split_size
+        self._segments = Segments(self._memory, self._statistics, observer)
+        self._observer = observer
+        self._pending = PendingFrees(events or DoneAtOnce(), self._free_now)
+        self._pools = Pools()
+        self._active: dict[Block, None] = {}
+        self._private_pools: dict[PoolId, PrivatePool] = {}
+        self._captures: dict[PoolId, Callable[[int], bool]] = {}
+        self._allowed_bytes: int | None = None
+        if self.settings.per_process_memory_fraction < 1:
+            self.set_per_process_memory_fraction(self.settings.per_process_memory_fraction)
+
+    def malloc(self, size: int, stream: int) -> Block:
+        """A block for `size` bytes, for use on `stream`; OutOfMemoryError when even an emptied cache has no room."""
+        if size <= 0:
+            raise ValueError(f"a block has at least one byte, not {size}")
+        if size > LARGEST_REQUEST:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate more than 1EB memory.")
+        if not self._captures and self._pending:
+            self.process_events()
+        block_size = self.settings.block_size(size)
+        pool = self._pool_for(block_size, stream)
+        block = self._cached(pool, stream, block_size) or self._new(pool, stream, block_size)
+        if block is None:
+            raise self._out_of_memory(block_size, stream)
+        return self._hand_out(block, block_size, size)
+
+    def free(self, block: Block) -> None:
+        """The program lets go of a block: reusable on its stream at once, or when other streams are done with it."""
+        if not block.allocated:
+            raise ValueError(f"invalid device pointer: {block.address:#x}")
+        statistics, is_small = self._statistics, block.pool.is_small
+        block.allocated = False
+        statistics.let_go(is_small, block.size)
+        if self._observer:
+            self._tell("free_requested", block)
+        if block.size >= self.settings.max_split_size:
+            statistics.oversize_allocations.change(-1)
+        if block.stream_uses:
+            self._pending.add(block, capturing=bool(self._captures))
+        else:
+            self._free_now(block)
+
+    def record_stream(self, block: Block, stream: int) -> None:
+        """The block is used on `stream` too: once freed, it waits for what is on that stream then."""
+        if stream != block.stream:
+            self._pending.use(block, stream, capturing=bool(self._captures))
+
+    def process_events(self) -> None:
+        """Frees the blocks whose streams are done with them, as every `malloc` does outside of captures."""
+        self._pending.process()
+
+    def empty_cache(self) -> None:
+        """Waits for all pending events, then gives what is free back to the device: whole segments only."""
+        if self._captures:
+            raise RuntimeError("the cache cannot be emptied while a graph is captured")
+        self._release_cached()
+
+    def observe(self, observer: Observer | None) -> None:
+        """From now on it is told what torch's memory history would hold, and no other."""
+        self._observer = self._segments.observer = observer
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"invalid fraction: {fraction}. Please set within [0, 1].")
+        self._allowed_bytes = int(fraction * self._memory.total_bytes)
+
+    def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
+        """From now on the streams that `captures` says are captured allocate from the private pool of that id; a graph
+        more holds the pool."""
+        if pool_id in self._captures:
+            raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
+        pool = self._private_pools.setdefault(pool_id, PrivatePool(pool_id))
+        pool.graphs += 1
+        self._captures[pool_id] = captures
+
+    def capture_end(self, pool_id: PoolId) -> None:
+        if pool_id not in self._captures:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        del self._captures[pool_id]
+
+    def release_pool(self, pool_id: PoolId) -> None:
+        """A graph lets go of its private pool; without any, what is free in it can be given back."""
+        pool = self._private_pools.get(pool_id)
+        if pool is None or pool.graphs == 0:
+            raise ValueError(f"no graph holds the private pool {pool_id}")
+        pool.graphs -= 1
+
+    def memory_stats(self) -> dict[str, int]:
+        """Every key of torch.cuda.memory_stats(), sorted."""
+        by_pool = {
+            f"reserved_bytes_by_private_pools.{pool_id[0]}_{pool_id[1]}.{kind}.{name}": value
+            for pool_id, pool in self._private_pools.items()
+            for kind, stat in pool.reserved_bytes.stats()
+            for name, value in stat.items()
+        }
+        limit = self._max_split_size_at_start
+        own = {"max_split_size": -1 if limit == UNLIMITED else limit, "num_oom_rejections": 0}
+        return dict(sorted((self._statistics.flat() | own | by_pool).items()))
+
+    def reset_peak_memory_stats(self) -> None:
+        self._statistics.reset_peak()
+
+    def reset_accumulated_memory_stats(self) -> None:
+        self._statistics.reset_accumulated()
+
+    def memory_allocated(self) -> int:
+        return self._statistics.allocated_bytes.all.current
+
+    def max_memory_allocated(self) -> int:
+        return self._statistics.allocated_bytes.all.peak
+
+    def memory_reserved(self) -> int:
+        return self._statistics.reserved_bytes.all.current
+
+    def max_memory_reserved(self) -> int:
+        return self._statistics.reserved_bytes.all.peak
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Free and total bytes of the device, as the driver sees them."""
+        return self._memory.free_bytes, self._memory.total_bytes
+
+    def memory_snapshot(self) -> list[dict[str, object]]:
+        """The segments and their blocks by address, as torch.cuda.memory_snapshot() gives them, without frames."""
+        blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
+        return segments_of(blocks, self.device)
+
+    def _all_pools(self) -> list[BlockPool]:
+        return [*self._pools, *(pool for private in self._private_pools.values() for pool in private.pools)]
+
+    def _pool_for(self, block_size: int, stream: int) -> BlockPool:
+        capturing = (self._private_pools[pool_id].pools for pool_id, on in self._captures.items() if on(stream))
+        pools = next(capturing, self._pools)
+        return pools.small if block_size <= SMALL_SIZE else pools.large
+
+    @property
+    def _collects_garbage(self) -> bool:
+        return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
+
+    def _cached(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        """The free block that fits best, taken out of its pool."""
+        if self._collects_garbage:
+            pool.searches += 1
+        block = best_fit(pool, stream, size, self.settings)
+        if block is not None:
+            pool.free.remove(block)
+        return block
+
+    def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        """A block from the device, making room by and by: old cache, large cached blocks, the whole cache."""
+        if self._collects_garbage:
+            self._collect_garbage()
+        block = self._reserve(pool, stream, size)
+        if block is None and self._release_oversize(pool, stream, size):
+            block = self._reserve(pool, stream, size)
+        if block is None and not self._captures:
+            self._release_cached()
+            self._statistics.num_alloc_retries += 1
+            block = self._reserve(pool, stream, size)
+        return block
+
+    def _reserve(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        segment_size = self.settings.segment_size(size)
+        if self._allowed_bytes is not None and self._segments.reserved_bytes + segment_size > self._allowed_bytes:
+            return None
+        if self.settings.expandable_segments:
+            return self._segments.expand(pool, stream, size)
+        return self._segments.malloc(pool, stream, segment_size, self.settings.max_split_size)
+
+    def _hand_out(self, block: Block, size: int, requested_size: int) -> Block:
+        statistics, is_small = self._statistics, block.pool.is_small
+        was_split = block.is_split
+        counts_splits = block.segment is None
+        if should_split(block, size, self.settings):
+            rest, block = block, split_front(block, size)
+            block.pool.add_free(rest)
+            if counts_splits and was_split:
+                statistics.inactive_split_bytes.change(is_small, -size)
+            elif counts_splits:
+                statistics.inactive_split_bytes.change(is_small, rest.size)
+                statistics.inactive_split.change(is_small, 1)
+        elif counts_splits and was_split:
+            statistics.inactive_split_bytes.change(is_small, -block.size)
+            statistics.inactive_split.change(is_small, -1)
+        block.allocated = True
+        block.requested_size = requested_size
+        self._active[block] = None
+        if self._observer:
+            self._tell("alloc", block)
+        statistics.handed_out(is_small, block.size, requested_size)
+        if block.size >= self.settings.max_split_size:
+            statistics.oversize_allocations.change(1)
+        return block
+
+    def _free_now(self, block: Block) -> None:
+        """Puts a block that nobody uses into its pool, merged with its free neighbours."""
+        statistics, is_small = self._statistics, block.pool.is_small
+        if self._observer:
+            self._tell("free_completed", block)
+        statistics.freed(is_small, block.size, block.requested_size)
+        before, after = absorb(block, block.prev), absorb(block, block.next)
+        del self._active[block]
+        block.pool.add_free(block)
+        if block.segment is None and (before or after or block.is_split):
+            statistics.inactive_split.change(is_small, block.is_split - bool(before) - bool(after))
+            statistics.inactive_split_bytes.change(is_small, block.is_split * block.size - before - after)
+
+    def _release_cached(self) -> None:
+        self._statistics.num_sync_all_streams += 1
+        self._pending.wait_for_all()
+        self._release_free(self._pools)
+        for private in [private for private in self._private_pools.values() if private.graphs == 0]:
+            self._release_free(private.pools)
+            if private.reserved_bytes.all.current == 0:
+                del self._private_pools[private.pool_id]
+
+    def _release_free(self, pools: Pools) -> None:
+        self._segments.release_free(pools.large, self.settings.max_split_size)
+        self._segments.release_free(pools.small, self.settings.max_split_size)
+
+    def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
+        """Gives back cached segments that may not be split: one that is large enough, else the largest ones until they
+        would be. Whether there is now as much room."""
+        limit = self.settings.max_split_size
+        if limit == UNLIMITED or self.settings.expandable_segments:
+            return False
+        wanted = max(size, limit)
+        large_enough = next(pool.free.from_(stream, wanted), None)
+        if large_enough is not None:
+            self._segments.free(large_enough, limit)
+            return True
+        released = 0
+        for block in reversed(pool.free.below(stream, wanted)):
+            if released >= wanted or block.size < limit:
+                break
+            released += block.size
+            self._segments.free(block, limit)
+        return released >= wanted
+
+    def _collect_garbage(self) -> None:
+        """Gives back cached segments of the large pool that were not reused for long, when too much is reserved."""
+        assert self._allowed_bytes is not None
+        threshold = int(self.settings.garbage_collection_threshold * self._allowed_bytes)
+        excess = self._segments.reserved_bytes - threshold
+        pool = self._pools.large
+        cached = [block for block in pool.free if not block.is_split and block.segment is None]
+        while excess > 0 and cached:
+            mean_age = sum(map(pool.age, cached)) / len(cached)
+            old = [block for block in cached if pool.age(block) >= mean_age]
+            cached = [block for block in cached if pool.age(block) < mean_age]
+            for block in old:
+                excess -= block.size
+                self._segments.free(block, self.settings.max_split_size)
+
+    def _out_of_memory(self, block_size: int, stream: int) -> OutOfMemoryError:
+        self._statistics.num_ooms += 1
+        if self._observer:
+            self._observer(TraceEntry("oom", self._memory.free_bytes, block_size, stream))
+        private = [pool for owner in self._private_pools.values() for pool in owner.pools]
+        return OutOfMemoryError(
+            out_of_memory_message(
+                device=self.device,
+                tried=self.settings.segment_size(block_size),
+                total=self._memory.total_bytes,
+                free=self._memory.free_bytes,
+                allowed=self._allowed_bytes,
+                allocated=self.memory_allocated(),
+                reserved=self.memory_reserved(),
+                in_private_pools=sum(block.size for pool in private for block in pool.free),
+            )
+        )
+
+    def _tell(self, action: str, block: Block) -> None:
+        assert self._observer is not None
+        self._observer(TraceEntry(action, block.address, block.requested_size, block.stream))

@@ -1,0 +1,172 @@
+"""Segments: what the allocator asks of the device, and gives back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from unstall.virtual.allocator.blocks import Block, BlockPool, ExpandableSegment, absorb, link, split_front
+from unstall.virtual.allocator.device_memory import DeviceMemory
+from unstall.virtual.allocator.settings import LARGE_SEGMENT, SMALL_SEGMENT, round_up
+from unstall.virtual.allocator.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class TraceEntry:
+    """One thing that the allocator did, under the name that torch's memory history has for it."""
+
+    action: str
+    address: int
+    size: int
+    stream: int
+
+
+Observer = Callable[[TraceEntry], None]
+
+
+class Segments:
+    """All the segments of one device. Statistics are kept as they come and go."""
+
+    def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
+        self._memory = memory
+        self._statistics = statistics
+        self.observer = observer
+
+    @property
+    def reserved_bytes(self) -> int:
+        return self._statistics.reserved_bytes.all.current
+
+    def malloc(self, pool: BlockPool, stream: int, size: int, max_split_size: int) -> Block | None:
+        """`cudaMalloc`: a block that is a segment of its own, in no pool yet; None when the device has not as much."""
+        address = self._memory.malloc(size)
+        if address is None:
+            return None
+        self._reserved(pool, size)
+        self._statistics.segment.change(pool.is_small, 1)
+        if size >= max_split_size:
+            self._statistics.oversize_segments.change(1)
+        self._tell("segment_alloc", address, size, stream)
+        return Block(address, size, stream, pool)
+
+    def free(self, block: Block, max_split_size: int) -> None:
+        """`cudaFree` of a free block that is a whole segment."""
+        block.pool.free.remove(block)
+        self._memory.free(block.address, block.size)
+        self._given_back(block.pool, block.size)
+        self._statistics.segment.change(block.pool.is_small, -1)
+        if block.size >= max_split_size:
+            self._statistics.oversize_segments.change(-1)
+        self._tell("segment_free", block.address, block.size, block.stream)
+
+    def expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
+        """A block of at least `size` bytes from mapping pages behind the free end of an expandable segment, or into a
+        new one; in no pool. None when the device has not as much: what was mapped until then stays free."""
+        candidate = self._room_to_expand(pool, stream, size)
+        if not candidate.mapped and not self._map(candidate, min(candidate.size, size)):
+            return None
+        while candidate.size < size:
+            unmapped = candidate.next
+            assert unmapped is not None
+            if not self._map(unmapped, min(size - candidate.size, unmapped.size)):
+                return None
+            candidate = unmapped
+        pool.free.remove(candidate)
+        return candidate
+
+    def release_free(self, pool: BlockPool, max_split_size: int) -> None:
+        """Gives back every segment of the pool that is wholly free, and every such page of an expandable one."""
+        free = list(pool.free)
+        for block in free:
+            if block.segment is None and not block.is_split:
+                self.free(block, max_split_size)
+        for block in free:
+            if block.segment is not None:
+                self._unmap(block, block.segment)
+
+    def _room_to_expand(self, pool: BlockPool, stream: int, size: int) -> Block:
+        """The lowest block, free or unmapped, where `size` bytes are free or unmapped in a row."""
+        for unmapped in pool.unmapped.from_(stream):
+            start = unmapped.prev if unmapped.prev is not None and unmapped.prev.is_idle else unmapped
+            if _idle_bytes(start, size) >= size:
+                return start
+        page = SMALL_SEGMENT if pool.is_small else LARGE_SEGMENT
+        span = round_up(self._memory.total_bytes + self._memory.total_bytes // 8, page)
+        segment = ExpandableSegment(self._memory.addresses.reserve(span), span, page)
+        block = Block(segment.address, span, stream, pool, segment, mapped=False)
+        pool.unmapped.add(block)
+        return block
+
+    def _map(self, block: Block, size: int) -> bool:
+        """Maps the first pages of an unmapped block; it becomes free, merged with its free neighbours."""
+        assert block.segment is not None
+        pool = block.pool
+        mapped_size = round_up(size, block.segment.page)
+        if not self._memory.map(mapped_size):
+            return False
+        address = block.address
+        pool.unmapped.remove(block)
+        if mapped_size < block.size:
+            rest = Block(
+                address + mapped_size, block.size - mapped_size, block.stream, pool, block.segment, mapped=False
+            )
+            link(rest, block.next)
+            link(block, rest)
+            pool.unmapped.add(rest)
+            block.size = mapped_size
+        block.mapped = True
+        absorb(block, block.prev)
+        absorb(block, block.next)
+        pool.add_free(block)
+        self._reserved(pool, mapped_size)
+        self._tell("segment_map", address, mapped_size, block.stream)
+        return True
+
+    def _unmap(self, block: Block, segment: ExpandableSegment) -> None:
+        """Unmaps the pages that lie wholly in a free block; a segment with no page left is forgotten."""
+        pool = block.pool
+        start = segment.address + round_up(block.address - segment.address, segment.page)
+        size = (block.end - start) // segment.page * segment.page
+        if size <= 0:
+            return
+        pool.free.remove(block)
+        if start > block.address:
+            pool.add_free(split_front(block, start - block.address))
+        if size < block.size:
+            after = block
+            block = split_front(after, size)
+            pool.add_free(after)
+        block.mapped = False
+        absorb(block, block.prev)
+        absorb(block, block.next)
+        self._memory.unmap(size)
+        self._given_back(pool, size)
+        self._tell("segment_unmap", start, size, block.stream)
+        if block.is_split:
+            pool.unmapped.add(block)
+        else:
+            self._memory.addresses.release(segment.address, segment.size)
+
+    def _reserved(self, pool: BlockPool, size: int) -> None:
+        self._statistics.num_device_alloc += 1
+        self._change_reserved(pool, size)
+
+    def _given_back(self, pool: BlockPool, size: int) -> None:
+        self._statistics.num_device_free += 1
+        self._change_reserved(pool, -size)
+
+    def _change_reserved(self, pool: BlockPool, size: int) -> None:
+        self._statistics.reserved_bytes.change(pool.is_small, size)
+        if pool.owner:
+            pool.owner.reserved_bytes.change(pool.is_small, size)
+
+    def _tell(self, action: str, address: int, size: int, stream: int) -> None:
+        if self.observer:
+            self.observer(TraceEntry(action, address, size, stream))
+
+
+def _idle_bytes(block: Block | None, enough: int) -> int:
+    size = 0
+    while size < enough and block is not None and block.is_idle:
+        size += block.size
+        block = block.next
+    return size

@@ -1,0 +1,103 @@
+"""Blocks that the program has freed and that other streams may still use."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from unstall.virtual.allocator.blocks import Block
+
+
+class StreamEvents(Protocol):
+    """The CUDA events by which the allocator knows that streams are done with a block."""
+
+    def record(self, stream: int) -> int:
+        """Records an event on the stream now; its handle."""
+
+    def query(self, event: int) -> bool:
+        """Whether all that was on the stream before the event is done."""
+
+    def synchronize(self, event: int) -> None:
+        """Waits until it is."""
+
+
+class DoneAtOnce:
+    """Events of streams that have always finished."""
+
+    def record(self, stream: int) -> int:
+        return stream
+
+    def query(self, event: int) -> bool:
+        return True
+
+    def synchronize(self, event: int) -> None:
+        return
+
+
+class PendingFrees:
+    """Freed blocks by the events that they wait for; `free` is called with each when the last of its events is done."""
+
+    def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
+        self._events = events
+        self._free = free
+        self._pending: dict[int, deque[tuple[int, Block]]] = {}
+        self._deferred: list[Block] = []
+        self._uses_in_captures: dict[Block, set[int]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any block waits."""
+        return bool(self._pending or self._deferred)
+
+    def use(self, block: Block, stream: int, capturing: bool) -> None:
+        """Another stream uses a block."""
+        block.stream_uses[stream] = None
+        if capturing:
+            self._uses_in_captures.setdefault(block, set()).add(stream)
+
+    def add(self, block: Block, capturing: bool) -> None:
+        """A block was freed that other streams have used. Within captures no event can be queried: it waits for their
+        end."""
+        if capturing:
+            self._deferred.append(block)
+            return
+        self._uses_in_captures.pop(block, None)
+        self._record(block)
+
+    def process(self) -> None:
+        """Frees what is done, each stream in its own order up to the first event that is not."""
+        self._record_deferred()
+        for stream, pending in list(self._pending.items()):
+            while pending and self._events.query(pending[0][0]):
+                self._done(pending.popleft()[1])
+            if not pending:
+                del self._pending[stream]
+
+    def wait_for_all(self) -> None:
+        self._record_deferred()
+        pending, self._pending = self._pending, {}
+        for events in pending.values():
+            for event, block in events:
+                self._events.synchronize(event)
+                self._done(block)
+
+    def _record(self, block: Block) -> None:
+        streams, block.stream_uses = block.stream_uses, {}
+        for stream in streams:
+            block.event_count += 1
+            self._pending.setdefault(stream, deque()).append((self._events.record(stream), block))
+
+    def _record_deferred(self) -> None:
+        """A stream that used a block only within a capture has joined the capturing one: it needs no event."""
+        deferred, self._deferred = self._deferred, []
+        for block in deferred:
+            for stream in self._uses_in_captures.pop(block, ()):
+                block.stream_uses.pop(stream, None)
+            self._record(block)
+            if block.event_count == 0:
+                self._free(block)
+
+    def _done(self, block: Block) -> None:
+        block.event_count -= 1
+        if block.event_count == 0:
+            self._free(block)

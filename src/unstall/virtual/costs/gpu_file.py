@@ -1,0 +1,203 @@
+"""One GPU: what its file in gpus/ says. Adding a GPU is adding a file there; nothing else names one.
+
+A measured file has tables of calls; one of a data sheet names the measured GPU that it is `like`, whose tables it
+uses, scaled by both GPUs' peak
+rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from unstall.errors import UsageError
+from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits
+
+if TYPE_CHECKING:
+    from unstall.virtual.costs.answers import MeasuredCosts
+
+SCHEMA = "unstall.gpu/1"
+Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
+
+
+class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As torch tells it, and what a context takes of the memory."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    l2_bytes: int
+    total_bytes: int
+    context_bytes: int
+
+
+class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rates of the data sheet, dense, by the ns: FLOPs and bytes. `l2_bytes` is of the L2 cache, `floor_ns` an empty
+    kernel's time.
+    """
+
+    float32: float
+    half: float
+    float64: float
+    bytes: float
+    l2_bytes: float
+    floor_ns: float
+
+
+class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of gpus/. `host` and `limits` give only what differs from `HostCosts` and `Limits`.
+
+    They are those of the GPU that it is like, else.
+
+    `copies` are [direction, pinned, bytes, ns]; `memsets` [bytes, ns]; `operators_host_ns` the host's own work in an
+    operator, its launches
+    and allocations apart. `tables` has, by family and variant, rows of the family's figures, the number of one of
+    `sequences`, the kernels'
+    ns, and the bytes of temporary allocations. A sequence is of numbers of `kernels`, which are names.
+    """
+
+    schema: Literal["unstall.gpu/1"]
+    source: Literal["measured", "data sheet"]
+    note: str
+    known_error: str
+    device: Device
+    peaks: Peaks
+    copies: list[tuple[Direction, bool, int, int]]
+    memsets: list[tuple[int, int]]
+    like: str | None = None
+    host: dict[str, int] = {}
+    limits: dict[str, int | float] = {}
+    workspaces: dict[str, int] = {}
+    operators_host_ns: dict[str, int] = {}
+    kernels: list[str] = []
+    sequences: list[list[int]] = []
+    tables: dict[str, dict[str, list[list[Any]]]] = {}
+
+
+class Gpu:
+    """A GPU by its file. `name` is what a user calls it."""
+
+    def __init__(self, name: str, file: GpuFile) -> None:
+        self.name = name
+        self.file = file
+
+    @property
+    def facts(self) -> DeviceFacts:
+        device = self.file.device
+        return DeviceFacts(device.name, device.total_bytes, device.context_bytes)
+
+    @property
+    def host(self) -> HostCosts:
+        return HostCosts(**(self._like.file.host | self.file.host))
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**(self._like.file.limits | self.file.limits))  # type: ignore[arg-type]
+
+    @property
+    def costs(self) -> MeasuredCosts:
+        """What its operators cost. Raises UsageError where the GPU that it is like is not there."""
+        from unstall.virtual.costs.answers import MeasuredCosts
+
+        return MeasuredCosts(self, self._like)
+
+    @property
+    def _like(self) -> Gpu:
+        """The measured GPU that this one is known by: itself, where it was measured."""
+        return gpu_named(self.file.like) if self.file.like else self
+
+
+def gpu_names() -> list[str]:
+    """The GPUs that there are files of."""
+    return sorted(entry.name.removesuffix(".json") for entry in _folder().iterdir() if entry.name.endswith(".json"))
+
+
+@lru_cache(maxsize=8)
+def gpu_named(name: str) -> Gpu:
+    """A GPU by name, or by the path of a file that `unstall calibrate` wrote. Raises UsageError for what is neither."""
+    if name.endswith(".json"):
+        return Gpu(Path(name).stem, _read(Path(name)))
+    if name not in gpu_names():
+        raise UsageError(
+            f"gpu: {name!r} is none of {', '.join(gpu_names())}, nor a .json file of `unstall calibrate`{_meant(name)}"
+        )
+    return Gpu(name, decode(_folder().joinpath(f"{name}.json").read_bytes(), name))
+
+
+def _meant(name: str) -> str:
+    """A question for who gave a name that no GPU has. One that begins as it does is nearer than one spelt alike."""
+    longer = [known for known in gpu_names() if name and known.startswith(name)]
+    near = longer or get_close_matches(name, gpu_names(), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def decode(data: bytes, what: str) -> GpuFile:
+    """A file's content, checked. Raises UsageError, naming `what`, where it is not a GPU's."""
+    try:
+        file = msgspec.json.decode(data, type=GpuFile)
+        _check(file)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UsageError(f"{what}: not a GPU's description: {error}") from None
+    return file
+
+
+def encode(file: GpuFile) -> bytes:
+    """As a file has it: one line a table's row, so that a person can read it and a diff be small."""
+    return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
+
+
+def _written(value: Any, depth: int) -> str:
+    if depth < 4 and isinstance(value, dict) and value:
+        inner = ",\n".join(
+            f"{' ' * (depth + 1)}{_compact(key)}: {_written(part, depth + 1)}" for key, part in value.items()
+        )
+        return f"{{\n{inner}\n{' ' * depth}}}"
+    if isinstance(value, list) and value and isinstance(value[0], (list, tuple, str)):
+        return "[\n" + ",\n".join(_compact(part) for part in value) + "]"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _check(file: GpuFile) -> None:
+    from unstall.virtual.costs.families import FAMILIES
+
+    for what, given, kind in (("host", file.host, HostCosts), ("limits", file.limits, Limits)):
+        unknown = sorted(set(given) - {field.name for field in fields(kind)})
+        if unknown:
+            raise ValueError(f"{what} has no {', '.join(unknown)}")
+    if bool(file.tables) == bool(file.like):
+        raise ValueError("it has either tables or the name of a GPU that it is like")
+    unknown = sorted(set(file.tables) - set(FAMILIES))
+    if unknown:
+        raise ValueError(f"no family {', '.join(unknown)}")
+    if any(not 0 <= kernel < len(file.kernels) for sequence in file.sequences for kernel in sequence):
+        raise ValueError("a sequence has a kernel that there is no name of")
+    if not file.copies or not file.memsets:
+        raise ValueError("copies and memsets are missing")
+
+
+def _read(path: Path) -> GpuFile:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    return decode(data, str(path))
+
+
+def _folder() -> Any:
+    return resources.files("unstall.virtual") / "gpus"
+
+
+def sources() -> Sequence[tuple[str, str]]:
+    """(name, how its figures are known) of every GPU."""
+    return [(name, gpu_named(name).file.source) for name in gpu_names()]

@@ -1,0 +1,63 @@
+"""A program's run on the virtual GPU as it is left for `unstall run`: files in a folder."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from unstall.errors import UnstallError
+from unstall.virtual.process.machine import Watch
+
+TIMELINE = "run.timeline"
+FAILED = "failed.txt"
+
+
+class Kept:
+    """Writes the timeline of a watch into a folder when the process ends, by `os._exit` too."""
+
+    def __init__(self, watch: Watch, folder: Path) -> None:
+        self._watch = watch
+        self._folder = folder
+        self._process = os.getpid()
+        self._exit = os._exit
+        atexit.register(self._at_exit)
+        os._exit = self._leave
+
+    def write(self) -> None:
+        """Write what ran. What goes wrong is written too, and disturbs nothing of how the program ends."""
+        if os.getpid() != self._process:
+            return
+        self._process = 0
+        try:
+            self._watch.machine.unwatch(self._watch)
+            if self._watch.machine.keeper is not None:
+                self._watch.timeline().save(self._folder / TIMELINE)
+        except UnstallError as error:
+            self._fail(str(error))
+        except Exception as error:
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _at_exit(self) -> None:
+        ours = os.getpid() == self._process
+        self.write()
+        # Python ends by SIGINT itself after an interrupt that nobody caught, but forgets it once code is compiled at
+        # exit, as any dataclass does that is imported then.
+        if ours and getattr(sys, "last_type", None) is KeyboardInterrupt:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def _fail(self, why: str) -> None:
+        if self._folder.exists():
+            (self._folder / FAILED).write_text(why, encoding="utf-8")
+
+    def _leave(self, status: int) -> NoReturn:
+        self.write()
+        self._exit(status)

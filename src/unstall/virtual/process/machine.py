@@ -1,0 +1,214 @@
+"""The virtual machine of this process: powered on when torch is imported, and kept until the process ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unstall.errors import UnstallError, UsageError
+from unstall.record import active
+from unstall.record.tally import EXPLICIT
+from unstall.virtual.options import ENVIRONMENT, Options
+from unstall.virtual.process.around_import import around_import
+from unstall.virtual.process.program_clock import ProgramClock
+
+if TYPE_CHECKING:
+    from unstall.timeline import Timeline
+    from unstall.virtual.simulation.keeper import Keeper
+    from unstall.virtual.torch_cuda.properties import DeviceProperties
+
+_BOOTSTRAP = str(Path(__file__).parents[2].absolute() / "record" / "_bootstrap")
+
+
+class Watch:
+    """A stretch of the machine's time that somebody wants to know about."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.marks: list[int] = []  # by unstall.step(), ns of the machine's time
+        self.start_ns = 0
+        self.end_ns: int | None = None
+
+    def timeline(self) -> Timeline:
+        """What ran in it, so far or until it ended. Raises UsageError where torch was not imported."""
+        from unstall.virtual.timeline.steps import with_steps
+        from unstall.virtual.timeline.window import cut
+
+        until = self.machine.now_ns() if self.end_ns is None else self.end_ns
+        whole = self.machine.timeline()
+        part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
+        return with_steps(part, [mark - self.start_ns for mark in self.marks])
+
+
+class Machine:
+    """One virtual machine, and the stretches of its time that are watched.
+
+    While there is any, the program's clock is the virtual one, its children have such a machine too, and
+    `unstall.step()` marks steps. Else it goes on by itself: tensors on its GPUs stay usable.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.keeper: Keeper | None = None
+        self._clock = ProgramClock()
+        self._watches: list[Watch] = []
+        self._watched = ExitStack()
+        self._shim: Any = None
+        around_import("torch", self._power_on, self._torch_is_there)
+        os.register_at_fork(after_in_child=self.forked)
+
+    def now_ns(self) -> int:
+        """The virtual clock of the calling thread; 0 before torch is imported."""
+        return self.keeper.now_ns() if self.keeper is not None else 0
+
+    def advance(self, ns: int) -> None:
+        """The calling thread slept."""
+        from unstall.virtual.log import Code
+
+        self._shim.append(int(Code.ADVANCE), -1, 0, ns, 0, -1, 0)
+
+    def timeline(self) -> Timeline:
+        """All that ran so far. Raises UsageError where torch was not imported."""
+        if self.keeper is None:
+            raise UsageError("nothing ran on the virtual GPU: torch was not imported")
+        timeline = self.keeper.timeline()
+        return replace(timeline, meta=replace(timeline.meta, recorder="virtual"))
+
+    def watch(self) -> Watch:
+        """Begin to watch. Raises UsageError while a recording is under way."""
+        if not self._watches:
+            with ExitStack() as undo:
+                active.activate(self)
+                undo.callback(active.deactivate, self)
+                undo.enter_context(_inherited(self.options))
+                self._clock.install()
+                undo.callback(self._clock.remove)
+                if self.keeper is not None:
+                    self._clock.start(self)
+                self._watched = undo.pop_all()
+        watch = Watch(self)
+        watch.start_ns = self.now_ns()
+        self._watches.append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """It ends here; a second time nothing happens."""
+        if watch in self._watches:
+            with suppress(UnstallError):  # of a simulation that broke off the timeline tells
+                watch.end_ns = self.now_ns()
+            self._watches.remove(watch)
+            if not self._watches:
+                self._watched.close()
+
+    # As the recording of this process, to `unstall.step()` and at its end.
+
+    def mark(self, kind: str, who: int = 0) -> None:
+        if kind == EXPLICIT:
+            now = self.now_ns()
+            for watch in self._watches:
+                watch.marks.append(now)
+
+    def end(self, why: str) -> None:
+        for watch in list(self._watches):
+            self.unwatch(watch)
+
+    def forked(self) -> None:
+        """In a forked child: its time goes by as on the machine, and nobody watches it."""
+        self._watches.clear()
+        if self.keeper is not None:
+            self._shim.set_logging(False)
+            self.keeper.forked()  # first: its lock may have been another thread's
+        self._clock.stop()
+
+    def _power_on(self) -> None:
+        """Torch is about to be executed."""
+        from unstall.virtual.shim.load import load
+        from unstall.virtual.simulation.keeper import Keeper
+        from unstall.virtual.torch_cuda.attached import attach
+
+        options = self.options
+        self._shim = load(options.devices, options.numerics)
+        self.keeper = Keeper(self._shim, options)
+        self._shim.configure(options.devices, options.numerics, self.keeper)
+        attach(self.keeper, _properties(options))
+
+    def _torch_is_there(self) -> None:
+        from unstall.virtual.profiler import patch
+
+        patch.install(self)
+        if self._watches:
+            self._clock.start(self)
+
+
+_machines: list[Machine] = []  # of this process: one at most
+
+
+def machine(options: Options) -> Machine:
+    """The machine of this process, which is made if there is none.
+
+    Raises UsageError where there is another already, where torch was imported before there was any, and for settings
+    of the allocator that torch would not take.
+    """
+    if not _machines:
+        if "torch" in sys.modules:
+            raise UsageError(
+                "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "
+                "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
+            )
+        from unstall.virtual.costs.gpu_file import gpu_named
+        from unstall.virtual.simulation.keeper import allocator_settings
+
+        gpu_named(options.gpu)
+        allocator_settings()
+        _machines.append(Machine(options))
+    found = _machines[0]
+    if found.options != options:
+        raise UsageError(
+            f"this process has a virtual GPU already: {found.options}; ask for the same one, or for "
+            f"{options} in another process"
+        )
+    return found
+
+
+def _properties(options: Options) -> list[DeviceProperties]:
+    """What torch tells of each device."""
+    from unstall.virtual.costs.gpu_file import gpu_named
+    from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
+
+    device = gpu_named(options.gpu).file.device
+    told = DeviceProperties(
+        name=device.name,
+        major=device.capability[0],
+        minor=device.capability[1],
+        total_memory=device.total_bytes,
+        multi_processor_count=device.multiprocessors,
+        L2_cache_size=device.l2_bytes,
+    )
+    # Of a real H200 more was written down.
+    first = H200 if device.name == H200.name else told
+    return [replace(first, index=index) for index in range(options.devices)]
+
+
+class _inherited(ExitStack):  # noqa: N801 - used as a function is
+    """Python processes that are started meanwhile have the virtual GPU too."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__()
+        path = os.environ.get("PYTHONPATH")
+        folders = path.split(os.pathsep) if path else []
+        if _BOOTSTRAP not in folders:
+            self._set("PYTHONPATH", os.pathsep.join([_BOOTSTRAP, *folders]))
+        self._set(ENVIRONMENT, options.to_json())
+
+    def _set(self, name: str, value: str) -> None:
+        before = os.environ.get(name)
+        os.environ[name] = value
+        undo: Callable[[], object] = (
+            (lambda: os.environ.pop(name, None)) if before is None else (lambda: os.environ.__setitem__(name, before))
+        )
+        self.callback(undo)

@@ -1,0 +1,172 @@
+"""torch.profiler on the virtual GPU: what torch asks of Kineto is answered from the virtual timeline.
+
+torch's own code stays: schedules, handlers, FunctionEvents, tables. What is replaced are the functions by which it
+starts and stops Kineto, which in a build without CUDA knows no device and no virtual time.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from unstall.timeline import Timeline
+from unstall.virtual.profiler.kineto import Asked, Result
+from unstall.virtual.timeline.window import cut
+
+_HOLDERS = (
+    "torch._C._autograd",
+    "torch.autograd",
+    "torch.autograd.profiler",
+    "torch.profiler",
+    "torch.profiler.profiler",
+)
+_OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch makes ranges for other tools, and keeps no events
+
+
+class Source(Protocol):
+    """The virtual machine, as a profile asks it."""
+
+    def now_ns(self) -> int: ...
+
+    def timeline(self) -> Timeline: ...
+
+
+def install(source: Source) -> Callable[[], None]:
+    """Have torch.profiler profile the virtual GPU; returns the undoing. torch must have been imported."""
+    profiler = _Profiler(source)
+    undo = ExitStack()
+    for name in _HOLDERS:
+        module = import_module(name)
+        for function, instead in profiler.functions().items():
+            if function in vars(module):
+                undo.callback(setattr, module, function, getattr(module, function))
+                setattr(module, function, instead)
+    return undo.close
+
+
+@dataclass(slots=True)
+class _Running:
+    """A profile under way: since when, and what of it is left out, by activity's name, as [since, until) in ns."""
+
+    asked: Asked
+    since: int
+    metadata: dict[str, object] = field(default_factory=dict)
+    off: list[tuple[str, int, int]] = field(default_factory=list)
+    switched: dict[str, int] = field(default_factory=dict)
+
+
+class _Profiler:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._running: _Running | None = None
+        self._activities = import_module("torch._C._profiler").ProfilerActivity
+        self._config = _recalling(import_module("torch._C._profiler").ProfilerConfig)
+        self._enable_observer = import_module("torch._C._autograd")._enable_profiler
+        self._disable_observer = import_module("torch._C._autograd")._disable_profiler
+
+    def functions(self) -> dict[str, Any]:
+        """By the names under which torch has them."""
+        return {
+            "ProfilerConfig": self._config,
+            "_supported_activities": self._supported,
+            "_prepare_profiler": self._prepare,
+            "_enable_profiler": self._enable,
+            "_disable_profiler": self._disable,
+            "_profiler_enabled": lambda: self._running is not None,
+            "_toggle_collection_dynamic": self._toggle,
+            "_add_metadata_json": self._add_metadata,
+        }
+
+    def _supported(self) -> set[Any]:
+        return {self._activities.CPU, self._activities.CUDA}
+
+    def _prepare(self, *args: object, **kwargs: object) -> None:
+        """Kineto warms up; there is nothing to warm up."""
+
+    def _enable(self, config: Any, activities: Iterable[Any], *args: object, **kwargs: object) -> None:
+        state, *rest = config.asked
+        if state.name in _OBSERVERS:
+            return
+        if self._running is not None:
+            raise RuntimeError("Profiler is already enabled on this thread")
+        shapes, memory, stacks = (bool(rest[at]) if len(rest) > at else False for at in range(3))
+        if shapes:
+            warnings.warn("the virtual GPU's profile has no input shapes, and no FLOPs", stacklevel=4)
+        cuda = self._activities.CUDA in activities or state.name.endswith("GPU_FALLBACK")
+        asked = Asked(
+            cpu=self._activities.CPU in activities,
+            cuda=cuda,
+            shapes=shapes,
+            memory=memory,
+            stacks=stacks,
+            fallback=state.name.endswith("GPU_FALLBACK"),
+        )
+        self._running = _Running(asked, self._source.now_ns())
+
+    def _disable(self) -> Any:
+        running, self._running = self._running, None
+        if running is None:
+            return None  # an observer's
+        now = self._source.now_ns()
+        off = [*running.off, *((name, since, now) for name, since in running.switched.items())]
+        window = cut(self._source.timeline(), running.since, now)
+        left = _without(window, [(name, since - running.since, until - running.since) for name, since, until in off])
+        shown = left if running.asked.cuda else _without(left, [("CUDA", 0, now)])
+        return Result(shown, running.asked, running.metadata)
+
+    def _toggle(self, enabled: bool, activities: Iterable[Any]) -> None:
+        running = self._running
+        if running is None:
+            return
+        for name in (activity.name for activity in activities):
+            if not enabled:
+                running.switched.setdefault(name, self._source.now_ns())
+            elif name in running.switched:
+                running.off.append((name, running.switched.pop(name), self._source.now_ns()))
+
+    def _add_metadata(self, key: str, value: str) -> None:
+        if self._running is not None:
+            try:
+                self._running.metadata[key] = json.loads(value)
+            except ValueError:
+                self._running.metadata[key] = value
+
+
+def _recalling(config: type[Any]) -> type[Any]:
+    """torch's ProfilerConfig, which tells nobody what it was made with, as a class that does."""
+
+    class ProfilerConfig(config):  # type: ignore[misc]
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args)
+            self.asked = args
+
+    return ProfilerConfig
+
+
+def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
+    """Without the device ops that were launched while CUDA was off."""
+    launched = (
+        np.where(
+            timeline.device.launch >= 0,
+            timeline.host.start[np.maximum(timeline.device.launch, 0)],
+            timeline.device.start,
+        )
+        if len(timeline.host)
+        else timeline.device.start
+    )
+    kept = np.ones(len(timeline.device), np.bool_)
+    for name, since, until in off:
+        if name == "CUDA":
+            kept &= (launched < since) | (launched >= until)
+    if kept.all():
+        return timeline
+    device = timeline.device
+    columns = {name: getattr(device, name)[kept] for name in device.__slots__}
+    return replace(timeline, device=replace(device, **columns))

@@ -1,0 +1,64 @@
+"""Loading the virtual GPU into this process: before torch is imported, as torch asks only once whether there is CUDA.
+
+The shim's functions (`configure`, `take`, `signatures`, …) are those of `shim/module.cpp`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib.util
+import sys
+import threading
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from unstall.record.importing import when_imported
+from unstall.virtual.shim.build import VirtualGpuError, build, installed_torch
+from unstall.virtual.torch_cuda import storages
+from unstall.virtual.torch_cuda.install import finish, install
+
+NAME = "unstall.virtual._shim"
+_AUTOGRAD_ENDS_S = 0.02
+# In the order in which they need each other. Global: the shim, which names none of them, finds their symbols.
+LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
+
+
+def load(devices: int = 1, numerics: str = "real", keeper: object | None = None) -> Any:
+    """Gives this process `devices` virtual GPUs and returns the shim. torch must not be imported yet.
+
+    numerics: "real" computes values; "skip" only shapes.
+    """
+    if "torch" in sys.modules:
+        raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")
+    torch = installed_torch()
+    path = build(torch)
+    for library in LIBRARIES:
+        ctypes.CDLL(str(torch.root / "lib" / library), mode=ctypes.RTLD_GLOBAL)
+    shim = _import(path)
+    shim.configure(devices, numerics, keeper)
+    when_imported("torch._C", lambda: install(sys.modules["torch._C"]))
+    when_imported("torch", lambda: _finish(shim))
+    atexit.register(_let_autograd_end)
+    return shim
+
+
+def _let_autograd_end() -> None:
+    """A device's autograd thread may still hold Python objects of the last backward pass, as on a real GPU: where it
+    asks for the GIL to let them go while the interpreter ends, the process is aborted."""
+    threading.Event().wait(_AUTOGRAD_ENDS_S)
+
+
+def _finish(shim: ModuleType) -> None:
+    storages.install(sys.modules["torch"], shim)
+    finish(sys.modules["torch"])
+
+
+def _import(path: Path) -> ModuleType:
+    loader = ExtensionFileLoader(NAME, str(path))
+    shim = importlib.util.module_from_spec(ModuleSpec(NAME, loader, origin=str(path)))
+    loader.exec_module(shim)
+    sys.modules[NAME] = shim
+    return shim

@@ -1,0 +1,1 @@
+"""The shim's log → times, memory and what the device answers."""

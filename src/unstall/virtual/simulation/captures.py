@@ -1,0 +1,70 @@
+"""CUDA graphs: what is captured, as the recipe of its launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from unstall.replay.program import Code as Do
+from unstall.virtual.simulation.actions import Actions
+from unstall.virtual.simulation.recipes import Call, Op, Step
+
+Place = tuple[int, int]
+"""Device and stream."""
+
+
+@dataclass(slots=True)
+class _Node:
+    op: Op
+    place: Place
+    follows: frozenset[int]
+    done: int  # when, if nothing but what it follows held it
+
+
+class Capture:
+    """One graph as it is captured. Each stream has the nodes that its next one follows."""
+
+    def __init__(self, graph: int, origin: Place) -> None:
+        self.graph = graph
+        self.origin = origin
+        self._nodes: list[_Node] = []
+        self._last: dict[Place, frozenset[int]] = {origin: frozenset()}
+        self._events: dict[int, frozenset[int]] = {}
+
+    def holds(self, place: Place) -> bool:
+        """Whether what goes onto this stream is captured."""
+        return place in self._last
+
+    def record(self, event: int, place: Place) -> None:
+        self._events[event] = self._last[place]
+
+    def wait(self, event: int, place: Place) -> bool:
+        """Whether the event was recorded within the capture: the stream is then part of it."""
+        if event not in self._events:
+            return False
+        self._last[place] = self._last.get(place, frozenset()) | self._events[event]
+        return True
+
+    def add(self, ops: list[Op], place: Place) -> None:
+        for op in ops:
+            follows = self._last[place]
+            begun = max((self._nodes[node].done for node in follows), default=0)
+            self._last[place] = frozenset({len(self._nodes)})
+            self._nodes.append(_Node(op, place, follows, begun + op.duration + op.gap))
+
+    def finish(self, actions: Actions) -> int:
+        """The recipe of a launch of the graph.
+
+        A node follows the one before it on its stream, and of all others the one that, left alone, is done last.
+        """
+        host, limits = actions.costs.host, actions.costs.limits
+        branches = {self.origin: 0}
+        ops: list[Op] = []
+        for number, node in enumerate(self._nodes):
+            branch = branches.setdefault(node.place, len(branches))
+            others = [at for at in node.follows if self._nodes[at].place != node.place]
+            after = max(others, key=lambda at: (self._nodes[at].done, at), default=-1)
+            gap = limits.graph_gap if number else node.op.gap
+            ops.append(replace(node.op, gap=gap, latency=limits.graph_latency, branch=branch, after=after))
+        call = host.graph_launch + host.graph_node * len(ops)
+        step = Step(Do.LAUNCH, Call.GRAPH_LAUNCH, call=call, ops=tuple(ops)) if ops else Step(Do.CALL, call=call)
+        return actions.recipes.add(("graph", self.graph), [step])

@@ -1,0 +1,55 @@
+"""Which cuBLAS handle a thread works with: its own, as each handle has workspaces of its own.
+
+torch keeps a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h): a thread takes one when it first needs
+one, and gives it back when it ends. Autograd's threads, one a device, never end.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+_NO_PYTHON = -1
+
+
+class CublasHandles:
+    """Handles by thread, numbered from 0. That a thread of Python has ended is told by how many of them there are."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, int] = {}
+        self._native: set[int] = set()
+        self._known = np.zeros(0, np.bool_)
+        self._python: list[int] = []  # threads with a handle, in the order in which they last needed it
+        self._count = 0
+
+    def know(self, threads: np.ndarray, stacks: np.ndarray) -> None:
+        """By record, in order. A thread that begins outside Python is one of autograd's, or another library's."""
+        most = int(threads.max()) + 1
+        if most > len(self._known):
+            self._known = np.append(self._known, np.zeros(most - len(self._known), np.bool_))
+        if self._known.all():
+            return
+        for thread, row in zip(*np.unique(threads, return_index=True), strict=True):
+            if not self._known[thread]:
+                self._known[thread] = True
+                if thread and stacks[row] == _NO_PYTHON:
+                    self._native.add(int(thread))
+
+    def of(self, thread: int) -> int:
+        """The handle of a thread."""
+        if thread in self._native:
+            return self._of[thread] if thread in self._of else self._new(thread)
+        if thread in self._of:
+            self._python.remove(thread)
+        elif len(self._python) >= threading.active_count():
+            self._of[thread] = self._of.pop(self._python.pop(0))
+        else:
+            self._new(thread)
+        self._python.append(thread)
+        return self._of[thread]
+
+    def _new(self, thread: int) -> int:
+        number = self._of[thread] = self._count
+        self._count += 1
+        return number

@@ -1,0 +1,241 @@
+"""The log's requests for device memory, served by each device's caching allocator as a real program's are."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from unstall.virtual.allocator.addresses import TopDownAddresses
+from unstall.virtual.allocator.blocks import Block, PoolId
+from unstall.virtual.allocator.caching import CachingAllocator
+from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
+from unstall.virtual.allocator.segments import TraceEntry
+from unstall.virtual.allocator.settings import LARGE_SEGMENT, AllocatorSettings
+from unstall.virtual.costs.model import DeviceFacts, OperatorCost
+
+
+class Host(Protocol):
+    """Where the allocator's own calls go: they come right before the record that is being served."""
+
+    def device_malloc(self, device: int) -> None:
+        """The host calls cudaMalloc."""
+
+    def device_free(self, device: int) -> None:
+        """… cudaFree, which waits for the device."""
+
+    def record(self, device: int, stream: int) -> int:
+        """… cudaEventRecord; the event."""
+
+    def query(self, event: int) -> bool:
+        """… cudaEventQuery."""
+
+    def synchronize(self, event: int) -> None:
+        """… cudaEventSynchronize."""
+
+
+class Requests:
+    """All devices' allocators, and the changes of what is allocated that they made."""
+
+    def __init__(self, facts: DeviceFacts, settings: str, host: Host) -> None:
+        self._facts = facts
+        self._settings = settings
+        self._host = host
+        self._allocators: dict[int, CachingAllocator] = {}
+        self._blocks: dict[int, tuple[CachingAllocator, Block]] = {}
+        self._workspaces: dict[tuple[int, int, int, str], Block] = {}
+        self._changes: list[tuple[int, int, int, int]] = []
+        self._placed: list[tuple[int, int, int]] = []
+        self.fractions: dict[int, float] = {}
+        """What the program said of how much of a device it may use."""
+        self._most_entries: int | None = None
+        self._history: dict[int, deque[TraceEntry]] = {}
+        self._refusals: list[tuple[int, OutOfMemoryError]] = []
+        self.refused = 0
+        """Requests that were let through and that no room was left for."""
+
+    def allocator(self, device: int) -> CachingAllocator:
+        """Made when it is first asked for."""
+        found = self._allocators.get(device)
+        if found is None:
+            addresses = _Calls(self._host, device)
+            events = _Events(self._host, device)
+            found = self._allocators[device] = CachingAllocator(
+                self._facts.total_bytes,
+                self._settings,
+                events=events,
+                addresses=addresses,
+                other_bytes=self._facts.context_bytes,
+                device=device,
+            )
+            self._observe(device)
+        return found
+
+    @property
+    def devices(self) -> list[int]:
+        """Those that were asked for memory."""
+        return sorted(self._allocators)
+
+    def record_history(self, most_entries: int | None) -> None:
+        """From now on what each allocator does is kept: the last so many entries; none, and none kept, with None."""
+        self._most_entries = most_entries
+        for device in self.devices:
+            self._observe(device)
+
+    def history(self, device: int) -> list[TraceEntry]:
+        """What is kept, in order."""
+        return list(self._history.get(device, ()))
+
+    def take_changes(self) -> np.ndarray:
+        """Since it was last asked: (rows, 4) of record, device, bytes (negative when given back) and reserved bytes."""
+        taken, self._changes = self._changes, []
+        return np.array(taken, np.int64).reshape(-1, 4)
+
+    def take_placed(self) -> list[tuple[int, int, int]]:
+        """Since it was last asked: allocations, their addresses and bytes."""
+        taken, self._placed = self._placed, []
+        return taken
+
+    def take_refusals(self) -> list[tuple[int, OutOfMemoryError]]:
+        """Since it was last asked: what found no room, as allocations, and 0 for what operators take by themselves."""
+        taken, self._refusals = self._refusals, []
+        return taken
+
+    def malloc(self, record: int, device: int, stream: int, allocation: int, size: int) -> None:
+        allocator = self.allocator(device)
+        block = self._take(record, allocator, stream, size, allocation)
+        if block is not None:
+            self._blocks[allocation] = (allocator, block)
+            self._placed.append((allocation, block.address, block.size))
+
+    def free(self, record: int, allocation: int) -> None:
+        """Of what was refused, or is not known, nothing happens."""
+        held = self._blocks.pop(allocation, None)
+        if held is not None:
+            self._give_back(record, *held)
+
+    def use_on_stream(self, allocation: int, stream: int) -> None:
+        held = self._blocks.get(allocation)
+        if held is not None:
+            held[0].record_stream(held[1], stream)
+
+    def operate(self, record: int, device: int, stream: int, handle: int, cost: OperatorCost) -> None:
+        """What an operator takes beside its outputs. `handle` is the one of the thread that calls it."""
+        allocator = self.allocator(device)
+        for name, size in cost.workspaces:
+            key = (device, stream, handle, name)
+            if key not in self._workspaces:
+                kept = self._take(record, allocator, stream, size)
+                if kept is not None:
+                    self._workspaces[key] = kept
+        taken = [self._take(record, allocator, stream, size) for size in cost.temporaries if size]
+        for block in reversed(taken):
+            if block is not None:
+                self._give_back(record, allocator, block)
+
+    def clear_workspaces(self, record: int) -> None:
+        """All that operators kept is given back; they take it again when they need it."""
+        while self._workspaces:
+            (device, *_), block = self._workspaces.popitem()
+            self._give_back(record, self.allocator(device), block)
+
+    def empty_cache(self, record: int, device: int) -> None:
+        """Of one device; of all, if it is -1."""
+        for number in self.devices if device < 0 else [device]:
+            allocator = self.allocator(number)
+            before = allocator.memory_reserved()
+            allocator.empty_cache()
+            if allocator.memory_reserved() != before:
+                self._changed(record, number, 0, allocator)
+
+    def pool_begin(self, device: int, pool: PoolId, captures: Callable[[int], bool]) -> None:
+        self.allocator(device).capture_begin(pool, captures)
+
+    def pool_end(self, device: int, pool: PoolId) -> None:
+        self.allocator(device).capture_end(pool)
+
+    def pool_release(self, device: int, pool: PoolId) -> None:
+        self.allocator(device).release_pool(pool)
+
+    def headroom(self, device: int) -> int:
+        """Bytes by which what is reserved can surely grow with nothing given back, as the shim reckons requests: by
+        the segments that they get with the default settings."""
+        allocator = self.allocator(device)
+        free, total = allocator.mem_get_info()
+        fraction = self.fractions.get(device, allocator.settings.per_process_memory_fraction)
+        left = min(free, max(int(fraction * total) - allocator.memory_reserved(), 0))
+        return left // worst_growth(allocator.settings)
+
+    def _observe(self, device: int) -> None:
+        if self._most_entries is None:
+            self._history.pop(device, None)
+            self._allocators[device].observe(None)
+        else:
+            entries = deque(self._history.get(device, ()), maxlen=self._most_entries)
+            self._history[device] = entries
+            self._allocators[device].observe(entries.append)
+
+    def _take(
+        self, record: int, allocator: CachingAllocator, stream: int, size: int, allocation: int = 0
+    ) -> Block | None:
+        if size <= 0:
+            return None
+        try:
+            block = allocator.malloc(size, stream)
+        except OutOfMemoryError as error:
+            self._refusals.append((allocation, error))
+            return None
+        self._changed(record, allocator.device, block.size, allocator)
+        return block
+
+    def _give_back(self, record: int, allocator: CachingAllocator, block: Block) -> None:
+        size = block.size
+        allocator.free(block)
+        self._changed(record, allocator.device, -size, allocator)
+
+    def _changed(self, record: int, device: int, size: int, allocator: CachingAllocator) -> None:
+        self._changes.append((record, device, size, allocator.memory_reserved()))
+
+
+def worst_growth(settings: AllocatorSettings) -> int:
+    """How many times what the default settings ask of the device for a block is asked for it at most."""
+    times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
+    if max(settings.roundup_power2_divisions) > 1:
+        times *= 2  # half as much again, at most
+    return times * (2 if settings.expandable_segments else 1)  # whole pages of 20 MiB for 10 MiB and more
+
+
+_APART = 1 << 42
+"""From one device's addresses to the next one's."""
+
+
+class _Calls(TopDownAddresses):
+    """The device's addresses; where they are asked for and given back the host calls the driver."""
+
+    def __init__(self, host: Host, device: int) -> None:
+        super().__init__()
+        self._host = host
+        self._device = device
+
+    def reserve(self, size: int) -> int:
+        self._host.device_malloc(self._device)
+        return super().reserve(size) - self._device * _APART
+
+    def release(self, address: int, size: int) -> None:
+        self._host.device_free(self._device)
+        super().release(address + self._device * _APART, size)
+
+
+class _Events:
+    """Events of one device's streams, as the allocator has them."""
+
+    def __init__(self, host: Host, device: int) -> None:
+        self._host = host
+        self._device = device
+        self.query = host.query
+        self.synchronize = host.synchronize
+
+    def record(self, stream: int) -> int:
+        return self._host.record(self._device, stream)

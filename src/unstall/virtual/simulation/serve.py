@@ -1,0 +1,150 @@
+"""The records whose order tells: requests for memory, captures, private pools. One by one, before the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unstall.virtual.allocator.blocks import PoolId
+from unstall.virtual.log import Code, chosen
+from unstall.virtual.simulation.batch import Batch
+from unstall.virtual.simulation.captures import Capture
+from unstall.virtual.simulation.cublas_handles import CublasHandles
+from unstall.virtual.simulation.requests import Requests
+
+if TYPE_CHECKING:
+    from unstall.virtual.simulation.simulate import Simulation
+
+_ALWAYS = chosen(
+    *(Code.MALLOC, Code.FREE, Code.USE_STREAM, Code.EMPTY_CACHE, Code.CAPTURE_BEGIN, Code.CAPTURE_END),
+    *(Code.GRAPH_FREE, Code.POOL_BEGIN, Code.POOL_END, Code.POOL_FREE),
+)
+_ON_STREAMS = chosen(
+    Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP, Code.EVENT_RECORD, Code.EVENT_WAIT, Code.GRAPH_LAUNCH
+)
+_OPS = (Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP, Code.GRAPH_LAUNCH)
+
+
+class Server:
+    """Goes through a batch; what the allocators call is inserted before the record that made them."""
+
+    def __init__(self, simulation: Simulation, settings: str) -> None:
+        self._simulation = simulation
+        self.requests = Requests(simulation.costs.device, settings, self)
+        self._batch = Batch(np.zeros(0), 0)
+        self._row = 0
+        self._events = 0
+        self._handles = CublasHandles()
+        self._captures: dict[int, Capture] = {}
+        self._pool_of: dict[int, tuple[int, PoolId]] = {}  # by graph: its device and pool
+        self._pools: dict[int, int] = {}  # private pools that are allocated from: their devices
+
+    def serve(self, batch: Batch) -> None:
+        self._batch = batch
+        records = batch.records
+        code = records["code"]
+        self._handles.know(records["thread"], records["stack"])
+        wanted = _ALWAYS[code]
+        launches = np.flatnonzero(code == Code.LAUNCH)
+        wanted[launches] = self._simulation.actions.needs_memory[records["id"][launches]]
+        if self._captures or (code == Code.CAPTURE_BEGIN).any():
+            wanted |= _ON_STREAMS[code]
+        rows = np.flatnonzero(wanted)
+        mine = records[rows]
+        columns = (mine[name].tolist() for name in ("code", "device", "stream", "a", "b", "id"))
+        requests, number, on_streams = self.requests, batch.number, _ON_STREAMS.tolist()
+        for row, code_, device, stream, a, b, id_ in zip(rows.tolist(), *columns, strict=True):
+            self._row = row
+            if code_ == Code.MALLOC:
+                requests.malloc(number + row, device, stream, a, b)
+            elif code_ == Code.FREE:
+                requests.free(number + row, a)
+            elif code_ == Code.USE_STREAM:
+                requests.use_on_stream(a, stream)
+            elif code_ == Code.EMPTY_CACHE:
+                requests.empty_cache(number + row, device)
+            elif on_streams[code_]:
+                self._on_stream(code_, device, stream, a, id_)
+            else:
+                self._pool(code_, device, stream, a, b)
+
+    # The host's calls.
+
+    def device_malloc(self, device: int) -> None:
+        self._insert(self._simulation.actions.device_malloc, device)
+
+    def device_free(self, device: int) -> None:
+        self._insert(self._simulation.actions.device_free, device)
+
+    def record(self, device: int, stream: int) -> int:
+        self._events -= 1
+        self._insert(self._simulation.actions.block_record, device, stream, self._events)
+        return self._events
+
+    def query(self, event: int) -> bool:
+        """What is before the record that asks is simulated first."""
+        simulation, batch = self._simulation, self._batch
+        thread = int(batch.records["thread"][self._row])
+        done = simulation.when_done(event)
+        if done is None or done > simulation.now(thread):
+            simulation.run(batch, self._row)
+            done = simulation.when_done(event)
+        self._insert(simulation.actions.block_query, 0)
+        return done is not None and done <= simulation.now(thread)
+
+    def synchronize(self, event: int) -> None:
+        self._insert(self._simulation.actions.block_sync, 0, 0, event)
+
+    def _insert(self, recipe: int, device: int, stream: int = 0, event: int = 0) -> None:
+        self._batch.insertions.add(self._row, recipe, device, stream, event)
+
+    def _on_stream(self, code: int, device: int, stream: int, a: int, id_: int) -> None:
+        """What goes onto a stream: part of a capture, or with memory of its own, or neither."""
+        simulation, place = self._simulation, (device, stream)
+        for capture in self._captures.values():
+            if code == Code.EVENT_WAIT and capture.wait(a, place):
+                self._batch.captured[self._row] = True
+            elif capture.holds(place):
+                self._batch.captured[self._row] = True
+                if code == Code.EVENT_RECORD:
+                    capture.record(a, place)
+                elif code in _OPS:
+                    recipe = int(simulation.actions.of(self._batch.records[self._row : self._row + 1])[0])
+                    capture.add(simulation.actions.recipes.ops_of(recipe), place)
+        if code == Code.LAUNCH and simulation.actions.needs_memory[id_]:
+            number = self._batch.number + self._row
+            handle = self._handles.of(int(self._batch.records["thread"][self._row]))
+            self.requests.operate(number, device, stream, handle, simulation.actions.operators[id_])
+
+    def _pool(self, code: int, device: int, stream: int, a: int, b: int) -> None:
+        requests = self.requests
+        if code == Code.CAPTURE_BEGIN:
+            capture = self._captures[a] = Capture(a, (device, stream))
+            self._pool_of[a] = device, _pool_id(b)
+
+            def captures(on: int, capture: Capture = capture, device: int = device) -> bool:
+                return capture.holds((device, on))
+
+            requests.pool_begin(device, _pool_id(b), captures)
+        elif code == Code.CAPTURE_END:
+            ended = self._captures.pop(a, None)
+            if ended is not None:
+                requests.pool_end(*self._pool_of[a])
+                ended.finish(self._simulation.actions)
+        elif code == Code.GRAPH_FREE:
+            held = self._pool_of.pop(a, None)
+            if held is not None:
+                requests.pool_release(*held)
+        elif code == Code.POOL_BEGIN:
+            self._pools[a] = device
+            requests.pool_begin(device, _pool_id(a), lambda on: True)
+        elif code == Code.POOL_END:
+            requests.pool_end(self._pools.get(a, device), _pool_id(a))
+        elif code == Code.POOL_FREE and a in self._pools:
+            requests.pool_release(self._pools[a], _pool_id(a))
+
+
+def _pool_id(number: int) -> PoolId:
+    """As `torch_cuda.graphs.pool_number` has put it into one number."""
+    return number >> 32, number & 0xFFFFFFFF

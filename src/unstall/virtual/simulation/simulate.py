@@ -1,0 +1,290 @@
+"""The log → when everything happens on the virtual GPU: records become instructions, which the engine replays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from unstall.replay.engine import begin
+from unstall.replay.program import Code as Do
+from unstall.replay.program import Instructions, Ops, Program, Replayed
+from unstall.timeline import I64, Bool
+from unstall.virtual.costs.model import Costs
+from unstall.virtual.log import Code, Stack, chosen
+from unstall.virtual.simulation.actions import Actions
+from unstall.virtual.simulation.batch import Batch
+from unstall.virtual.simulation.captures import Place
+from unstall.virtual.simulation.history import History
+from unstall.virtual.simulation.host_clock import HostClock
+from unstall.virtual.simulation.recipes import PARTS
+from unstall.virtual.simulation.requests import Requests
+from unstall.virtual.simulation.serve import Server
+from unstall.virtual.simulation.streams import Streams
+from unstall.virtual.simulation.threads import Turns
+
+_NO_RECORDED = np.zeros((0, 5), np.int32)
+
+
+class Simulation:
+    """Fed with the log as it comes; its state is what the engine, the allocators and the captures hold."""
+
+    def __init__(self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "") -> None:
+        """`settings` are the allocator's, as in PYTORCH_ALLOC_CONF."""
+        self.costs = costs
+        self.clock = clock
+        self.devices = devices
+        self.actions = Actions(costs)
+        self.streams = Streams(devices)
+        self.history = History()
+        self.server = Server(self, settings)
+        self.events: dict[int, int] = {}
+        """By event: the instruction that recorded it last. The allocator's own are negative."""
+        self._arrived: dict[int, int] = {}  # by event: when its record came to the device
+        self._turns = Turns()
+        self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
+        self._threads = 1
+        self._owed: dict[int, int] = {}
+
+    @property
+    def requests(self) -> Requests:
+        return self.server.requests
+
+    def know(self, signatures: Sequence[tuple[Any, ...]], stacks: Sequence[Stack]) -> None:
+        """More signatures and stacks, of the next numbers."""
+        for raw in signatures:
+            self.actions.know(raw)
+        self.clock.know(stacks)
+
+    def feed(self, records: np.ndarray) -> None:
+        """More of the log; all that it names must be known."""
+        if not len(records):
+            return
+        self._threads = max(self._threads, int(records["thread"].max()) + 1)
+        batch = Batch(records, self.history.happened.length)
+        self.server.serve(batch)
+        self.run(batch, len(records))
+        columns = self.requests.take_changes().T
+        self.history.allocated.append(**dict(zip(("record", "device", "size", "reserved"), columns, strict=True)))
+
+    def clear_workspaces(self) -> None:
+        """What cuBLAS keeps is given back, after the last record."""
+        self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
+
+    def knows(self, thread: int) -> bool:
+        """Whether it did anything yet."""
+        return self._turns.knows(thread)
+
+    def now(self, thread: int) -> int:
+        """A thread's virtual clock, ns: when it has done all that was fed."""
+        known = thread < self._threads and self.history.done.length > 0
+        return (self._engine.clock(thread) if known else 0) + self._owed.get(thread, 0)
+
+    def spend(self, thread: int, ns: int) -> None:
+        """A thread is at work for so long before its next record."""
+        self._owed[thread] = self._owed.get(thread, 0) + ns
+
+    def when_done(self, event: int) -> int | None:
+        """When what was last recorded as this event is done; None where it never was."""
+        instruction = self.events.get(event)
+        return None if instruction is None else self._engine.marked(instruction)
+
+    def when_passed(self, event: int) -> int | None:
+        """The time that the device notes for it: when it is done, and the record has come to the device."""
+        instruction = self.events.get(event)
+        if instruction is None:
+            return None
+        return max(self._engine.marked(instruction), self._arrived[event] + self.costs.limits.event_latency)
+
+    def when_stream_done(self, place: Place) -> int:
+        """When all that the stream was given is done; 0 where that is nothing."""
+        row = self.streams.find(place)
+        known = row is not None and self.history.done.length > 0 and row < self.streams.fed
+        return self._engine.done(row) if known and row is not None else 0
+
+    def run(self, batch: Batch, until: int) -> None:
+        """Simulate the batch's records up to that row, without it; what was inserted before them too."""
+        first = batch.simulated
+        if until <= first:
+            return
+        records = batch.records[first:until]
+        captured = batch.captured[first:until]
+        recipe = self.actions.of(records)
+        recipe[captured] = self.actions.captured
+        joins, woken = self._turns.joins(records)
+        more = batch.take_insertions(until)
+        thread = records["thread"]
+        steps = self.actions.recipes.steps
+
+        # Rows: the records, each with what was inserted before it.
+        row = np.arange(first, until)
+        device, stream, event = records["device"].astype(np.int64), records["stream"], _events(records, captured)
+        if joins or more.row:
+            row = np.concatenate(([first + join.row for join in joins], more.row, row)).astype(np.int64)
+            recipe = np.concatenate((np.full(len(joins), self.actions.join), more.recipe, recipe)).astype(np.int64)
+            device = np.concatenate((np.full(len(joins), -1), more.device, device)).astype(np.int64)
+            stream = np.concatenate((np.zeros(len(joins)), more.stream, stream)).astype(np.int64)
+            event = np.concatenate((np.zeros(len(joins)), more.event, event)).astype(np.int64)
+            own = np.append(np.zeros(len(row) - len(records), np.bool_), np.ones(len(records), np.bool_))
+            order = np.lexsort((np.arange(len(row)), row))
+            row, recipe, device, stream, event, own = (
+                row[order],
+                recipe[order],
+                device[order],
+                stream[order],
+                event[order],
+                own[order],
+            )
+        else:
+            own = np.ones(len(records), np.bool_)
+        count = self.actions.recipes.count[recipe]
+        base = self.history.done.length
+        position = base + np.cumsum(count) - count
+
+        # Instructions: the steps of the rows.
+        of_row = np.repeat(np.arange(len(row)), count)
+        nth = np.arange(len(of_row)) - np.repeat(position - base, count)
+        step = self.actions.recipes.first[recipe][of_row] + nth
+        code = steps.code[step]
+        work = np.zeros(len(step), np.int64)
+        usual = steps.work[self.actions.recipes.first[recipe[own]]]
+        work[position[own] - base] = self.clock.work(records, usual, woken) + self._pay(thread)
+        instruction_thread = thread[row[of_row] - first].astype(np.int32)
+        target = np.full(len(step), -1, np.int64)
+        recorded = self._resolve(event, position, code, steps.code[self.actions.recipes.first[recipe]], target, base)
+        ends_of_own = (position + count)[own]
+        if joins:
+            target[position[recipe == self.actions.join] - base] = self._turns.targets(joins, ends_of_own)
+        self._turns.remember(ends_of_own)
+        stream_row = self._streams_of(code, of_row, device, stream)
+
+        # Ops: those of the instructions.
+        op_count = steps.ops[step]
+        op_of = np.repeat(np.arange(len(step)), op_count)
+        first_op = np.cumsum(op_count) - op_count
+        nth_op = np.arange(len(op_of)) - np.repeat(first_op, op_count)
+        op = steps.first_op[step][op_of] + nth_op
+        rows = self.actions.recipes.ops
+        op_device = np.maximum(device[of_row[op_of]], 0)
+        op_stream = self.streams.branches(stream_row[op_of], rows.branch[op])
+        part = rows.part[op]
+        before = self.history.ran.length
+        after = np.where(rows.after[op] >= 0, before + first_op[op_of] + rows.after[op], -1)
+        program = Program(
+            instructions=Instructions(
+                code=code,
+                thread=instruction_thread,
+                stream=stream_row,
+                target=target.astype(np.int32),
+                work=work,
+                call=steps.call[step],
+                latency=steps.latency[step],
+                ops=np.cumsum(op_count),
+                host=np.zeros(0, np.int32),
+                recorded=_NO_RECORDED,
+            ),
+            ops=Ops(
+                stream=op_stream,
+                engine=np.where(part >= 0, op_device * PARTS + part, -1).astype(np.int32),
+                after=after.astype(np.int32),
+                duration=rows.duration[op],
+                latency=rows.latency[op],
+                gap=rows.gap[op],
+                lag=np.zeros(len(op), np.int64),
+                device=np.zeros(0, np.int32),
+            ),
+            threads=self._threads,
+            device_of_stream=self.streams.device_of_stream(),
+            engines=self.devices * PARTS,
+            capacity=self.costs.limits.queue_capacity,
+            step_starts=np.zeros(0, np.int64),
+            step_ends=np.zeros(0, np.int64),
+            thread_of=np.zeros(0, np.int32),
+        )
+        replayed = self._engine.feed(program)
+        batch.simulated = until
+        for number, at in recorded.items():
+            self._arrived[number] = int(replayed.end[at - base])
+        self._keep(batch, records, program, replayed, batch.number + row[of_row], steps.what[step], op_of, op)
+
+    def _keep(
+        self,
+        batch: Batch,
+        records: np.ndarray,
+        program: Program,
+        replayed: Replayed,
+        record: I64,
+        what: np.ndarray,
+        op_of: I64,
+        op: I64,
+    ) -> None:
+        do, rows, history = program.instructions, self.actions.recipes.ops, self.history
+        history.ran.append(
+            instruction=history.done.length + op_of,
+            stream=program.ops.stream,
+            name=rows.name[op],
+            kind=rows.kind[op],
+            direction=rows.direction[op],
+            memory=rows.memory[op],
+            bytes=rows.bytes[op],
+            start=replayed.op_start,
+            end=replayed.op_end,
+        )
+        history.done.append(
+            record=record,
+            what=what,
+            thread=do.thread,
+            stream=do.stream,
+            target=do.target,
+            start=replayed.start,
+            end=replayed.end,
+        )
+        history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
+
+    def _pay(self, thread: np.ndarray) -> I64:
+        """By record: what its thread owed before it."""
+        owed = np.zeros(len(thread), np.int64)
+        for number in [number for number in self._owed if self._owed[number]]:
+            mine = np.flatnonzero(thread == number)
+            if len(mine):
+                owed[mine[0]] = self._owed.pop(number)
+        return owed
+
+    def _resolve(
+        self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
+    ) -> dict[int, int]:
+        """Which instruction recorded what is waited for; what was never recorded is not waited for. Returns the last
+        records of events among these."""
+        now: dict[int, int] = {}
+        for row in np.flatnonzero(event).tolist():
+            number, at = int(event[row]), int(position[row])
+            if row_code[row] == Do.RECORD:
+                self.events[number] = now[number] = at
+            elif row_code[row] in (Do.STREAM_WAIT, Do.SYNC_EVENT):
+                recorded = self.events.get(number)
+                if recorded is None:
+                    code[at - base] = Do.CALL
+                else:
+                    target[at - base] = recorded
+        return now
+
+    def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
+        """By instruction: the row of its stream; of one that waits for a device that one's index."""
+        result = np.full(len(code), -1, np.int32)
+        on_stream = np.flatnonzero(_ON_STREAM[code])
+        rows = of_row[on_stream]
+        result[on_stream] = self.streams.rows(np.maximum(device[rows], 0), stream[rows])
+        whole = np.flatnonzero(code == Do.SYNC_DEVICE)
+        result[whole] = device[of_row[whole]]
+        return result
+
+
+_ON_STREAM = chosen(Do.LAUNCH, Do.RECORD, Do.STREAM_WAIT, Do.SYNC_STREAM)
+_OF_EVENTS = chosen(Code.EVENT_RECORD, Code.EVENT_WAIT, Code.SYNC_EVENT)
+
+
+def _events(records: np.ndarray, captured: Bool) -> I64:
+    """By record: the event that it is of, or 0."""
+    events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
+    return events

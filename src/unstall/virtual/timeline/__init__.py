@@ -1,0 +1,1 @@
+"""What the simulation kept → a `Timeline`, or a part of one."""

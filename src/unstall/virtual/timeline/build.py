@@ -1,0 +1,149 @@
+"""All that the simulation kept → a `Timeline`, with the columns that a recorded one has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.grouping import groups
+from unstall.timeline import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.virtual.log import Stack
+from unstall.virtual.options import HostClock, Options
+from unstall.virtual.races import Race, races_table
+from unstall.virtual.simulation.history import Done, Happened, History, Ran
+from unstall.virtual.simulation.simulate import Simulation
+from unstall.virtual.timeline.host_rows import CALLS, host_rows
+from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
+from unstall.virtual.torch_cuda import compiling
+
+_HOST: dict[HostClock, str] = {
+    "modelled": "the host's work is modelled for torch's operators and Python calls alone: what else the program "
+    "computes (numpy, decoding, DataLoader workers) takes no time; --host measured charges it",
+    "measured": "the host's work takes as long as it took here, without what torch computed in place of the GPU",
+}
+_PROCESS = "1"  # not the real one: the same log gives the same timeline
+
+
+class _Texts:
+    """Texts and their indices; grows."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.all.setdefault(text, len(self.all))
+
+
+def timeline_of(
+    simulation: Simulation,
+    names: Sequence[str],
+    stacks: Sequence[Stack],
+    options: Options,
+    races: Sequence[Race],
+    folder: str,
+) -> Timeline:
+    """`names` and `stacks` are the log's, by number. Paths are from `folder`, which the program was started in."""
+    history, text = simulation.history, _Texts()
+    happened, done = history.happened.whole(), history.done.whole()
+    threads = _threads(happened, text)
+    calls = {call: text(name) for call, (_, name) in CALLS.items()}
+    name_of = np.array([*(text(name) for name in names), -1], np.int32)
+    lines, tree, whole, calling = stack_rows(stacks, folder, text)
+    rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls)
+    # In an order that does not tell when the log was taken in.
+    ran_names = simulation.actions.recipes.names
+    for name in sorted(ran_names):
+        text(name)
+    op_names = np.array([*(text(name) for name in ran_names), -1], np.int32)
+    places = simulation.streams.places
+    order = sorted(range(len(places)), key=places.__getitem__)
+    stream_of = np.full(len(places) + 1, -1, np.int32)
+    stream_of[order] = np.arange(len(places))
+    number_of = {places[row]: number for number, row in enumerate(order)}
+    waits = replace(rows.waits, stream=stream_of[rows.waits.stream], on_stream=stream_of[rows.waits.on_stream])
+    return Timeline(
+        host=rows.host,
+        device=_device(history.ran.whole(), rows.row_of, op_names, simulation, rows.host, stream_of),
+        waits=waits,
+        threads=threads,
+        streams=Streams(
+            np.array([places[row][0] for row in order], np.int32), np.array([places[row][1] for row in order], np.int64)
+        ),
+        lines=lines,
+        stacks=tree,
+        memory=_memory(history, done),
+        races=races_table(races, rows.by_record, lambda device, number: number_of.get((device, number), -1)),
+        meta=Meta(
+            path="",
+            reader="virtual",
+            devices=(simulation.costs.device.name,) * simulation.devices,
+            torch=str(sys.modules["torch"].__version__) if "torch" in sys.modules else None,
+            has_stacks=bool((rows.host.stack >= 0).any()),
+            recorder="virtual",
+            exact_lines=True,
+            known_error=simulation.costs.known_error,
+            notes=_notes(simulation, options),
+        ),
+        strings=tuple(text.all),
+    )
+
+
+def _threads(happened: Happened, text: _Texts) -> Threads:
+    """One row a thread of the log, by number."""
+    count = int(happened.thread.max(initial=0)) + 1
+    process = text(_PROCESS)
+    threads = np.array([text(str(number + 1)) for number in range(count)], np.int32)
+    runs_python = np.zeros(count, np.bool_)
+    runs_python[happened.thread[happened.stack >= 0]] = True
+    runs_python[0] = True
+    labels = ["MainThread" if not number else "" if runs_python[number] else "autograd" for number in range(count)]
+    order = np.argsort(threads, kind="stable")
+    assert (order == np.arange(count)).all()
+    return Threads(np.full(count, process, np.int32), threads, np.array([text(label) for label in labels], np.int32))
+
+
+def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Host, stream_of: I32) -> Device:
+    order = np.argsort(ran.start, kind="stable")
+    devices = np.array([device for device, _ in simulation.streams.places], np.int32)
+    stream, launch = ran.stream[order], row_of[ran.instruction[order]]
+    return Device(
+        kind=ran.kind[order],
+        device=devices[stream],
+        stream=stream_of[stream],
+        start=ran.start[order],
+        end=ran.end[order],
+        name=names[ran.name[order]],
+        correlation=host.correlation[launch] if len(launch) else np.zeros(0, np.int64),
+        launch=launch,
+        bytes=ran.bytes[order],
+        direction=ran.direction[order],
+        host_memory=ran.memory[order],
+    )
+
+
+def _memory(history: History, done: Done) -> Memory:
+    """Changes in the order in which they were made; each at its record's time."""
+    changes = history.allocated.whole()
+    first = np.searchsorted(done.record, changes.record, side="right") - 1
+    time = done.end[first] if len(changes.record) else np.zeros(0, np.int64)
+    allocated = np.zeros(len(changes.size), np.int64)
+    for _, mine in groups(changes.device):
+        allocated[mine] = np.cumsum(changes.size[mine])
+    order = np.argsort(time, kind="stable")
+    return Memory(
+        time=time[order],
+        device=changes.device[order],
+        size=changes.size[order],
+        allocated=allocated[order],
+        reserved=changes.reserved[order],
+    )
+
+
+def _notes(simulation: Simulation, options: Options) -> tuple[str, ...]:
+    notes = [_HOST[options.host]]
+    if simulation.requests.refused:
+        notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
+    return (*notes, *compiling.notes())

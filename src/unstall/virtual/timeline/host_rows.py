@@ -1,0 +1,189 @@
+"""What the simulation kept of the host → the rows of a timeline's host events, and of its waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.ancestry import first_reaching, nearest
+from unstall.grouping import groups
+from unstall.read.autograd import link_by_sequence
+from unstall.read.nest import find_parents
+from unstall.timeline import I8, I32, I64, Host, HostKind, WaitKind, Waits
+from unstall.virtual.log import Code
+from unstall.virtual.simulation.history import Done, Happened
+from unstall.virtual.simulation.recipes import Call
+
+CALLS: dict[Call, tuple[HostKind, str]] = {
+    Call.LAUNCH: (HostKind.LAUNCH, "cudaLaunchKernel"),
+    Call.COPY: (HostKind.COPY, "cudaMemcpyAsync"),
+    Call.MEMSET: (HostKind.MEMSET, "cudaMemsetAsync"),
+    Call.SYNC_STREAM: (HostKind.SYNC, "cudaStreamSynchronize"),
+    Call.SYNC_DEVICE: (HostKind.SYNC, "cudaDeviceSynchronize"),
+    Call.SYNC_EVENT: (HostKind.SYNC, "cudaEventSynchronize"),
+    Call.EVENT_RECORD: (HostKind.EVENT_RECORD, "cudaEventRecordWithFlags"),
+    Call.EVENT_WAIT: (HostKind.EVENT_WAIT, "cudaStreamWaitEvent"),
+    Call.EVENT_QUERY: (HostKind.CALL, "cudaEventQuery"),
+    Call.MALLOC: (HostKind.ALLOC, "cudaMalloc"),
+    Call.FREE: (HostKind.FREE, "cudaFree"),
+    Call.HOST_ALLOC: (HostKind.ALLOC, "cudaHostAlloc"),
+    Call.HOST_FREE: (HostKind.FREE, "cudaFreeHost"),
+    Call.GRAPH_LAUNCH: (HostKind.GRAPH_LAUNCH, "cudaGraphLaunch"),
+    Call.CAPTURE: (HostKind.CALL, "cudaLaunchKernel"),
+}
+_WAITS = {
+    Call.SYNC_STREAM: WaitKind.STREAM,
+    Call.SYNC_DEVICE: WaitKind.DEVICE,
+    Call.SYNC_EVENT: WaitKind.EVENT,
+    Call.EVENT_WAIT: WaitKind.STREAM_EVENT,
+}
+_SPANS = ((Code.OP_BEGIN, Code.OP_END, HostKind.OP), (Code.MARK_BEGIN, Code.MARK_END, HostKind.ANNOTATION))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HostRows:
+    """The host events of a timeline.
+
+    `row_of` is by instruction the event that it is, or -1; `by_record` the event that a record became or is within.
+    """
+
+    host: Host
+    waits: Waits
+    row_of: I32
+    by_record: I32
+
+
+def host_rows(happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[Call, int]) -> HostRows:
+    """`stack` is by record a row of Stacks; `name_of` by number of a name its text; `call_names` the calls' texts."""
+    begins, ends, kinds = _spans(happened)
+    last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
+    thread_end = _ends_of_threads(done)
+    span_thread = happened.thread[begins]
+    span_end = np.where(ends >= 0, done.end[last[np.maximum(ends, 0)]], thread_end[span_thread])
+    calls = np.flatnonzero(done.what > Call.REST)
+    call_end = _with_the_rest(done, calls)
+    what = done.what[calls]
+    known = {int(call): (kind, call_names[call]) for call, (kind, _) in CALLS.items()}
+    call_kind = np.array([known.get(number, (HostKind.CALL, -1))[0] for number in range(len(Call))], np.int8)[what]
+    call_name = np.array([known.get(number, (HostKind.CALL, -1))[1] for number in range(len(Call))], np.int32)[what]
+    never = np.isin(what, (Call.SYNC_EVENT, Call.EVENT_WAIT)) & (done.target[calls] < 0)
+    call_kind[never] = HostKind.CALL
+
+    kind = np.concatenate((kinds, call_kind))
+    thread = np.concatenate((span_thread, done.thread[calls])).astype(np.int32)
+    start = np.concatenate((done.end[last[begins]], done.start[calls]))
+    end = np.maximum(np.concatenate((span_end, call_end)), start)
+    record = np.concatenate((begins, done.record[calls]))
+    name = np.concatenate((name_of[happened.id[begins]], call_name)).astype(np.int32)
+    instruction = np.concatenate((np.full(len(begins), -1), calls))
+    order = np.lexsort((record, -end, start, thread))
+    kind, thread, start, end, record = kind[order], thread[order], start[order], end[order], record[order]
+    row_of = np.full(len(done.record) + 1, -1, np.int32)
+    row_of[instruction[order]] = np.arange(len(order))
+    row_of[-1] = -1
+    parent = find_parents(kind, thread, start, end)
+    is_op = kind == HostKind.OP
+    correlation = np.where(kind < HostKind.ANNOTATION, np.arange(len(kind)), -1)
+    correlation[is_op] = -1
+    host = Host(
+        kind=kind,
+        thread=thread,
+        start=start,
+        end=end,
+        name=name[order],
+        correlation=correlation,
+        parent=parent,
+        op=nearest(parent, is_op),
+        forward=_forward(happened, record, is_op, thread, start, parent),
+        stack=stack[record],
+        shapes=np.full(len(kind), -1, np.int32),
+    )
+    chosen = calls[np.isin(what, tuple(_WAITS)) & ~never]
+    closed = np.concatenate((np.where(ends >= 0, ends, len(happened.code)), done.record[calls]))[order]
+    return HostRows(host, _waits(done, chosen, row_of), row_of[:-1], _by_record(happened, host, record, closed))
+
+
+def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
+    """By record the innermost event of its thread that holds it, or -1. Events begin and end with those records."""
+    width = len(happened.code) + 1
+    keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
+    wanted = np.arange(len(happened.code), dtype=np.int64)
+    at = np.searchsorted(keys, happened.thread * np.int64(width) + wanted, side="right") - 1
+    row = np.maximum(at, 0) if len(keys) else at
+    known = (at >= 0) & (host.thread[row] == happened.thread) if len(keys) else at >= 0
+    return first_reaching(host.parent, closed, np.where(known, row, -1).astype(np.int32), wanted)
+
+
+def _spans(happened: Happened) -> tuple[I64, I64, I8]:
+    """Records that begin operators and annotations, those that end them (-1 for none), and their kinds."""
+    parts: list[tuple[I64, I64, I8]] = []
+    for opens, closes, kind in _SPANS:
+        rows = np.flatnonzero((happened.code == opens) | (happened.code == closes))
+        is_open = happened.code[rows] == opens
+        thread = happened.thread[rows].astype(np.int64)
+        depth = np.zeros(len(rows), np.int64)
+        for _, mine in groups(thread):
+            level = np.cumsum(np.where(is_open[mine], 1, -1))
+            depth[mine] = np.where(is_open[mine], level, level + 1)
+        # On one level of a thread beginnings and ends alternate.
+        order = np.lexsort((np.arange(len(rows)), depth, thread))
+        opening = np.flatnonzero(is_open[order])
+        after = np.minimum(opening + 1, max(len(order) - 1, 0))
+        matched = (
+            (opening + 1 < len(order))
+            & ~is_open[order[after]]
+            & (depth[order[after]] == depth[order[opening]])
+            & (thread[order[after]] == thread[order[opening]])
+        )
+        ends = np.where(matched, rows[order[after]], -1)
+        parts.append((rows[order[opening]], ends, np.full(len(opening), kind, np.int8)))
+    begins, ends, kinds = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return begins, ends, kinds
+
+
+def _ends_of_threads(done: Done) -> I64:
+    ends = np.zeros(int(done.thread.max(initial=0)) + 1, np.int64)
+    np.maximum.at(ends, done.thread, done.end)
+    return ends
+
+
+def _with_the_rest(done: Done, calls: I64) -> I64:
+    """When each call has ended, with what goes on as its rest."""
+    rest = done.what == Call.REST
+    stops = np.append(np.flatnonzero(~rest), len(rest))
+    last = stops[np.searchsorted(stops, calls, side="right")] - 1
+    ends: I64 = done.end[last]
+    return ends
+
+
+def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:
+    """Of several operators with one sequence number the last to start made the node: the number then moves on."""
+    sequence = np.where(is_op, happened.a[record], -1)
+    backward = is_op & (sequence >= 0) & (happened.b[record] >= 0)
+    makers = np.flatnonzero(is_op & (sequence >= 0) & ~backward)
+    wanted = np.flatnonzero(backward)
+    forward = np.full(len(record), -1, np.int32)
+    link_by_sequence(forward, sequence, makers, wanted, start)
+    node = nearest(parent, forward >= 0)
+    return np.where(node >= 0, forward[np.maximum(node, 0)], -1).astype(np.int32)
+
+
+def _waits(done: Done, calls: I64, row_of: I32) -> Waits:
+    rows = row_of[calls]
+    order = np.argsort(rows, kind="stable")
+    calls, rows = calls[order], rows[order]
+    kind = np.array([_WAITS.get(call, WaitKind.DEVICE) for call in Call], np.int8)[done.what[calls]]
+    target = done.target[calls]
+    of_event = (kind == WaitKind.EVENT) | (kind == WaitKind.STREAM_EVENT)
+    record = np.where(of_event, row_of[np.maximum(target, 0)], -1)
+    on_stream = np.where(of_event, done.stream[np.maximum(target, 0)], -1)
+    waiting = (kind == WaitKind.STREAM) | (kind == WaitKind.STREAM_EVENT)
+    return Waits(
+        host=rows,
+        kind=kind,
+        stream=np.where(waiting, done.stream[calls], -1).astype(np.int32),
+        record=record.astype(np.int32),
+        on_stream=on_stream.astype(np.int32),
+        inferred=np.zeros(len(calls), np.bool_),
+    )

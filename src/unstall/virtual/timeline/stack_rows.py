@@ -1,0 +1,67 @@
+"""The Python stacks of records → the rows of a timeline's Lines and Stacks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from unstall.record.lines import line_at
+from unstall.record.places import Shortened
+from unstall.timeline import I32, Lines, Stacks
+from unstall.virtual.log import Stack
+from unstall.virtual.simulation.history import Happened
+
+_AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
+
+
+def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int]) -> tuple[Lines, Stacks, I32, I32]:
+    """Lines, Stacks, by number of a stack its row of Stacks, and that of the `backward()` call in it, or its row.
+
+    `folder` is the one that the program was started in; `text` gives a text's index.
+    """
+    short = Shortened(folder)
+    lines: dict[tuple[str, int, str], int] = {}
+    nodes: dict[tuple[int, int], int] = {}
+    places: dict[tuple[object, int], int] = {}
+    whole, calling = np.full(len(stacks) + 1, -1, np.int32), np.full(len(stacks) + 1, -1, np.int32)
+    for number, stack in enumerate(stacks):
+        node = -1
+        for code, offset in reversed(stack):
+            line = places.get((code, offset))
+            if line is None:
+                place = (short[code.co_filename], line_at(code, offset), code.co_qualname)
+                line = places[code, offset] = lines.setdefault(place, len(lines))
+            node = nodes.setdefault((node, line), len(nodes))
+            if calling[number] < 0 and _AUTOGRAD in code.co_filename:
+                calling[number] = node
+        whole[number] = node
+        if calling[number] < 0:
+            calling[number] = node
+    return (
+        Lines(
+            file=np.array([text(file) for file, _, _ in lines], np.int32),
+            line=np.array([line for _, line, _ in lines], np.int32),
+            function=np.array([text(function) for _, _, function in lines], np.int32),
+            exact=np.ones(len(lines), np.bool_),
+        ),
+        Stacks(
+            parent=np.array([parent for parent, _ in nodes], np.int32),
+            line=np.array([line for _, line in nodes], np.int32),
+        ),
+        whole,
+        calling,
+    )
+
+
+def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
+    """By record its row of Stacks. What autograd's threads do is done for the `backward()` that was called last."""
+    stack = happened.stack
+    known = np.where(stack >= 0, np.arange(len(stack)), -1)
+    last = np.maximum.accumulate(known) if len(known) else known
+    caller = stack[np.maximum(last, 0)] if len(stack) else stack
+    by_caller = np.where(caller >= 0, calling[np.maximum(caller, 0)], -1)
+    lost = (stack == -1) & (happened.thread != 0)
+    own = np.where(stack >= 0, whole[np.maximum(stack, 0)], -1)
+    return np.where(lost, by_caller, own).astype(np.int32)
