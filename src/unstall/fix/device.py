@@ -138,8 +138,6 @@ class CudaDevice:
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        default = self.generator()
-        state = default.get_state()
         torch.cuda.synchronize(self.index)
         collects = gc.isenabled()
         gc.disable()  # what it would free may not be freed during a capture
@@ -151,30 +149,38 @@ class CudaDevice:
                     result = run()
                     nodes = self.nodes_captured()
                 except BaseException:
-                    with contextlib.suppress(RuntimeError):
-                        graph.capture_end()
-                    self._let_go(pool, default, state)
+                    self._abandon(graph, pool, generators)
                     raise
                 try:
                     graph.capture_end()
                 except BaseException:
-                    self._let_go(pool, default, state)
+                    self._let_go(pool, generators)
                     raise
         finally:
             if collects:
                 gc.enable()
         return graph, result, nodes
 
-    def _let_go(self, pool: Any, default: torch.Generator, state: torch.Tensor) -> None:
-        """What a capture that failed leaves behind: a pool that still takes allocations, a generator that still
-        believes it is captured."""
+    def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any, generators: list[torch.Generator]) -> None:
+        """Ends a capture whose function raised; the driver may have ended it already."""
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            self._let_go(pool, generators)
+
+    def _let_go(self, pool: Any, generators: list[torch.Generator]) -> None:
+        """What a capture that failed leaves behind: a pool that still takes allocations, and generators that believe
+        to be captured until a capture ends well. Their states stay the same objects, which earlier graphs draw from."""
         with contextlib.suppress(RuntimeError, AttributeError):
             torch._C._cuda_endAllocateToPool(self.index, pool)
-        with contextlib.suppress(RuntimeError, AttributeError):
-            fresh = torch.Generator(device=default.device)
-            fresh.set_state(state)
-            default.graphsafe_set_state(fresh.graphsafe_get_state())
         torch.cuda.synchronize(self.index)
+        with contextlib.suppress(RuntimeError), torch.cuda.stream(self._stream):
+            graph = torch.cuda.CUDAGraph()
+            for generator in generators:
+                graph.register_generator_state(generator)
+            graph.capture_begin(pool=self.new_pool(), capture_error_mode="thread_local")
+            torch.zeros(1, device=self._of())
+            graph.capture_end()
 
     def lanes(self, count: int) -> Lanes:
         while len(self._lanes) < count - 1:

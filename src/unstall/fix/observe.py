@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from unstall.fix.device import Device
-from unstall.fix.refusals import Refusal, calling_place, calls_through
+from unstall.fix.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.storages import Touched, is_plain, storage_of, tensors_of, touched_by
 
 _HOST_READS = "the host reads a value from the device and waits for it"
@@ -40,6 +41,8 @@ _FROM_HOST = (
 )
 _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
+_ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
+_TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
 _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
 
 
@@ -58,8 +61,14 @@ class Observation:
     names: frozenset[str] | None = None  # read by any Python code that ran; None: not known
     backward_ran: bool = False
     random: bool = False  # it draws from the device's generator
+    asks_whether_captured: bool = False  # and may take another way then
     launches: int = 0
     bytes_made: int = 0
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether all that speaks against a graph are waits, which a function may leave out while it is captured."""
+        return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def concerns_grads(self) -> bool:
         """Whether the function makes gradients, or reads ones that it found."""
@@ -75,11 +84,13 @@ class Observation:
 
 
 class Observer(TorchDispatchMode):  # type: ignore[misc]
-    """Notes what every operator touches. `device_type` is of the tensors that a graph can hold."""
+    """Notes what every operator touches. `device_type` is of the tensors that a graph can hold. With `stops` a wait is
+    not begun: `Refused` is raised instead."""
 
-    def __init__(self, inputs: list[torch.Tensor], device_type: str, index: int | None) -> None:
+    def __init__(self, inputs: list[torch.Tensor], device_type: str, index: int | None, *, stops: bool = False) -> None:
         super().__init__()
         self.seen = Observation()
+        self._stops = stops
         self._device_type = device_type
         self._index = index
         self._inputs: dict[int, set[int]] = {}
@@ -99,6 +110,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         name = func._schema.name.partition("::")[2]
         with self._noting():
             self._look_for_waits(name, func, args, kwargs)
+        self.stop_if_refused()
         result = func(*args, **kwargs)
         with self._noting():
             self._note(name, func, args, kwargs, result)
@@ -133,12 +145,16 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         if isinstance(generator, torch.Generator) and not any(generator is known for known in seen.generators):
             seen.generators.append(generator)
 
-    def refuse(self, reason: str, remedy: str = "") -> None:
+    def stop_if_refused(self) -> None:
+        if self._stops and self.seen.refusals:
+            raise Refused(*self.seen.refusals)
+
+    def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
         """Notes a reason with the line that runs now; the same of one line once."""
         place = calling_place()
         if (reason, str(place)) not in self._said:
             self._said.add((reason, str(place)))
-            self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy))
+            self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
     def note_external(self, tensor: torch.Tensor) -> None:
         storage = storage_of(tensor)
@@ -171,13 +187,13 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         if not on_device:
             return
         if name in _WAITS:
-            self.refuse(*_WAITS[name])
+            self.refuse(*_WAITS[name], waits=True)
         elif name in _MASKED and any(
             isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
         ):
-            self.refuse(_SHAPES, "index with torch.where(mask, a, b) instead of a mask")
+            self.refuse(_SHAPES, "index with torch.where(mask, a, b) instead of a mask", waits=True)
         elif name == "repeat_interleave" and func._overloadname == "Tensor" and kwargs.get("output_size") is None:
-            self.refuse(_SHAPES, "give output_size")
+            self.refuse(_SHAPES, "give output_size", waits=True)
 
     def _look_at_memory(
         self, name: str, given: list[torch.Tensor], returned: list[torch.Tensor], touched: Touched
@@ -210,10 +226,13 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self.refuse("a CPU tensor takes part, and a graph would keep its value", "move it to the device before")
 
 
-def observed(run: Callable[[], Any], inputs: list[torch.Tensor], device: Device) -> tuple[Any, Observation]:
-    """What `run` returns, and what it did. Errors of it are raised as they are."""
+def observed(
+    run: Callable[[], Any], inputs: list[torch.Tensor], device: Device, *, stops: bool = False
+) -> tuple[Any, Observation]:
+    """What `run` returns, and what it did. Errors of it are raised as they are, and `Refused` instead of a wait where
+    it `stops` at one."""
     device_type = device.type
-    observer = Observer(inputs, device_type, device.index)
+    observer = Observer(inputs, device_type, device.index, stops=stops)
     codes: set[CodeType] = set()
     profiled = sys.getprofile() is not None
 
@@ -239,6 +258,9 @@ def observed(run: Callable[[], Any], inputs: list[torch.Tensor], device: Device)
             observer.seen.refusals.append(Refusal(reason, None, "draw on the device"))
     if not profiled:
         observer.seen.names = _names_in(codes)
+        observer.seen.asks_whether_captured = any(
+            not _ASKS.isdisjoint(code.co_names) and not code.co_filename.startswith(_TORCH) for code in codes
+        )
     return result, observer.seen
 
 
@@ -277,7 +299,7 @@ def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
         if "synchronizing CUDA operation" not in str(message):
             plain(message, category, filename, lineno, file, line)
         elif not observer.seen.refusals:  # else an operator of that line has been named already
-            observer.refuse("the host waits for the device", "do that outside the graph")
+            observer.refuse("the host waits for the device", "do that outside the graph", waits=True)
 
     homes = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"))
     kept = [getattr(home, name) for home, name in homes]
@@ -300,7 +322,8 @@ def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
 
 def _named_wait(observer: Observer, call: Callable[..., Any]) -> Callable[..., Any]:
     def wait(*args: Any, **kwargs: Any) -> Any:
-        observer.refuse("synchronize() waits for the device", "wait after the call, not inside")
+        observer.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
+        observer.stop_if_refused()
         return call(*args, **kwargs)
 
     return wait

@@ -108,6 +108,7 @@ class Tracing(_Watching):
         self._launched: list[int] = []
         self._ops: list[tuple[tuple[int, ...], bool]] = []
         self._stamps = [device.stamp()] if stamped else []
+        self._count_nodes()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -22,6 +22,8 @@ from unstall.fix.watch import Watch
 
 _KEEPS_AT_MOST = 0.25  # of the free memory: what a capture on several streams may keep until it ends
 
+_ANOTHER_WAY = "it asks whether it is captured: results agree with eager's to rounding"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -85,6 +87,8 @@ def prepared(device: Device, pool: Any, candidate: Candidate, options: Options) 
     changed = watch.changes()
     if changed:
         raise Refused(Refusal(f"while it was captured, {changed[0]}"))
+    if seen.asks_whether_captured:
+        note = "; ".join(filter(None, (note, _ANOTHER_WAY)))
     return Ready(subject, captured, watch, entry_grads, times, time.perf_counter() - begun, repeatable, note)
 
 

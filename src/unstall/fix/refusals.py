@@ -29,11 +29,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason. `place` is None where no line of Python was running, as in backward."""
+    """One reason. `place` is None where no line of Python was running, as in backward. `waits`: that the host waits."""
 
     reason: str
     place: Place | None = None
     remedy: str = ""
+    waits: bool = False
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""

@@ -214,6 +214,9 @@ class Graphed:
         if not self._warm:
             self._warm = True
             return result
+        changed = watch.limited_to(seen.names).changes(first=True)
+        if seen.only_waits and not changed:
+            seen = self._seen_in_a_capture(call, args, kwargs, seen) or seen
         if not seen.refusals and any(tensor.device.type != device.type for tensor in tensors):
             seen.refusals.append(Refusal("its result holds a CPU tensor", None, "return tensors of the device"))
         if not seen.refusals and not seen.launches:
@@ -223,13 +226,36 @@ class Graphed:
         if seen.refusals:
             shelf.refusal = seen.refusals[0]
             return result
-        changed = watch.limited_to(seen.names).changes(first=True)
         shelf.effects = shelf.effects + 1 if changed else 0
         if shelf.effects > 1:  # the first time may fill a cache
             reason = f"it changes the program's own state at each call, and a graph would not: {changed[0]}"
             self._refuse(shelf, Refusal(reason, None, "do that outside, or write into a tensor"))
         shelf.kind, shelf.seen = kind, None if changed else seen
         return result
+
+    def _seen_in_a_capture(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], seen: Observation
+    ) -> Observation | None:
+        """What a function does that leaves out its waits while it is captured. None where it does not."""
+        device = self._device
+        assert device is not None
+        if not seen.asks_whether_captured:
+            return None
+        try:
+            with without_autocast_cache(), _inside():
+                graph, (_, dry), _ = device.capture(
+                    device.new_pool(),
+                    [device.generator(), *seen.generators],
+                    lambda: observed(lambda: self._function(*args, **kwargs), call.tensors, device, stops=True),
+                )
+        except (Refused, RuntimeError):
+            return None
+        graph.reset()
+        dry.random = seen.random
+        grads = {id(leaf): grad for leaf, grad in zip(seen.leaves, seen.entry_grads, strict=True)}
+        dry.entry_grads = [grads.get(id(leaf)) for leaf in dry.leaves]
+        dry.names = None if dry.names is None or seen.names is None else dry.names | seen.names
+        return dry
 
     def _capture(self, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = self._device
