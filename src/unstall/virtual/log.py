@@ -61,13 +61,9 @@ class Code(IntEnum):
     CAPTURE_END = 16  # a
     GRAPH_LAUNCH = 17  # a
     GRAPH_FREE = 18  # a
-    PIN = 19  # a: bytes of host memory; b: 1 taken, 0 given back
+    PIN = 19  # a: bytes of host memory that the driver is asked for; torch gives none back
     SLEEP = 20  # a: cycles of torch.cuda._sleep
     ADVANCE = 21  # a: ns that the program slept
-    MEMSET = 22  # a: bytes
-    POOL_BEGIN = 23  # a: the pool
-    POOL_END = 24  # a
-    POOL_FREE = 25  # a
     ASSERT = 26  # id: the name of the assertion that fails on the device
 
 
@@ -122,7 +118,7 @@ class LogSource(Protocol):
 
 def chosen(*codes: int) -> np.ndarray:
     """By code whether it is one of these: faster than `np.isin`, of which a batch of few records would be all."""
-    table = np.zeros(len(Code), np.bool_)
+    table = np.zeros(max(Code) + 1, np.bool_)
     table[list(codes)] = True
     return table
 

@@ -8,7 +8,7 @@ from unstall.timeline import RaceKind
 from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag
 from unstall.virtual.races import Placement
 
-_WORK = (Code.LAUNCH, Code.COPY, Code.MEMSET)
+_WORK = (Code.LAUNCH, Code.COPY)
 _KINDS = {
     (True, False): RaceKind.READ_EARLY,
     (True, True): RaceKind.WRITTEN_TWICE,

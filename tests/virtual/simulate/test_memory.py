@@ -64,6 +64,22 @@ def test_and_is_once_that_stream_is_done() -> None:
     assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
 
 
+@pytest.mark.parametrize("last", [Code.ADVANCE, Code.EMPTY_CACHE])
+def test_events_of_freed_blocks_are_forgotten_once_their_stream_is_done(last: Code) -> None:
+    log, keeper = begin()
+    for _ in range(20):
+        block = log.malloc(MIB)
+        log.launch(1_000, stream=3)
+        log.write(Code.USE_STREAM, block, stream=3)
+        log.free(block)
+    keeper.now_ns()
+    assert any(event < 0 for event in keeper.simulation.events)
+    log.write(last, 2_000_000)
+    log.malloc(MIB)
+    keeper.now_ns()
+    assert not keeper.simulation.events
+
+
 def test_emptying_the_cache_calls_the_driver_which_waits_for_the_device() -> None:
     log, keeper = begin()
     log.free(log.malloc(30 * MIB))

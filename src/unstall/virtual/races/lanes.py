@@ -10,7 +10,7 @@ from unstall.grouping import distinct
 from unstall.timeline import I32, I64, Bool
 from unstall.virtual.log import Code
 
-WORK = (Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP)
+WORK = (Code.LAUNCH, Code.COPY, Code.SLEEP)
 _NODES = (*WORK, Code.EVENT_RECORD, Code.EVENT_WAIT)
 _ON_A_STREAM = (*_NODES, Code.SYNC_STREAM, Code.USE_STREAM, Code.MALLOC, Code.CAPTURE_BEGIN, Code.GRAPH_LAUNCH)
 

@@ -25,7 +25,7 @@ _PARTS = {
     CopyDirection.DEVICE_TO_DEVICE: Part.PROCESSORS,
     CopyDirection.PEER_TO_PEER: Part.NOTHING,
 }
-_BY_WHAT_IT_HOLDS = chosen(Code.COPY, Code.MEMSET, Code.SLEEP, Code.ADVANCE, Code.PIN, Code.GRAPH_LAUNCH)
+_BY_WHAT_IT_HOLDS = chosen(Code.COPY, Code.SLEEP, Code.ADVANCE, Code.PIN, Code.GRAPH_LAUNCH)
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -39,7 +39,8 @@ class Actions:
         """By signature."""
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
-        self._of_code = np.array([self.recipes.add(code, self._plain(code)) for code in Code])
+        self._of_code = np.zeros(max(Code) + 1, np.int64)
+        self._of_code[list(Code)] = [self.recipes.add(code, self._plain(code)) for code in Code]
         host, limits = costs.host, costs.limits
         add = self.recipes.add
         self.captured = add("captured", [Step(Do.CALL, Call.CAPTURE, call=host.capture)])
@@ -82,18 +83,18 @@ class Actions:
         rows = np.flatnonzero(code == Code.LAUNCH)
         result[rows] = self._of_signature.rows[records["id"][rows]]
         for row in np.flatnonzero(_BY_WHAT_IT_HOLDS[code]).tolist():
-            kind, a, b, flags = (int(records[name][row]) for name in ("code", "a", "b", "flags"))
+            kind, a, flags = (int(records[name][row]) for name in ("code", "a", "flags"))
             if kind == Code.GRAPH_LAUNCH:
                 result[row] = self.recipes.find(("graph", a)) or result[row]
             else:
-                result[row] = self.sized(kind, a, b, flags)
+                result[row] = self.sized(kind, a, flags)
         return result
 
-    def sized(self, kind: int, a: int, b: int, flags: int) -> int:
+    def sized(self, kind: int, a: int, flags: int) -> int:
         """The recipe of a record whose length is told by what it holds."""
-        key = (kind, a, b if kind == Code.PIN else 0, flags)
+        key = (kind, a, flags)
         found = self.recipes.find(key)
-        return self.recipes.add(key, self._sized(kind, a, b, flags)) if found is None else found
+        return self.recipes.add(key, self._sized(kind, a, flags)) if found is None else found
 
     def _plain(self, code: Code) -> list[Step]:
         """What a record of this kind does, whatever it holds."""
@@ -115,21 +116,17 @@ class Actions:
         }
         return [steps.get(code, Step(Do.CALL))]
 
-    def _sized(self, kind: int, a: int, b: int, flags: int) -> list[Step]:
-        host, limits, costs = self.costs.host, self.costs.limits, self.costs
+    def _sized(self, kind: int, a: int, flags: int) -> list[Step]:
+        host, limits = self.costs.host, self.costs.limits
         if kind == Code.COPY:
             return self._copy(a, flags)
-        if kind == Code.MEMSET:
-            return self._kernel(Kernel("Memset (Device)", costs.memset_ns(a), DeviceKind.MEMSET, fills=False), a)
         if kind == Code.SLEEP:
             return self._kernel(Kernel(_SPIN, round(1_000 * a / limits.sleep_cycles_per_us), fills=False))
-        if kind == Code.PIN and not b:
-            return [Step(Do.SYNC_DEVICE, Call.HOST_FREE, call=host.pin, latency=limits.wake_latency)]
         if kind == Code.PIN:
             return [Step(Do.CALL, Call.HOST_ALLOC, call=host.pin + a * host.pin_mib // (1 << 20))]
         return [Step(Do.CALL, work=max(a, 0))]
 
-    def _kernel(self, kernel: Kernel, size_bytes: int = -1) -> list[Step]:
+    def _kernel(self, kernel: Kernel) -> list[Step]:
         host, limits = self.costs.host, self.costs.limits
         if kernel.kind == DeviceKind.COPY:
             return self._copied(kernel)
@@ -141,7 +138,6 @@ class Actions:
             limits.gap,
             limits.launch_latency,
             kernel.kind,
-            bytes=size_bytes,
         )
         if kernel.kind == DeviceKind.MEMSET:
             return [Step(Do.LAUNCH, Call.MEMSET, call=host.memset, ops=(op,))]

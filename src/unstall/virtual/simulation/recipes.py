@@ -33,9 +33,8 @@ class Call(IntEnum):
     MALLOC = 11
     FREE = 12
     HOST_ALLOC = 13
-    HOST_FREE = 14
-    GRAPH_LAUNCH = 15
-    CAPTURE = 16
+    GRAPH_LAUNCH = 14
+    CAPTURE = 15
 
 
 class Part(IntEnum):

@@ -1,4 +1,4 @@
-"""The records whose order tells: requests for memory, captures, private pools. One by one, before the rest."""
+"""The records whose order tells: requests for memory, captures. One by one, before the rest."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from unstall.virtual.simulation.simulate import Simulation
 
 _ALWAYS = chosen(
-    *(Code.MALLOC, Code.FREE, Code.USE_STREAM, Code.EMPTY_CACHE, Code.CAPTURE_BEGIN, Code.CAPTURE_END),
-    *(Code.GRAPH_FREE, Code.POOL_BEGIN, Code.POOL_END, Code.POOL_FREE),
+    *(Code.MALLOC, Code.FREE, Code.USE_STREAM, Code.EMPTY_CACHE),
+    *(Code.CAPTURE_BEGIN, Code.CAPTURE_END, Code.GRAPH_FREE),
 )
-_ON_STREAMS = chosen(
-    Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP, Code.EVENT_RECORD, Code.EVENT_WAIT, Code.GRAPH_LAUNCH
-)
-_OPS = (Code.LAUNCH, Code.COPY, Code.MEMSET, Code.SLEEP, Code.GRAPH_LAUNCH)
+_ON_STREAMS = chosen(Code.LAUNCH, Code.COPY, Code.SLEEP, Code.EVENT_RECORD, Code.EVENT_WAIT, Code.GRAPH_LAUNCH)
+_OPS = (Code.LAUNCH, Code.COPY, Code.SLEEP, Code.GRAPH_LAUNCH)
 
 
 class Server:
@@ -38,7 +36,6 @@ class Server:
         self._handles = CublasHandles()
         self._captures: dict[int, Capture] = {}
         self._pool_of: dict[int, tuple[int, PoolId]] = {}  # by graph: its device and pool
-        self._pools: dict[int, int] = {}  # private pools that are allocated from: their devices
 
     def serve(self, batch: Batch) -> None:
         self._batch = batch
@@ -67,7 +64,7 @@ class Server:
             elif on_streams[code_]:
                 self._on_stream(code_, device, stream, a, id_)
             else:
-                self._pool(code_, device, stream, a, b)
+                self._graph(code_, device, stream, a, b)
 
     # The host's calls.
 
@@ -91,7 +88,10 @@ class Server:
             simulation.run(batch, self._row)
             done = simulation.when_done(event)
         self._insert(simulation.actions.block_query, 0)
-        return done is not None and done <= simulation.now(thread)
+        if done is None or done > simulation.now(thread):
+            return False
+        simulation.forget(event)
+        return True
 
     def synchronize(self, event: int) -> None:
         self._insert(self._simulation.actions.block_sync, 0, 0, event)
@@ -117,7 +117,8 @@ class Server:
             handle = self._handles.of(int(self._batch.records["thread"][self._row]))
             self.requests.operate(number, device, stream, handle, simulation.actions.operators[id_])
 
-    def _pool(self, code: int, device: int, stream: int, a: int, b: int) -> None:
+    def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
+        """A graph's capture begins or ends, or the graph is gone: with its private pool."""
         requests = self.requests
         if code == Code.CAPTURE_BEGIN:
             capture = self._captures[a] = Capture(a, (device, stream))
@@ -136,13 +137,6 @@ class Server:
             held = self._pool_of.pop(a, None)
             if held is not None:
                 requests.pool_release(*held)
-        elif code == Code.POOL_BEGIN:
-            self._pools[a] = device
-            requests.pool_begin(device, _pool_id(a), lambda on: True)
-        elif code == Code.POOL_END:
-            requests.pool_end(self._pools.get(a, device), _pool_id(a))
-        elif code == Code.POOL_FREE and a in self._pools:
-            requests.pool_release(self._pools[a], _pool_id(a))
 
 
 def _pool_id(number: int) -> PoolId:

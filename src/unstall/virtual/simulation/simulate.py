@@ -40,8 +40,8 @@ class Simulation:
         self.history = History()
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
-        """By event: the instruction that recorded it last. The allocator's own are negative."""
-        self._arrived: dict[int, int] = {}  # by event: when its record came to the device
+        """By event: the instruction that recorded it last. The allocator's own are negative; they go once done."""
+        self._arrived: dict[int, int] = {}  # by event of the program: when its record came to the device
         self._turns = Turns()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
         self._threads = 1
@@ -89,6 +89,10 @@ class Simulation:
         """When what was last recorded as this event is done; None where it never was."""
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
+
+    def forget(self, event: int) -> None:
+        """It is asked for no more."""
+        self.events.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
         """The time that the device notes for it: when it is done, and the record has come to the device."""
@@ -255,18 +259,22 @@ class Simulation:
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
         """Which instruction recorded what is waited for; what was never recorded is not waited for. Returns the last
-        records of events among these."""
+        records of the program's events among these."""
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
             number, at = int(event[row]), int(position[row])
             if row_code[row] == Do.RECORD:
-                self.events[number] = now[number] = at
+                self.events[number] = at
+                if number > 0:
+                    now[number] = at
             elif row_code[row] in (Do.STREAM_WAIT, Do.SYNC_EVENT):
                 recorded = self.events.get(number)
                 if recorded is None:
                     code[at - base] = Do.CALL
                 else:
                     target[at - base] = recorded
+                    if number < 0:
+                        self.forget(number)
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:

@@ -28,7 +28,6 @@ CALLS: dict[Call, tuple[HostKind, str]] = {
     Call.MALLOC: (HostKind.ALLOC, "cudaMalloc"),
     Call.FREE: (HostKind.FREE, "cudaFree"),
     Call.HOST_ALLOC: (HostKind.ALLOC, "cudaHostAlloc"),
-    Call.HOST_FREE: (HostKind.FREE, "cudaFreeHost"),
     Call.GRAPH_LAUNCH: (HostKind.GRAPH_LAUNCH, "cudaGraphLaunch"),
     Call.CAPTURE: (HostKind.CALL, "cudaLaunchKernel"),
 }

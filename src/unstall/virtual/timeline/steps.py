@@ -11,6 +11,7 @@ import numpy as np
 from unstall.locate.steps import RECORDED_STEP
 from unstall.read.nest import find_parents
 from unstall.timeline import Host, HostKind, Timeline, Waits
+from unstall.virtual.timeline.rows import rows_of
 
 _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 
@@ -36,7 +37,7 @@ def with_steps(timeline: Timeline, marks: Sequence[int]) -> Timeline:
     order = np.lexsort((rank, -both.end, both.start, both.thread))
     number = np.full(len(both) + 1, -1, np.int32)
     number[order] = np.arange(len(both), dtype=np.int32)
-    moved = _rows(both, order)
+    moved = rows_of(both, order)
     moved = replace(
         moved,
         parent=find_parents(moved.kind, moved.thread, moved.start, moved.end),
@@ -75,7 +76,3 @@ def _annotations(spans: np.ndarray, thread: int, first_name: int) -> Host:
 
 def _concatenated(host: Host, more: Host) -> Host:
     return Host(*(np.concatenate((getattr(host, f.name), getattr(more, f.name))) for f in fields(Host)))
-
-
-def _rows(host: Host, rows: np.ndarray) -> Host:
-    return Host(*(getattr(host, f.name)[rows] for f in fields(Host)))
