@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual.recorded_requests import H200_BYTES, Sequence, sequences
+from virtual.allocator.recorded_requests import H200_BYTES, Sequence, sequences
 from virtual.simulate.logs import HOST, LIMITS, MIB, Fixed, Log
 from virtual.simulate.runs import begin, calls
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from virtual.recorded_requests import TRUTH
+from virtual.allocator.recorded_requests import TRUTH
 from virtual.torch_cuda.running import HERE, facts
 
 from unstall.virtual.torch_cuda.memory import nested, settings_of_snapshot

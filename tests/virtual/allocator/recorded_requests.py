@@ -14,7 +14,7 @@ from pathlib import Path
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 from unstall.virtual.allocator.segments import TraceEntry
 
-TRUTH = Path(__file__).parents[3] / "shared" / "truth"
+TRUTH = Path(__file__).parents[4] / "shared" / "truth"
 H200_BYTES = 150_109_880_320
 GC_FRACTION = 0.02
 """The program ran its garbage collection with this fraction of the device."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from virtual.invented_requests import EventsOnDemand
+from virtual.allocator.invented_requests import EventsOnDemand
 
 from unstall.virtual import CachingAllocator, OutOfMemoryError
 

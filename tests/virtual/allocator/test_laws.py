@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from virtual.invented_requests import CALLS, SETTINGS, Call, Program
+from virtual.allocator.invented_requests import CALLS, SETTINGS, Call, Program
 
 each_setting = pytest.mark.parametrize("configuration", SETTINGS)
 

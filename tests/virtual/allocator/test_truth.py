@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from virtual.recorded_requests import (
+from virtual.allocator.recorded_requests import (
     H200_BYTES,
     RecordedAddresses,
     Sequence,
