@@ -117,6 +117,7 @@ class CudaDevice:
         self._stream = torch.cuda.Stream(index)
         self._lanes: list[torch.cuda.Stream] = []
         self._last = torch.cuda.current_stream(index)
+        self._last_raw = self._last.cuda_stream
 
     @property
     def measures_operators(self) -> bool:
@@ -230,10 +231,11 @@ class CudaDevice:
         return int(free + max(0, unused))
 
     def order(self) -> None:
-        current = torch.cuda.current_stream(self.index)
-        if current != self._last:
+        raw = torch._C._cuda_getCurrentRawStream(self.index)  # a tenth of the time that the stream itself takes
+        if raw != self._last_raw:
+            current = torch.cuda.current_stream(self.index)
             current.wait_stream(self._last)
-            self._last = current
+            self._last, self._last_raw = current, raw
 
     def generator(self) -> torch.Generator:
         return torch.cuda.default_generators[self.index]

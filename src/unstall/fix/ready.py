@@ -43,7 +43,10 @@ class Ready:
         seen = subject.seen
         storages = set(map(storage_of, seen.externals))
         reached = [tensor for tensor in watch.tensors if is_plain(tensor) and storage_of(tensor) in storages]
-        self._externals = list({id(tensor): tensor for tensor in (*seen.externals, *reached)}.values())
+        # Of memory that the program has a tensor of, views that the function made each time tell nothing more.
+        known = set(map(storage_of, reached))
+        others = [tensor for tensor in seen.externals if storage_of(tensor) not in known]
+        self._externals = list({id(tensor): tensor for tensor in (*others, *reached)}.values())
         self._addresses = list(map(_pointers, self._externals))
         self._alive = [tensor.detach() for tensor in seen.externals]
         # A gradient that the function reads must be the same tensor as then; where there was none, there must be none.
@@ -55,12 +58,8 @@ class Ready:
         self._exit_grads = list(zip(subject.leaves, exit_grads, strict=True))
         self.outputs = Outputs(result, subject.buffers.tensors, seen.externals)
         self.awaited: weakref.ref[Any] | None = None  # the backward that belongs to the last forward
-
-    @property
-    def pure(self) -> bool:
+        self.pure = subject.kind is Kind.PURE and not seen.random
         """Whether a replay that turns out to be wrong can be thrown away."""
-        subject = self.subject
-        return subject.kind is Kind.PURE and not subject.seen.random
 
     @property
     def busy(self) -> bool:

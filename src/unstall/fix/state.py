@@ -55,15 +55,22 @@ class Buffers:
         self.tensors = [_buffer_like(tensor) for tensor in inputs]
         self._flat = [_flat(tensor) for tensor in self.tensors]
         self._overlaps = [_overlaps(tensor) for tensor in inputs]
+        self._differentiable = any(tensor.requires_grad for tensor in inputs)
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
         """Copies values in, on the current stream."""
+        if not self._differentiable:
+            self._fill(inputs)
+            return
         with torch.no_grad():
-            for buffer, flat, overlaps, tensor in zip(self.tensors, self._flat, self._overlaps, inputs, strict=True):
-                if overlaps:
-                    flat.copy_(_flat(tensor))
-                else:
-                    buffer.copy_(tensor)
+            self._fill(inputs)
+
+    def _fill(self, inputs: list[torch.Tensor]) -> None:
+        for buffer, flat, overlaps, tensor in zip(self.tensors, self._flat, self._overlaps, inputs, strict=True):
+            if overlaps:
+                flat.copy_(_flat(tensor))
+            else:
+                buffer.copy_(tensor)
 
 
 def _extent(tensor: torch.Tensor) -> int:

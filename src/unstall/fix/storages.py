@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-# They write running_mean and running_var when they train, and their schemas do not say so.
+# They write running_mean and running_var, and their schemas do not say so; where there is `training`, only if it is set.
 _BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_update_stats"}
 _RUNNING = ("running_mean", "running_var")
 # It tells the allocator something and touches no memory, although its schema says that it writes.
@@ -36,6 +36,7 @@ class _Schema:
     namespace: str
     positions: tuple[int, ...]  # of arguments that are written
     keywords: frozenset[str]
+    training: int | None = None  # the place of an argument without which nothing is written
 
 
 def storage_of(tensor: torch.Tensor) -> int:
@@ -62,11 +63,13 @@ def _schema_of(operator: Any) -> _Schema:
     if name in _TOUCHES_NOTHING:
         written = [False] * len(written)
     names = [argument.name for argument in schema.arguments]
+    training = names.index("training") if name in _BATCH_NORMS and "training" in names else None
     return _Schema(
         name,
         namespace,
         tuple(place for place, is_written in enumerate(written) if is_written),
         frozenset(name for name, is_written in zip(names, written, strict=True) if is_written),
+        training,
     )
 
 
@@ -78,7 +81,7 @@ def touched_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     read = {storage_of(tensor) for tensor in given}
     barrier = schema.namespace not in _HONEST and schema.namespace not in _NO_WORK
     written: set[int] = set(read) if barrier else set()
-    if not barrier:
+    if not barrier and (schema.training is None or _given(schema.training, "training", args, kwargs)):
         parts = [args[place] for place in schema.positions if place < len(args)]
         parts += [kwargs[name] for name in schema.keywords if name in kwargs]
         written |= {storage_of(tensor) for tensor in tensors_of(parts)}
@@ -88,6 +91,10 @@ def touched_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     return Touched(
         tuple(read), tuple(written | made), tuple(made), not only_views and not idle and not _allocates(schema), barrier
     )
+
+
+def _given(place: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[place] if place < len(args) else kwargs.get(name)
 
 
 def _allocates(schema: _Schema) -> bool:

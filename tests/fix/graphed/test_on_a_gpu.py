@@ -72,6 +72,6 @@ def test_an_optimizer_that_counts_on_the_cpu_is_told_what_to_do(facts: dict[str,
 
 
 def test_after_a_capture_that_failed_all_goes_on(facts: dict[str, Any]) -> None:
-    (message,), works, hits = facts["a_wait_that_only_the_capture_finds"]
+    (message,), works, hits, refusals = facts["a_wait_that_only_the_capture_finds"]
     assert "could not be captured" in message
-    assert (works, hits) == (True, 2)
+    assert (works, hits, refusals) == (True, 2, [])

@@ -163,10 +163,17 @@ def a_wait_that_only_the_capture_finds() -> Any:
     first = torch.rand(3, device=CUDA)
     torch.manual_seed(5)
     works = torch.equal(first, torch.rand(3, device=CUDA))
-    after = unstall.graphed(lambda x: x.exp().sin().cos() + 1)
+
+    @unstall.graphed
+    def after(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = x.sin() + 1
+        return x
+
     for _ in range(4):
         after(torch.ones(8, device=CUDA))
-    return messages, works, after.stats().hits
+    stats = after.stats()
+    return messages, works, stats.hits, list(map(str, stats.refusals))
 
 
 json.dump(facts, sys.stdout)
