@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
+import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 def arguments(what: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=what)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -42,11 +45,11 @@ def milliseconds(run: Callable[[], Any]) -> float:
 
 
 def interleaved(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each way, one of each in turn, after a first round that does not count."""
+    """Milliseconds of each way, one of each in turn and then in opposite order, after a round that does not count."""
     took: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(rounds + 1):
-        for name, run in ways.items():
-            ms = milliseconds(run)
+        for name in list(ways)[:: -1 if turn % 2 else 1]:
+            ms = milliseconds(ways[name])
             if turn:
                 took[name].append(ms)
     return took
@@ -58,19 +61,58 @@ def ratio(over: list[float], under: list[float]) -> dict[str, float]:
     return {"median": statistics.median(each), "least": min(each), "most": max(each)}
 
 
-def told(name: str, figures: dict[str, Any]) -> None:
+class Report:
+    """Figures by the name of a case, and whether they are as good as they must be."""
+
+    def __init__(self) -> None:
+        self._cases: dict[str, Any] = {}
+        self._missed = 0
+
+    def add(
+        self,
+        name: str,
+        figures: dict[str, Any],
+        at_least: dict[str, float] | None = None,
+        at_most: dict[str, float] | None = None,
+    ) -> None:
+        """Prints and keeps them. A goal is of the median where there is one."""
+        goals = {}
+        for bounds, sign in ((at_least or {}, 1), (at_most or {}, -1)):
+            for key, bound in bounds.items():
+                value = figures[key]["median"] if isinstance(figures[key], dict) else figures[key]
+                met = sign * value >= sign * bound
+                goals[f"{key} {'>=' if sign > 0 else '<='} {bound:g}"] = "met" if met else "missed"
+                self._missed += not met
+        self._cases[name] = {**figures, "goals": goals}
+        print(f"{name}: {_told(figures)}", flush=True)
+        for goal, how in goals.items():
+            print(f"  {goal}: {how}", flush=True)
+
+    def finish(self, out: Path | None) -> NoReturn:
+        """Writes all to a file; exits with 1 where a goal was missed."""
+        import torch
+
+        where = {
+            "date": datetime.date.today().isoformat(),
+            "gpu": torch.cuda.get_device_name(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "cores": os.cpu_count(),
+        }
+        if out is not None:
+            out.write_text(json.dumps({**where, **self._cases}, indent=1, default=str) + "\n")
+        print(f"{self._missed} goals missed" if self._missed else "all goals met")
+        sys.exit(1 if self._missed else 0)
+
+
+def _told(figures: dict[str, Any]) -> str:
     parts = []
     for key, value in figures.items():
         if isinstance(value, dict):
             parts.append(f"{key} {value['median']:.3f} ({value['least']:.3f} to {value['most']:.3f})")
         elif isinstance(value, float):
             parts.append(f"{key} {value:.3f}")
-    print(f"{name}: " + ", ".join(parts), flush=True)
-
-
-def written(out: Path | None, results: dict[str, Any]) -> None:
-    import torch
-
-    whole = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, **results}
-    if out is not None:
-        out.write_text(json.dumps(whole, indent=1, default=str) + "\n")
+        else:
+            parts.append(f"{key} {value}")
+    return ", ".join(parts)

@@ -72,6 +72,19 @@ def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
     return _of(wanted.type, int(index))
 
 
+_known: dict[torch.device, Accelerator] = {}
+
+
+def accelerator_of(device: torch.device) -> Accelerator | None:
+    """As `accelerator_for`, for the device of a tensor: since that is there, the driver is asked once alone."""
+    known = _known.get(device)
+    if known is None and device.type != "cpu":
+        known = accelerator_for(device)
+        if known is not None:
+            _known[device] = known
+    return known
+
+
 @cache
 def _of(kind: str, index: int) -> Accelerator:
     return Accelerator(torch.device(kind, index))

@@ -83,11 +83,13 @@ class Batches:
 
     def next(self) -> Batch:
         self._fetched += 1
+        self._sender.wait_until_read()
         watch = self.watch_draws and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
         before = random_states() if watch else {}
         value, fetch_ns, state = self.fetch()
         drawn = drawn_from(before, random_states()) if watch else set()
         on_device = any(tensor.device.type != "cpu" for tensor in tensors_in(value))
+        self._sender.wait_for_slot()
         start = time.perf_counter_ns()
         sent = self._send(value)
         return Batch(sent, fetch_ns, time.perf_counter_ns() - start, frozenset(drawn), on_device, state)

@@ -44,7 +44,9 @@ class Iteration:
         self._depth = depth
         deepest = _DEEP if depth == "auto" else depth
         self._room = Room(accelerator)
-        self._batches: Batches | None = Batches(loader, accelerator, Sender(accelerator, deepest + 1), self._room)
+        if owner._sender is None or owner._sender.accelerator is not accelerator:
+            owner._sender = Sender(accelerator, deepest + 1, refills=type(loader) not in (list, tuple))
+        self._batches: Batches | None = Batches(loader, accelerator, owner._sender, self._room)
         self._producer: Producer | None = None
         self._mode: Literal["look", "ahead", "again", "beside", "plain"] = "look"
         self._judged = False
@@ -82,6 +84,8 @@ class Iteration:
         self._choose()
         batch = self._next_batch()
         sent = batch.sent
+        if sent.exposed:  # the program may write there next
+            sent.end.synchronize()
         sent.hand_over(current)
         self._given = sent.bytes
         self._count(batch, entered)
@@ -93,8 +97,8 @@ class Iteration:
     def close(self, patience_s: float | None = PATIENCE_S) -> None:
         producer, self._producer = self._producer, None
         self._batches = None
-        if producer is not None:
-            producer.close(patience_s)
+        if producer is not None and not producer.close(patience_s):
+            self._owner._sender = None  # that thread may still use it
 
     def __del__(self) -> None:
         self.close()
@@ -184,15 +188,15 @@ class Iteration:
             self._go_ahead(self._depth, "fetched ahead by a thread")
             return
         fetch = median(batch.fetch_ns for batch in later)
-        hideable = fetch + median(batch.stage_ns + batch.sent.copy_ns() for batch in later)
         interval = min(self._intervals[1:], default=0)
-        if hideable < _WORTH * interval:
-            part = hideable / interval
-            self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
-            return
         largest = max((tensor.nbytes for batch in later for tensor in batch.sent.tensors), default=0)
         if largest <= _SMALL_BYTES and fetch < _WORTH * interval and not any(batch.sent.pinned for batch in later):
             self._change("plain", "a plain loop: batches are small, and copied as they come")
+            return
+        hideable = fetch + median(batch.stage_ns + batch.sent.copy_ns() for batch in later)
+        if hideable < _WORTH * interval:
+            part = hideable / interval
+            self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
             return
         uneven = max(batch.fetch_ns for batch in later) > _JITTER * fetch
         self._go_ahead(_DEEP if uneven else _DEPTH, "fetched ahead by a thread")

@@ -17,9 +17,9 @@ from typing import Any, Self
 import torch
 
 from unstall.figures import counted, duration
-from unstall.fix.accelerator import Accelerator, accelerator_for
+from unstall.fix.accelerator import Accelerator, accelerator_of
 
-_ROWS_AT_ONCE = 64  # pinned rows of one width that are made together
+_ROWS_AT_ONCE = 32  # pinned rows of one width that are made together
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +50,31 @@ class MetricStats:
         return f"{text}; {self.note}" if self.note else text
 
 
+_Kind = tuple[torch.device, torch.dtype, int]
+
+
+class _Row:
+    """A pinned row, and the event after the copy to it. Both are used again once they were read."""
+
+    __slots__ = ("event", "kind", "names", "values")
+
+    def __init__(self, values: torch.Tensor, event: Any, kind: _Kind) -> None:
+        self.values, self.event, self.kind = values, event, kind
+        self.names: list[str] = []
+
+
 class _Pending:
     """A step whose values are on their way."""
 
-    __slots__ = ("added_ns", "events", "names", "parts", "step", "unready_ns", "values")
+    __slots__ = ("added_ns", "rows", "step", "unready_ns", "values")
 
     def __init__(self, step: int, values: dict[str, Any], added_ns: int) -> None:
         self.step, self.values, self.added_ns = step, values, added_ns
-        self.parts: list[tuple[list[str], torch.Tensor, tuple[int, torch.dtype]]] = []
-        self.events: list[Any] = []
+        self.rows: list[_Row] = []
         self.unready_ns = 0  # how long after `add` it was last seen not to be there
 
     def is_there(self) -> bool:
-        return all(event.query() for event in self.events)
+        return all(row.event.query() for row in self.rows)
 
 
 class MetricBuffer:
@@ -89,7 +101,7 @@ class MetricBuffer:
         self._stop_on_nan = stop_on_nan
         self._lock = threading.RLock()
         self._pending: deque[_Pending] = deque()
-        self._free: dict[tuple[int, torch.dtype], list[torch.Tensor]] = {}
+        self._free: dict[_Kind, list[_Row]] = {}
         self._arrived: deque[MetricRow] = deque()
         self._nan: str | None = None
         self._steps = self._done = self._longest_lag = self._add_ns = self._waited_ns = self._spared_ns = 0
@@ -113,9 +125,10 @@ class MetricBuffer:
                 names, tensors = groups.setdefault((value.device, value.dtype), ([], []))
                 names.append(name)
                 tensors.append(value.reshape(()) if value.dim() else value)
-            with torch.no_grad():
-                for (device, dtype), (names, tensors) in groups.items():
-                    self._send(pending, accelerator_for(device), dtype, names, tensors)
+            if groups:
+                with torch.no_grad():
+                    for (device, dtype), (names, tensors) in groups.items():
+                        self._send(pending, (device, dtype, len(names)), names, tensors)
             self._pending.append(pending)
             self._steps += 1
             self._look()
@@ -160,25 +173,23 @@ class MetricBuffer:
     def _send(
         self,
         pending: _Pending,
-        accelerator: Accelerator | None,
-        dtype: torch.dtype,
+        kind: _Kind,
         names: list[str],
         tensors: list[torch.Tensor],
     ) -> None:
+        accelerator = accelerator_of(kind[0])
         if accelerator is None:
             pending.values.update(zip(names, (tensor.item() for tensor in tensors), strict=True))
             return
         self._on_device = True
-        kind = (len(names), dtype)
-        free = self._free.setdefault(kind, [])
+        free = self._free.get(kind)
         if not free:
-            free.extend(torch.empty((_ROWS_AT_ONCE, len(names)), dtype=dtype, pin_memory=True).unbind())
+            free = self._free[kind] = _rows(accelerator, kind)
         row = free.pop()
-        row.copy_(torch.stack(tensors), non_blocking=True)
-        event = accelerator.event()
-        event.record(accelerator.current())
-        pending.events.append(event)
-        pending.parts.append((names, row, kind))
+        row.names = names
+        row.values.copy_(torch.stack(tensors) if len(tensors) > 1 else tensors[0], non_blocking=True)
+        row.event.record(accelerator.current())
+        pending.rows.append(row)
 
     def _is_next_there(self) -> bool:
         """Delivers the oldest if it is there."""
@@ -202,13 +213,13 @@ class MetricBuffer:
         pending = self._pending[0]
         if wait:
             start = time.perf_counter_ns()
-            for event in pending.events:
-                event.synchronize()
+            for row in pending.rows:
+                row.event.synchronize()
             self._waited_ns += time.perf_counter_ns() - start
         self._pending.popleft()
-        for names, row, kind in pending.parts:
-            pending.values.update(zip(names, row.tolist(), strict=True))
-            self._free[kind].append(row)
+        for row in pending.rows:
+            pending.values.update(zip(row.names, row.values.tolist(), strict=True))
+            self._free[row.kind].append(row)
         self._done += 1
         self._spared_ns += pending.unready_ns
         self._longest_lag = max(self._longest_lag, self._steps - 1 - pending.step)
@@ -237,6 +248,13 @@ class MetricBuffer:
             self._pending.clear()
             _open.discard(self)
             print(f"unstall: the metrics of {counted(lost, 'step')} from {now} on are lost", file=sys.stderr)
+
+
+def _rows(accelerator: Accelerator, kind: _Kind) -> list[_Row]:
+    _, dtype, width = kind
+    with torch.inference_mode(False):  # fit to be written to outside of it too
+        values = torch.empty((_ROWS_AT_ONCE, width), dtype=dtype, device="cpu", pin_memory=True).unbind()
+    return [_Row(each, accelerator.event(), kind) for each in values]
 
 
 _open: set[MetricBuffer] = set()  # those with values under way, kept until these have arrived

@@ -12,6 +12,7 @@ from unstall.fix.accelerator import Accelerator, accelerator_for
 from unstall.fix.iteration import Iteration
 from unstall.fix.nesting import map_tensors
 from unstall.fix.prefetch_stats import PrefetchStats, Tally
+from unstall.fix.staging import Sender
 
 __all__ = ["Prefetch", "prefetch"]
 
@@ -53,6 +54,7 @@ class Prefetch:
         self._accelerator: Accelerator | None = None
         self._tally = Tally()
         self._last: Iteration | None = None
+        self._sender: Sender | None = None  # what it learns of the loader's memory holds for the next iteration too
         self._settled: tuple[int, str] | None = None  # depth, and why: of iterations before
         self._state: Any = None
 

@@ -28,7 +28,8 @@ class Sent:
     start: Any
     end: Any
     bytes: int
-    pinned: bool = False  # whether any of it was read where the loader had put it
+    pinned: bool  # whether any of it was read where the loader had put it
+    exposed: bool  # whether the program may write there as soon as it goes on
 
     def hand_over(self, stream: Any) -> None:
         """That stream may use it from here on, and its memory is not given away before that stream is done."""
@@ -47,6 +48,7 @@ class Slot:
 
     def __init__(self) -> None:
         self._buffers: list[torch.Tensor] = []  # of bytes, by the tensor's place among those staged
+        self._views: list[torch.Tensor | None] = []  # of these, as the last tensor in that place had it
         self._places = 0
         self._end: Any = None
         self.sources: list[torch.Tensor] = []  # pinned memory of others that is being read
@@ -66,28 +68,50 @@ class Slot:
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
         """A pinned copy with the tensor's shape and dtype; its strides too, where it is dense."""
+        place, self._places = self._places, self._places + 1
+        if place == len(self._buffers):
+            self._buffers.append(pinned(0))
+            self._views.append(None)
+        view = self._views[place]
+        same = view is not None and view.shape == tensor.shape and view.dtype == tensor.dtype
+        if view is None or not same or view.stride() != tensor.stride():
+            view = self._views[place] = self._view(place, tensor)
+        return view.copy_(tensor)
+
+    def _view(self, place: int, tensor: torch.Tensor) -> torch.Tensor:
         like = torch.empty_like(tensor, device="meta")
-        size = like.numel() * like.element_size()
-        if self._places == len(self._buffers):
-            self._buffers.append(torch.empty(0, dtype=torch.uint8))
-        if self._buffers[self._places].numel() < size:
-            self._buffers[self._places] = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        flat = self._buffers[self._places][:size].view(tensor.dtype)
-        self._places += 1
-        return flat.as_strided(like.shape, like.stride()).copy_(tensor)
+        size = _bytes_of(like)
+        if self._buffers[place].numel() < size:
+            self._buffers[place] = pinned(size)
+        with torch.inference_mode(False):
+            return self._buffers[place][:size].view(tensor.dtype).as_strided(like.shape, like.stride())
 
 
 class Sender:
-    """Sends nests to a device, at most `slots` of them being copied at any time."""
+    """Sends nests to a device, at most `slots` of them being copied at any time. Used by one thread at a time.
 
-    def __init__(self, accelerator: Accelerator, slots: int) -> None:
-        self._accelerator = accelerator
+    `refills`: whether code that may write to pinned memory runs when the next nest is asked for, as a generator's may.
+    It then counts on that memory having been read, for all that it knows: so it is waited for, always for the first
+    nests, and then if their memory comes again.
+    """
+
+    def __init__(self, accelerator: Accelerator, slots: int, *, refills: bool = True) -> None:
+        self.accelerator = accelerator
         self._slots = [Slot() for _ in range(slots)]
         self._next = 0
         self._held: list[list[torch.Tensor]] | None = []  # pinned sources of the first nests, until none comes again
-        self.careful = True
-        """Whether pinned sources have been read when `send` returns: the first ones always, and then if their memory
-        comes again, since whoever fills it again may do so at once."""
+        self._refills = self._careful = refills
+        self._exposed: Any = None  # the end of the copy from what may be filled next
+
+    def wait_until_read(self) -> None:
+        """To be called before the next nest is asked for."""
+        exposed, self._exposed = self._exposed, None
+        if exposed is not None:
+            exposed.synchronize()
+
+    def wait_for_slot(self) -> None:
+        """Until `send` has pinned buffers to use, for which it would wait itself."""
+        self._slots[self._next].begin()
 
     def send(self, value: Any, stream: Any, allocate: Callable[[int], None] | None = None) -> Sent:
         """On `stream`. `allocate` is told how many bytes there will be."""
@@ -96,41 +120,50 @@ class Sender:
         slot.begin()
         if allocate is not None:
             allocate(sum(_bytes_of(tensor) for tensor in tensors_in(value)))
-        sent = Sent(
-            None, [], self._accelerator.event(timed=True), self._accelerator.event(timed=True, blocking=True), 0
-        )
+        # The copy engine stands still while the end of a careful copy is waited for: no sleep that takes time to end.
+        start, end = self.accelerator.event(timed=True), self.accelerator.event(timed=True, blocking=not self._careful)
+        made: list[torch.Tensor] = []
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        total = 0
 
         def move(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.device == self._accelerator.device:
+            nonlocal total
+            if tensor.device == self.accelerator.device:
                 return tensor
-            moved = self._moved(tensor, slot)
-            sent.tensors.extend(tensors_in(moved) if moved.layout == torch.strided else [])
-            sent.bytes += _bytes_of(moved)
+            moved = self._moved(tensor, slot, copies)
+            made.extend(tensors_in(moved) if moved.layout == torch.strided else [])
+            total += _bytes_of(moved)
             return moved
 
-        with self._accelerator.on(stream):
-            sent.start.record(stream)
-            sent.value = map_tensors(value, move)
-            sent.end.record(stream)
-        sent.pinned = bool(slot.sources)
-        slot.end(sent.end)
-        self._look_for_reuse(slot, sent)
-        return sent
+        with self.accelerator.on(stream):
+            moved = map_tensors(value, move)
+            start.record(stream)
+            for target, source in copies:
+                target.copy_(source, non_blocking=True)
+            end.record(stream)
+        slot.end(end)
+        exposed = bool(slot.sources) and (self._is_exposed(slot) if self._refills else True)
+        if exposed and self._refills:
+            self._exposed = end
+        return Sent(moved, made, start, end, total, bool(slot.sources), exposed)
 
-    def _moved(self, tensor: torch.Tensor, slot: Slot) -> torch.Tensor:
-        device = self._accelerator.device
+    def _moved(self, tensor: torch.Tensor, slot: Slot, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+        device = self.accelerator.device
         simple = type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided
         if not simple or tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
             return tensor.to(device)
-        if tensor.numel() == 0:
-            return torch.empty_like(tensor, device=device)
         target = torch.empty_like(tensor, device=device)
+        if tensor.numel() == 0:
+            return target
         if _is_dense(tensor) and tensor.is_pinned():
             slot.sources.append(tensor)
-            return target.copy_(tensor, non_blocking=True)
-        return target.copy_(slot.stage(tensor), non_blocking=True)
+            copies.append((target, tensor))
+        else:
+            copies.append((target, slot.stage(tensor)))
+        return target
 
-    def _look_for_reuse(self, slot: Slot, sent: Sent) -> None:
+    def _is_exposed(self, slot: Slot) -> bool:
+        """Whether what is being read may be filled again at once, for all that is known of such memory so far."""
         ranges = [_range_of(tensor) for tensor in slot.sources]
         others = self._held or []
         others = [*others, *(other.sources for other in self._slots if other is not slot and not other.is_read())]
@@ -141,19 +174,26 @@ class Sender:
             for start, end in ranges
         )
         if again:
-            self.careful, self._held = True, None
+            self._careful, self._held = True, None
         elif self._held is not None:
             self._held.append(slot.sources)
             if len(self._held) > max(_RING, len(self._slots) + 1):
-                self.careful, self._held = False, None
-        if self.careful and slot.sources:
-            sent.end.synchronize()
+                self._careful, self._held = False, None
+        return self._careful
+
+
+def pinned(size_bytes: int) -> torch.Tensor:
+    """Fit to be written to in whatever mode of autograd, and whatever the default device is."""
+    with torch.inference_mode(False):
+        return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=size_bytes > 0)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
+    if tensor.is_contiguous():
+        return True
     channels_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
     transposed = tensor.dim() == 2 and tensor.t().is_contiguous()
-    return bool(tensor.is_contiguous() or channels_last or transposed)
+    return bool(channels_last or transposed)
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:

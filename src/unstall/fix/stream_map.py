@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Literal
 
 import torch
@@ -17,13 +15,14 @@ from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.outside import Outside
 from unstall.fix.staging import Sender
 from unstall.fix.stream_map_stats import StreamMapStats
+from unstall.fix.stream_map_trial import Trial, best_of
 
 Strategy = Literal["auto", "streams", "engines"]
 Out = Literal["pinned", "cpu", "device"]
 
-_IN_FLIGHT = 4  # one on its way in, one computed, one on its way out, and one for the host to be late
-_SMALL_NS = 2_000_000  # an item that takes less is bound by the host, whom streams and events cost time
-_BETTER = 0.03  # by which "streams" must be faster than "engines", where results cannot depend on the order
+_IN_FLIGHT = 6  # one on its way in, one computed, one on its way out, and the rest for the host to be late
+_WATCHED = 2  # calls for each shape: what one makes and keeps, the next may write to
+_SMALL_BYTES = 8 << 20  # in and out; about 150 µs by PCIe 5.0, as long as streams and events of an item take the host
 
 
 def stream_map(
@@ -46,7 +45,7 @@ def stream_map(
     Strategy "engines": one stream copies in, one computes, one copies out. Strategy "streams": an item goes all its way
     on one of a ring of streams, so that small kernels of several items run side by side. "auto" measures both on the
     first items, and leaves "streams" alone where `fn` writes to tensors that outlive a call, since then the order
-    counts; of items so small that the host is what takes the time, also a plain loop.
+    counts; of small items, for which the host is what takes the time, also "plain": all on the program's own stream.
     When memory runs out, fewer are in flight and that item's call is made again, the random state as before it.
     """
     if strategy not in ("auto", "streams", "engines"):
@@ -63,10 +62,19 @@ _IN_ORDER = "the function writes to tensors that outlive a call, so its calls st
 
 @dataclass(slots=True)
 class _Flight:
+    number: int
     result: Any
     on_device: list[torch.Tensor]  # that the program gets
     end: Any
     strategy: str
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Of the function, for items of one set of shapes."""
+
+    count: int = 0
+    keeps: bool = False  # whether results lie in memory that outlives a call
 
 
 class StreamMap:
@@ -81,7 +89,7 @@ class StreamMap:
         strategy: Strategy,
         out: Out,
     ) -> None:
-        self._fn, self._out, self._asked_for = fn, out, strategy
+        self._fn, self._out = fn, out
         self._items: Iterator[Any] = iter(items)
         self._device = device
         self._accelerator = accelerator_for(device)
@@ -92,17 +100,18 @@ class StreamMap:
         self._strategy: str = "engines" if strategy == "auto" else strategy
         self._note = "asked for" if strategy != "auto" else "the first items are being measured"
         self._open = strategy == "auto"  # whether it may still change
-        self._seen: dict[Any, bool] = {}  # by the shapes of items: whether results lie in memory that outlives a call
-        self._stateful = False
+        self._calls: dict[Any, _Calls] = {}  # by the shapes of items
+        self._stateful = self._small = False
+        self._trial: Trial | None = None
+        self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
         self._shrunk = self._items_done = self._sent = self._bytes_in = self._bytes_out = 0
-        self._alone_ns: int | None = None
-        self._ends: list[tuple[str, Any]] | None = []
         self._item_ns: dict[str, int] = {}
         if self._accelerator is None:
             self._strategy, self._open = "plain", False
             self._note = f"there is no {device.type} device with streams here"
         else:
-            self._sender = Sender(self._accelerator, self._window + 1)
+            refills = type(items) not in (list, tuple)
+            self._sender = Sender(self._accelerator, self._window + 1, refills=refills)
 
     def __iter__(self) -> StreamMap:
         return self
@@ -111,6 +120,7 @@ class StreamMap:
         if self._accelerator is None:
             return self._plain(next(self._items))
         while not self._ended and len(self._flights) < self._window:
+            self._sender.wait_until_read()
             try:
                 item = next(self._items)
             except StopIteration:
@@ -122,10 +132,12 @@ class StreamMap:
         flight = self._flights.popleft()
         flight.end.synchronize()
         self._items_done += 1
-        self._measure(flight)
-        current = self._accelerator.current()
-        for tensor in flight.on_device:
-            tensor.record_stream(current)
+        if self._trial is not None and self._trial.ended(flight.number, flight.end):
+            self._decide(self._trial)
+        if flight.on_device:
+            current = self._accelerator.current()
+            for tensor in flight.on_device:
+                tensor.record_stream(current)
         return self._delivered(flight.result) if self._out == "cpu" else flight.result
 
     def close(self) -> None:
@@ -137,10 +149,12 @@ class StreamMap:
                 self._accelerator.current().wait_event(flight.end)
 
     def __del__(self) -> None:
-        if self._flights:
+        if self.__dict__.get("_flights"):
             self.close()
 
     def stats(self) -> StreamMapStats:
+        ended = all(end.query() for _, end in self._spans)
+        apart = sum(milliseconds(*span) for span in self._spans) if self._spans and ended else None
         return StreamMapStats(
             items=self._items_done,
             bytes_in=self._bytes_in,
@@ -149,109 +163,131 @@ class StreamMap:
             in_flight=self._window if self._accelerator is not None else 1,
             shrunk=self._shrunk,
             item_ns=dict(self._item_ns),
-            alone_ns=self._alone_ns,
+            apart_ns=int(apart * 1e6) if apart is not None else None,
             note=self._note,
         )
 
     def _launch(self, accelerator: Accelerator, item: Any) -> None:
-        if self._strategy == "plain":
-            self._flights.append(self._in_place(accelerator, item))
-            return
+        tensors = tensors_in(item)
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        calls = self._calls.get(shapes)
+        if calls is None:
+            calls = self._calls[shapes] = _Calls()
+        watched = calls.count < _WATCHED
+        strategy = self._strategy
+        if self._open and self._trial is not None and not watched:
+            strategy = self._trial.strategy_of(self._sent)
+        if strategy == "plain" and not watched:
+            flight = self._in_place(accelerator, item, tensors, calls)
+        else:
+            flight = self._sent_off(accelerator, item, calls, "engines" if strategy == "plain" else strategy)
+        calls.count += 1
+        self._flights.append(flight)
+        self._sent += 1
+        if self._trial is None and self._sent == _WATCHED:
+            self._trial = Trial(self._candidates(), self._sent, self._window)
+
+    def _sent_off(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
+        """Makes room and tries again where memory runs out."""
         device_state, host_state = accelerator.random_state(), torch.get_rng_state()
         while True:
             try:
-                self._flights.append(self._sent_off(accelerator, item))
-                self._sent += 1
-                return
+                return self._through(accelerator, item, calls, strategy)
             except torch.OutOfMemoryError:
                 if not self._flights and self._window == 1:
                     raise
                 self._shrunk += 1
                 self._window = max(1, min(self._window // 2, len(self._flights)))
-                for flight in self._flights:
-                    flight.end.synchronize()
+                self._wait_for_flights()
                 accelerator.stream("compute").synchronize()
                 accelerator.release_cache()
                 accelerator.set_random_state(device_state)
                 torch.set_rng_state(host_state)
 
-    def _sent_off(self, accelerator: Accelerator, item: Any) -> _Flight:
-        shapes = tuple((tuple(t.shape), t.dtype) for t in tensors_in(item))
-        first = shapes not in self._seen
-        if first:  # with nothing beside it: what it makes and keeps for later calls is then there for all streams
-            for flight in self._flights:
-                flight.end.synchronize()
-        start = time.perf_counter_ns()
-        strategy = self._next_strategy()
-        if strategy == "plain" and not first:
-            return self._in_place(accelerator, item)
-        engines = strategy != "streams"
+    def _through(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
+        engines, watched = strategy != "streams", calls.count < _WATCHED
+        # Alone, what a call makes and keeps for later ones is then there for all streams.
+        alone = calls.count == 0 or (watched and not engines)
+        if alone:
+            self._wait_for_flights()
         compute = accelerator.stream("compute" if engines else f"lane {self._sent % self._window}")
         copy_in = accelerator.stream("in") if engines else compute
         copy_out = accelerator.stream("out") if engines else compute
         compute.wait_stream(accelerator.current())
         sent = self._sender.send(item, copy_in)
         sent.hand_over(compute)
+        spans = engines and not watched and not self._spans
         with accelerator.on(compute):
-            result = self._watched(shapes, sent.value, sent.tensors) if first else self._fn(sent.value)
-            if self._seen[shapes]:  # the next call may write there
-                result = map_tensors(result, lambda t: t.clone() if t.device.type != "cpu" else t)
+            begun = self._mark(accelerator, compute) if spans else None
+            result = self._watched(calls, sent.value, sent.tensors) if watched else self._fn(sent.value)
+            if calls.keeps or (calls.count == 0 and self._out == "device"):  # the next call may write there
+                result = _cloned(result)
+            computed = self._mark(accelerator, compute) if spans else None
         end = accelerator.event(timed=True, blocking=True)
         on_device = [tensor for tensor in tensors_in(result) if tensor.device == accelerator.device]
+        leaving = None
         if self._out == "device":
             end.record(compute)
         else:
-            copy_out.wait_stream(compute)
+            if engines:
+                copy_out.wait_stream(compute)
             with accelerator.on(copy_out), torch.no_grad():
-                result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor, copy_out))
+                leaving = self._mark(accelerator, copy_out) if spans else None
+                result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
                 end.record(copy_out)
+            for tensor in on_device:
+                tensor.record_stream(copy_out)
             on_device = []
-        self._bytes_in += sent.bytes
-        self._bytes_out += sum(tensor.nbytes for tensor in tensors_in(result)) if self._out != "device" else 0
-        if first:
+        if spans:
+            self._spans = [(sent.start, sent.end), (begun, computed)] + [(leaving, end)] * (leaving is not None)
+        size_out = self._count(sent.bytes, result)
+        if alone:
             end.synchronize()
-            if self._alone_ns is None:
-                self._alone_ns = time.perf_counter_ns() - start
+            self._small = sent.bytes + size_out <= _SMALL_BYTES
             self._fit(accelerator, sent.bytes)
-        return _Flight(result, on_device, end, strategy)
+        return _Flight(self._sent, result, on_device, end, strategy)
 
-    def _in_place(self, accelerator: Accelerator, item: Any) -> _Flight:
+    def _in_place(self, accelerator: Accelerator, item: Any, tensors: list[torch.Tensor], calls: _Calls) -> _Flight:
         """On the program's own stream, after all that is in flight."""
         current = accelerator.current()
-        for flight in self._flights:
-            flight.end.synchronize()
-        moved = map_tensors(item, lambda tensor: tensor.to(accelerator.device))
+        if self._flights and self._flights[-1].strategy != "plain":
+            for flight in self._flights:
+                current.wait_event(flight.end)
+        device = accelerator.device
+        # What is not pinned has been read when the call returns.
+        moved = map_tensors(item, lambda tensor: tensor.to(device, non_blocking=not tensor.is_pinned()))
         result = self._fn(moved)
+        if calls.keeps:
+            result = _cloned(result)
         if self._out != "device":
             with torch.no_grad():
-                result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor, current))
+                result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
         end = accelerator.event(timed=True)
         end.record(current)
-        self._sent += 1
-        self._bytes_in += sum(tensor.nbytes for tensor in tensors_in(moved))
-        self._bytes_out += sum(tensor.nbytes for tensor in tensors_in(result)) if self._out != "device" else 0
-        return _Flight(result, [], end, "plain")
+        self._count(sum(tensor.nbytes for tensor in tensors), result)
+        return _Flight(self._sent, result, [], end, "plain")
 
-    def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor, stream: Any) -> torch.Tensor:
+    def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.device != accelerator.device:
             return tensor
         if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
             return tensor.detach().cpu()
-        source = tensor.detach().resolve_conj().resolve_neg()
-        target = torch.empty_like(source, device="cpu", pin_memory=True)
-        target.copy_(source, non_blocking=True)
-        source.record_stream(stream)
-        return target
+        source = tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
+        target = torch.empty_like(source, device="cpu", pin_memory=True, requires_grad=False)
+        return target.copy_(source, non_blocking=True)
 
-    def _watched(self, shapes: Any, item: Any, inputs: list[torch.Tensor]) -> Any:
-        """The first call for such shapes, and what it does beside its result."""
+    def _watched(self, calls: _Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
+        """One of the first calls for such shapes, and what it does beside its result."""
         with Outside(inputs) as outside:
             result = self._fn(item)
-        self._seen[shapes] = outside.keeps(result)
-        if (outside.writes or self._seen[shapes]) and not self._stateful:
+        calls.keeps = calls.keeps or outside.keeps(result)
+        if (outside.writes or calls.keeps) and not self._stateful:
             self._stateful = True
             if self._strategy == "streams":
                 self._settle("engines", _IN_ORDER)
+            elif self._trial is not None and self._open:
+                self._wait_for_flights()
+                self._trial = Trial(self._candidates(), self._sent, self._window)
         return result
 
     def _fit(self, accelerator: Accelerator, bytes_in: int) -> None:
@@ -262,43 +298,40 @@ class StreamMap:
         free, _ = accelerator.memory_bytes()
         self._window = max(1, min(self._window, int(0.8 * free) // max(3 * bytes_in, 1)))
 
-    def _next_strategy(self) -> str:
-        """While both are measured they take turns, a window of items each."""
-        if not self._open:
-            return self._strategy
-        candidates = self._candidates()
-        return candidates[(self._sent // (2 * self._window)) % len(candidates)]
-
     def _candidates(self) -> list[str]:
-        small = self._alone_ns is not None and self._alone_ns < _SMALL_NS
-        return ["engines"] + ["streams"] * (not self._stateful) + ["plain"] * small
-
-    def _measure(self, flight: _Flight) -> None:
-        """From end to end of items of one strategy, each with the window full."""
-        if self._ends is None:
-            return
-        self._ends.append((flight.strategy, flight.end))
-        if len(self._ends) < 4 * self._window * len(self._candidates()) + 1:
-            return
-        took: dict[str, list[float]] = {}
-        for (before, start), (after, end) in zip(self._ends[1:-1], self._ends[2:], strict=True):
-            if before == after:
-                took.setdefault(after, []).append(milliseconds(start, end))
-        self._ends = None
-        self._item_ns = {name: int(median(each) * 1e6) for name, each in took.items()}
         if not self._open:
-            return
-        best, why = "engines", _IN_ORDER if self._stateful else "streams were not faster"
-        for other in self._item_ns:
-            if self._item_ns[other] < (1 - _BETTER) * self._item_ns[best]:
-                why = f"{self._item_ns[best] / self._item_ns[other]:.2f} times as fast as {best}"
-                best = other
-        if best == "plain":
-            self._window, why = 1, f"items are too small for streams: {why}"
-        self._settle(best, why)
+            return [self._strategy]
+        return ["plain"] * self._small + ["streams"] * (not self._stateful) + ["engines"]
+
+    def _decide(self, trial: Trial) -> None:
+        self._item_ns = trial.item_ns()
+        if self._open:
+            best = best_of(self._item_ns)
+            others = " and ".join(name for name in trial.strategies if name != "engines") or "others"
+            why = _IN_ORDER if self._stateful else f"{others} were not faster"
+            if best != "engines":
+                why = f"{self._item_ns['engines'] / self._item_ns[best]:.2f} times as fast as engines"
+            self._settle(best, f"items are small: {why}" if best == "plain" else why)
+        self._trial = None
 
     def _settle(self, strategy: str, why: str) -> None:
         self._strategy, self._note, self._open = strategy, why, False
+
+    def _wait_for_flights(self) -> None:
+        for flight in self._flights:
+            flight.end.synchronize()
+
+    def _count(self, size_in: int, result: Any) -> int:
+        """Adds up what came and goes; the bytes that go."""
+        size_out = sum(tensor.nbytes for tensor in tensors_in(result)) if self._out != "device" else 0
+        self._bytes_in += size_in
+        self._bytes_out += size_out
+        return size_out
+
+    def _mark(self, accelerator: Accelerator, stream: Any) -> Any:
+        event = accelerator.event(timed=True)
+        event.record(stream)
+        return event
 
     def _delivered(self, result: Any) -> Any:
         return map_tensors(result, lambda tensor: tensor.clone() if tensor.is_pinned() else tensor)
@@ -310,3 +343,7 @@ class StreamMap:
         if self._out == "device":
             return result
         return map_tensors(result, lambda tensor: tensor.detach().cpu())
+
+
+def _cloned(result: Any) -> Any:
+    return map_tensors(result, lambda tensor: tensor.clone() if tensor.device.type != "cpu" else tensor)

@@ -16,23 +16,26 @@ class StreamMapStats:
     in_flight: int
     shrunk: int  # times that memory ran out and the window was halved
     item_ns: dict[str, int]  # by strategy: what an item took, as measured on the first ones
-    alone_ns: int | None  # what the first item took from end to end, with nothing beside it
+    apart_ns: int | None  # what one item took to be copied in, to be computed and to be copied out, added up
     note: str
 
     @property
     def gain(self) -> float | None:
         """How many times faster than one after the other. None: not measured."""
         mine = self.item_ns.get(self.strategy)
-        return self.alone_ns / mine if self.alone_ns and mine else None
+        return self.apart_ns / mine if self.apart_ns and mine else None
 
     def __str__(self) -> str:
         lines = [
             f"{counted(self.items, 'item')}, {size(self.bytes_in)} to the device and {size(self.bytes_out)} back; "
             f"strategy {self.strategy}, up to {self.in_flight} in flight: {self.note}"
         ]
-        if self.alone_ns is not None:
+        if self.apart_ns is not None:
             each = ", ".join(f"{name} {duration(ns)}" for name, ns in self.item_ns.items())
-            lines.append(f"  an item alone {duration(self.alone_ns)}" + (f"; in flight: {each}" if each else ""))
+            lines.append(
+                f"  one item's copies and computation take {duration(self.apart_ns)}"
+                + (f"; in flight an item takes: {each}" if each else "")
+            )
         if self.shrunk:
             lines.append(f"  memory ran out {counted(self.shrunk, 'time')}")
         return "\n".join(lines)

@@ -12,7 +12,7 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import duration, size
-from unstall.fix.accelerator import Accelerator, accelerator_for
+from unstall.fix.accelerator import Accelerator, accelerator_of
 from unstall.fix.nesting import map_tensors, tensors_in
 
 # Below, a copy takes less than 0.1 ms on PCIe 5.0, on the current stream; above, it runs beside what comes next.
@@ -89,7 +89,7 @@ def to_host(value: Any) -> HostFuture:
     def start(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal total
         total += tensor.numel() * tensor.element_size() if tensor.layout == torch.strided else 0
-        accelerator = accelerator_for(tensor.device)
+        accelerator = accelerator_of(tensor.device)
         plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
         if accelerator is None or not plain or tensor.is_quantized:
             return tensor.detach().clone() if tensor.device.type == "cpu" else tensor.detach().cpu()
@@ -104,7 +104,7 @@ def to_host(value: Any) -> HostFuture:
         result = map_tensors(value, start)
         ways = set()
         for device, pairs in on_host.items():
-            accelerator = accelerator_for(device)
+            accelerator = accelerator_of(device)
             assert accelerator is not None
             ways.add(_copy(accelerator, pairs, events))
     if not tensors_in(value) or not ways:
