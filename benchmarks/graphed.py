@@ -60,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "python": sys.version.split()[0],
+        "date": time.strftime("%Y-%m-%d"),
         "programs": found,
     }
     if options.output:

@@ -66,6 +66,9 @@ class Device(Protocol):
 
     def new_pool(self) -> Any: ...
 
+    def shared_pool(self) -> Any:
+        """One that lasts, for graphs whose results are copied before another of them is replayed."""
+
     def pool_bytes(self, pool: Any) -> int: ...
 
     def free_bytes(self) -> int: ...
@@ -118,6 +121,8 @@ class CudaDevice:
         self._lanes: list[torch.cuda.Stream] = []
         self._last = torch.cuda.current_stream(index)
         self._last_raw = self._last.cuda_stream
+        self._pool: Any = None
+        self._anchor: Any = None
 
     @property
     def measures_operators(self) -> bool:
@@ -170,8 +175,11 @@ class CudaDevice:
             self._let_go(pool, generators)
 
     def _let_go(self, pool: Any, generators: list[torch.Generator]) -> None:
-        """What a capture that failed leaves behind: a pool that still takes allocations, and generators that believe
-        to be captured until a capture ends well. Their states stay the same objects, which earlier graphs draw from."""
+        """What a capture that failed leaves behind: a pool that takes no other capture, and still all allocations; and
+        generators that believe to be captured until a capture ends well. Their states stay the same objects, which
+        earlier graphs draw from."""
+        if pool == self._pool:
+            self._pool = None
         with contextlib.suppress(RuntimeError, AttributeError):
             torch._C._cuda_endAllocateToPool(self.index, pool)
         torch.cuda.synchronize(self.index)
@@ -218,6 +226,14 @@ class CudaDevice:
 
     def new_pool(self) -> Any:
         return torch.cuda.graph_pool_handle()
+
+    def shared_pool(self) -> Any:
+        if self._pool is None:
+            pool = self.new_pool()
+            # A pool that no graph holds any more is taken down by the allocator, and refused when asked for again.
+            self._anchor = self.capture(pool, [], lambda: torch.zeros(1, device=self._of()))
+            self._pool = pool
+        return self._pool
 
     def pool_bytes(self, pool: Any) -> int:
         segments = torch.cuda.memory_snapshot()

@@ -67,7 +67,7 @@ class Graphed:
         self._max_graphs = max_graphs
         self._strict = strict
         self._device = device
-        self._pool: Any = None
+        self._pools: list[Any] = []
         self._shelves: OrderedDict[Any, _Shelf] = OrderedDict()
         self._tally = Tally()
         self._warm = False
@@ -117,7 +117,7 @@ class Graphed:
             graphs,
             tuple(tally.refusals),
             tally.padded / tally.worked_on if tally.worked_on else 0.0,
-            self._device.pool_bytes(self._pool) if self._device is not None and self._pool is not None else 0,
+            sum(map(self._device.pool_bytes, self._pools)) if self._device is not None else 0,
             tally.launches_saved,
             tally.seconds_saved,
             note,
@@ -293,11 +293,10 @@ class Graphed:
     def _pool_for(self, kind: Kind) -> Any:
         """One for all graphs whose results are copied before another replay; what autograd keeps is apart."""
         assert self._device is not None
-        if kind is Kind.DIFFERENTIABLE:
-            return self._device.new_pool()
-        if self._pool is None:
-            self._pool = shared_pool(self._device)
-        return self._pool
+        pool = self._device.new_pool() if kind is Kind.DIFFERENTIABLE else self._device.shared_pool()
+        if pool not in self._pools:
+            self._pools.append(pool)
+        return pool
 
     def _shelf(self, call: Call) -> _Shelf:
         shelf = self._shelves.get(call.key)
@@ -378,18 +377,6 @@ def _elsewhere() -> bool:
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
     )
-
-
-_pools: dict[int, Any] = {}
-_anchors: list[Any] = []
-
-
-def shared_pool(device: Device) -> Any:
-    if id(device) not in _pools:
-        pool = _pools[id(device)] = device.new_pool()
-        # A pool that no graph holds any more is taken down by the allocator, and refused when it is asked for again.
-        _anchors.append(device.capture(pool, [], lambda: torch.zeros(1, device=device.type)))
-    return _pools[id(device)]
 
 
 def _kind(results: list[torch.Tensor], seen: Observation) -> Kind:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-# They write running_mean and running_var, and their schemas do not say so; where there is `training`, only if it is set.
+# They write running_mean and running_var, and their schemas do not say so; those with `training` only if it is set.
 _BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_update_stats"}
 _RUNNING = ("running_mean", "running_var")
 # It tells the allocator something and touches no memory, although its schema says that it writes.

@@ -181,6 +181,8 @@ class TapeDevice:
     def new_pool(self) -> object:
         return object()
 
+    shared_pool = new_pool
+
     def pool_bytes(self, pool: Any) -> int:
         return 0
 
