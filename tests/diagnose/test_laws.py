@@ -254,4 +254,5 @@ def figures(result: Result, names: dict[str, str] | None = None) -> dict[str, An
 
     for table in ("findings", "lines", "plan"):
         plain[table] = sorted((named(row) for row in plain[table] or ()), key=repr)
-    return plain | {"steps": named(plain["steps"])}
+    notes = len(plain["integrity"]["notes"])  # sentences too, and some of them quote names
+    return plain | {"steps": named(plain["steps"]), "integrity": plain["integrity"] | {"notes": notes}}
