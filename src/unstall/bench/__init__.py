@@ -1,0 +1,1 @@
+"""Benchmarks that cannot be fooled by asynchrony: `bench`, `compare`, `Timer`, `Stopwatch`."""
