@@ -1,0 +1,194 @@
+"""What samples of a time tell: their spread, the interval of a ratio, and whether more samples would tell more.
+
+Times are float64 nanoseconds. Nothing here assumes a distribution: on a machine with neighbours times are skewed, have
+several modes and drift.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+CONFIDENCE = 0.95
+_LEAST = 6  # the fewest samples of which two bound the median with CONFIDENCE: 1 - 2 / 2**6 = 0.97
+_EXACT = 1_000  # up to here binomial sums are exact, beyond the normal approximation is
+_Z = 1.959963984540054  # the normal quantile of CONFIDENCE, two-sided
+_RESAMPLES = 1_000
+_BIN = 0.005  # of the median: noise finer than this is no news
+_FLAT_BITS = 0.05  # by how much the entropy may still grow over the second half of the samples
+_FLAT_LEAST = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Samples of one time, ns. `low` and `high` bound the median with 95 % confidence; of less than 6 samples all."""
+
+    samples: NDArray[np.float64]
+    n: int
+    median: float
+    low: float
+    high: float
+    q1: float
+    q3: float
+    mean: float
+
+    @classmethod
+    def of(cls, samples_ns: ArrayLike) -> Spread:
+        """Raises ValueError where there is no sample, or one that is not finite."""
+        samples = np.array(samples_ns, dtype=np.float64).ravel()
+        if not samples.size or not np.isfinite(samples).all():
+            raise ValueError("a spread is of at least one sample, and all must be finite")
+        samples.flags.writeable = False
+        ordered = np.sort(samples)
+        rank = _rank(samples.size)
+        q1, median, q3 = np.quantile(ordered, (0.25, 0.5, 0.75))
+        return cls(
+            samples=samples,
+            n=samples.size,
+            median=float(median),
+            low=float(ordered[rank]),
+            high=float(ordered[-1 - rank]),
+            q1=float(q1),
+            q3=float(q3),
+            mean=float(samples.mean()),
+        )
+
+    @property
+    def relative_ci(self) -> float:
+        """Half the interval's width over the median: 0.01 where the median is known to 1 %."""
+        half = (self.high - self.low) / 2
+        return half / self.median if self.median > 0 else (math.inf if half else 0.0)
+
+    @property
+    def iqr(self) -> float:
+        """q3 - q1."""
+        return self.q3 - self.q1
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio of two times, and the interval that holds it with 95 % confidence."""
+
+    median: float
+    low: float
+    high: float
+
+
+def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) -> Interval:
+    """How many times as long as `b` takes `a`.
+
+    With `pairs`, row i of both is round i, in which they ran by turns: shape (rounds,) or (rounds, samples). The
+    ratio is the median over all pairs of samples of one round, so that what slows a whole round, such as a drift or a
+    neighbour, cancels; rounds are resampled in blocks, since neighbouring rounds are alike. Without, it is the ratio
+    of the medians of independent samples.
+
+    Raises ValueError where there are no samples, or no pairs.
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if not a.size or not b.size:
+        raise ValueError("a ratio needs samples of both")
+    if min(a.min(), b.min()) <= 0:
+        raise ValueError("a ratio needs times above zero")
+    rng = np.random.default_rng(seed)
+    if not pairs:
+        middle = float(np.median(a) / np.median(b))
+        ratios = _medians(np.sort(a.ravel()), rng) / _medians(np.sort(b.ravel()), rng)
+        independent = min(a.size, b.size)
+    else:
+        if a.shape[0] != b.shape[0]:
+            raise ValueError(f"{a.shape[0]} rounds of one and {b.shape[0]} of the other are no pairs")
+        a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+        within = (a[:, :, None] / b[:, None, :]).reshape(len(a), -1)
+        middle = _geometric_median(within)
+        length = max(1, round(len(a) ** (1 / 3)))
+        ratios = _resampled_medians(within, length, rng)
+        independent = len(a) // length
+    low, high = np.quantile(ratios, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    wider = _student(independent - 1) / _Z
+    return Interval(middle, middle * min(low / middle, 1.0) ** wider, middle * max(high / middle, 1.0) ** wider)
+
+
+def entropy_flat(samples: ArrayLike) -> bool:
+    """Whether the noise is known: the entropy of the samples' histogram grew by next to nothing over their second half.
+
+    The stopping rule of NVIDIA's nvbench, whose histogram is of a timer's ticks; here its bins are 0.5 % of the
+    median, since host clocks have next to no ticks, and the bias of a small sample (Miller and Madow, 1955) is
+    taken out.
+    """
+    values = np.asarray(samples, np.float64).ravel()
+    n = values.size
+    if n < _FLAT_LEAST:
+        return False
+    width = max(_BIN * float(np.median(values)), np.finfo(np.float64).tiny)
+    _, bins = np.unique(np.floor(values / width), return_inverse=True)
+    ends = np.linspace(n // 2, n, 9).astype(np.int64)
+    entropies = np.array([_entropy_bits(np.bincount(bins[:end])) for end in ends])
+    slope = np.polyfit(ends - ends.mean(), entropies, 1)[0]
+    return bool(slope * (n - n // 2) < _FLAT_BITS)
+
+
+def _entropy_bits(counts: NDArray[np.int64]) -> float:
+    counts = counts[counts > 0]
+    total = counts.sum()
+    shares = counts / total
+    return float(-(shares * np.log2(shares)).sum() + (len(counts) - 1) / (2 * total * math.log(2)))
+
+
+def _geometric_median(within: NDArray[np.float64]) -> float:
+    """The median whose middle two, where there are two, are averaged as ratios are: that of the inverses is inverse."""
+    ordered = np.sort(np.log(within), axis=None)
+    return math.exp((ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2)
+
+
+def _medians(ordered: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Medians of resampled samples."""
+    n = ordered.size
+    rows = np.sort(rng.integers(0, n, (_RESAMPLES, n)), axis=1)
+    return np.asarray((ordered[rows[:, (n - 1) // 2]] + ordered[rows[:, n // 2]]) / 2)
+
+
+def _resampled_medians(within: NDArray[np.float64], length: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Medians of `within`, shape (rounds, pairs), its rounds resampled around a circle in blocks of `length`."""
+    rounds, pairs = within.shape
+    starts = rng.integers(0, rounds, (_RESAMPLES, -(-rounds // length)))
+    picked = (starts[:, :, None] + np.arange(length)) % rounds
+    picked = picked.reshape(_RESAMPLES, -1)[:, :rounds]
+    offsets = np.arange(_RESAMPLES)[:, None] * rounds
+    counts = np.bincount((picked + offsets).ravel(), minlength=_RESAMPLES * rounds).reshape(_RESAMPLES, rounds)
+    order = np.argsort(within, axis=None, kind="stable")
+    reached = np.cumsum(counts[:, order // pairs], axis=1)
+    total = rounds * pairs
+    logs = np.log(within.ravel()[order])
+    below = logs[(reached >= (total + 1) // 2).argmax(axis=1)]
+    above = logs[(reached >= total // 2 + 1).argmax(axis=1)]
+    return np.asarray(np.exp((below + above) / 2))
+
+
+def _student(freedom: int) -> float:
+    """Student's quantile beside `_Z`, by its expansion (Abramowitz and Stegun, 26.7.5), to 1 % from 3 degrees on.
+
+    Quantiles of a bootstrap are as much too narrow for few samples as the normal's are.
+    """
+    f = max(freedom, 3)
+    z = _Z
+    return float(z + (z**3 + z) / (4 * f) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * f**2))
+
+
+@lru_cache(maxsize=256)
+def _rank(n: int) -> int:
+    """How many of the smallest of n samples, and of the largest, the interval of the median leaves out."""
+    if n < _LEAST:
+        return 0
+    if n > _EXACT:
+        return max(0, math.floor((n - _Z * math.sqrt(n)) / 2) - 1)
+    # The interval from the (k+1)th smallest to the (k+1)th largest misses the median with 2 P(Bin(n, 1/2) <= k).
+    most = (1 - CONFIDENCE) / 2 * 2**n
+    total, k = 0, -1
+    while total + math.comb(n, k + 1) <= most:
+        k += 1
+        total += math.comb(n, k)
+    return max(k, 0)
