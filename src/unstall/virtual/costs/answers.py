@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unstall.timeline import CopyDirection, DeviceKind
-from unstall.virtual.costs.families import Family, Shape, describe
+from unstall.virtual.costs.families import Family, Shape, attention, convolutions, describe
+from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
 from unstall.virtual.costs.no_kernel import runs_nothing
+from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import Answer, Table, of_rows
@@ -66,25 +69,76 @@ class MeasuredCosts:
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Of one call. An operator that nothing like was measured of takes what its bytes do, in one kernel."""
+        """Of one call. A piece of it that nothing like was measured of takes what its bytes do, in one kernel."""
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
         host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
+        kernels: list[Kernel] = []
+        temporaries: list[int] = []
+        workspaces: dict[str, int] = {}
+        for piece in self._pieces(signature):
+            found, taken = self._piece(piece.signature)
+            kernels += found
+            temporaries += (*piece.holds, *taken)
+            if taken:
+                temporaries.append(0)
+            workspaces |= self._workspaces(piece.signature)
+        return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
+
+    def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
+        """A convolution's bias is a piece of its own where one without it was measured that is more like this one."""
+        apart = pieces(signature)
+        last = apart[-1].signature
+        if "convolution" not in last.name:
+            return apart
+        if self._unlike(last)[0]:
+            apart = (*apart[:-1], *in_one_format(last))
+            last = apart[-1].signature
+        bare = without_bias(last)
+        if bare is not None and self._unlike(bare[0], False) < self._unlike(last, True):
+            return (*apart[:-1], *map(Piece, bare))
+        return apart
+
+    def _unlike(self, signature: Signature, bias: bool | None = None) -> tuple[float, float]:
+        """How unlike a convolution is to what was measured, with a bias or without: in kind, then in doublings."""
+        described = describe(signature)
+        table = self._find(*described) if described is not None else None
+        if described is None or table is None:
+            return math.inf, math.inf
+        if bias is not None and convolutions.with_bias(table.variant) != bias:
+            return math.inf, math.inf
+        asked, measured = described[1].variants[0].split(), table.variant.split()
+        differ = sum(one != other for one, other in zip(asked, measured, strict=True))
+        return differ, table.ask(described[1].dims, self._roofline).distance
+
+    def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
+        """(kernels, temporary allocations)"""
+        name = signature.name.removeprefix("aten::")
         described = describe(signature)
         if described is None:
-            return OperatorCost((Kernel(f"{name}_kernel", round(self._roofline.floor_ns), fills=False),), host_ns)
+            return (Kernel(f"{name}_kernel", round(self._roofline.floor_ns), fills=False),), ()
         family, shape = described
-        found = self._find(family, shape)
-        if found is None:
-            total = self._roofline.ns(*family.work(shape.variants[0], shape.dims), shape.variants[0].partition(" ")[0])
-            return OperatorCost((self._kernel(f"{name}_kernel", total),), host_ns)
-        table, exact = found
-        answer = table.ask(shape.dims, self._roofline, shape.variants[0].partition(" ")[0])
+        dtype = shape.variants[0].partition(" ")[0]
+        table = self._find(family, shape)
+        if table is None:
+            total = self._roofline.ns(*family.work(shape.variants[0], shape.dims), dtype)
+            return (self._kernel(f"{name}_kernel", total),), ()
+        answer = table.ask(shape.dims, self._roofline, dtype)
         kernels = self._kernels(answer, signature if family.name == "list" else None)
-        if not exact and len(kernels) == 1:
+        same = family.name != "elementwise" or table.variant.split()[1:2] == shape.variants[0].split()[1:2]
+        if not same and len(kernels) == 1:
             kernels = (self._kernel(f"{name}_kernel", answer.total_ns),)
-        return OperatorCost(kernels, host_ns, table.temporaries(shape.dims, answer), self._workspaces(signature, name))
+        temporaries = table.temporaries(shape.dims, answer)
+        if trusted(signature):
+            kernels, temporaries = without_checks(kernels, temporaries)
+        if family.name == "attention":
+            kernels = (*map(self._zeroing, attention.zeroed(signature)), *kernels)
+        if family.name == "convolution":
+            if convolutions.turns(table.variant) and not convolutions.turns(shape.variants[0]):
+                kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
+            temporaries = tuple(size for taken in temporaries for size in (taken, 0))[:-1]  # each pass gives its back
+        return kernels, temporaries
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Between the sizes that were measured, as on a line; beyond, at the largest one's rate."""
@@ -99,14 +153,10 @@ class MeasuredCosts:
     def memset_ns(self, size_bytes: int) -> int:
         return _between(size_bytes, self._gpu.file.memsets)
 
-    def _find(self, family: Family, shape: Shape) -> tuple[Table, bool] | None:
-        """The first of the shape's variants that was measured, and whether it is of this very operator."""
-        for variant in shape.variants:
-            table = self._table(family, variant)
-            if table is not None:
-                same = family.name != "elementwise" or variant.split()[1:2] == shape.variants[0].split()[1:2]
-                return table, same
-        return None
+    def _find(self, family: Family, shape: Shape) -> Table | None:
+        """Of the first of the shape's variants that was measured."""
+        tables = (self._table(family, variant) for variant in shape.variants)
+        return next((table for table in tables if table is not None), None)
 
     def _table(self, family: Family, variant: str) -> Table | None:
         key = (family.name, variant)
@@ -140,13 +190,17 @@ class MeasuredCosts:
         duration = max(1, round(ns))
         return Kernel(name, duration, kind, fills=duration >= _FILLS_NS)
 
-    def _workspaces(self, signature: Signature, name: str) -> tuple[tuple[str, int], ...]:
+    def _zeroing(self, size_bytes: int) -> Kernel:
+        return self._kernel("Memset (Device)", self.memset_ns(size_bytes))
+
+    def _workspaces(self, signature: Signature) -> dict[str, int]:
         """cuBLAS has its own from its first product on; cuBLASLt, which adds a bias on the way, another."""
+        name = signature.name.removeprefix("aten::")
         if name not in _HANDLE:
-            return ()
+            return {}
         sizes = self._gpu.file.workspaces or self._measured.file.workspaces
         lt = name == "_addmm_activation" or (name == "addmm" and len(signature.tensors[0].sizes) == 1)
-        return tuple((key, size) for key, size in sizes.items() if key != "cublaslt" or lt)
+        return {key: size for key, size in sizes.items() if key != "cublaslt" or lt}
 
 
 def roofline_of(peaks: Peaks, l2_bytes: int) -> Roofline:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ _NEIGHBOURS = 4
 _POWER = 3.0
 _SAME = 1e-6
 _ROUNDED_BYTES = 512
+_PADDED_BYTES = 16 << 10
+"""Between tensors in one allocation, and counters after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,11 @@ class Table:
         floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
         self._factors = np.log(np.array([max(call.total_ns, 1) for call in calls]) / floors)
 
+    @property
+    def variant(self) -> str:
+        """The variant of the family that was measured."""
+        return self._variant
+
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Answer:
@@ -96,15 +104,36 @@ class Table:
 
     def temporaries(self, dims: tuple[int, ...], answer: Answer) -> tuple[int, ...]:
         """The nearest call's allocations, scaled by what the calls move; small ones are counters, and stay as they
-        are.
+        are. Where the family turns tensors, an allocation holds those that fit in it, and what is left of it grows
+        with the weight alone: sums over parts of the batch.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
         moved = [self._family.work(self._variant, figures)[1] for figures in (dims, answer.nearest.dims)]
         factor = moved[0] / max(moved[1], 1.0)
+        parts = self._family.tensors
+        turned = [parts(self._variant, figures) for figures in (dims, answer.nearest.dims)] if parts else None
         return tuple(
-            size if size <= _ROUNDED_BYTES else max(1, round(size * factor)) for size in answer.nearest.temporaries
+            size if size <= _ROUNDED_BYTES else max(1, round(_scaled(size, factor, turned)))
+            for size in answer.nearest.temporaries
         )
+
+
+def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
+    """Of a temporary allocation of the nearest call. `turned` are the bytes of the tensors, of this call and of it."""
+    if turned is None:
+        return size * factor
+    these, those = turned
+    whole, held = max(
+        (sum(those[at] for at in chosen), sum(these[at] for at in chosen))
+        for count in range(len(those) + 1)
+        for chosen in combinations(range(len(those)), count)
+        if sum(those[at] for at in chosen) <= size
+    )
+    if not whole:
+        return size * factor
+    rest = size - whole
+    return held + (rest if rest <= _PADDED_BYTES else rest * these[-1] / max(those[-1], 1.0))
 
 
 def as_rows(calls: Sequence[Measured], sequences: dict[tuple[int, ...], int]) -> list[list[Any]]:

@@ -26,7 +26,9 @@ const std::unordered_set<std::string> takes_host_tensors = {
 // and in these (native_functions.yaml: device_check: NoCheck).
 const std::unordered_set<std::string> takes_host_scalars = {
     "aten::index_fill_", "aten::index_fill", "aten::fill_", "aten::masked_fill_", "aten::masked_fill", "aten::where",
-    "aten::_scaled_dot_product_efficient_attention_backward"};
+    "aten::_scaled_dot_product_efficient_attention_backward", "aten::floor_divide", "aten::floor_divide_", "aten::eq_",
+    "aten::ne_", "aten::ge_", "aten::le_", "aten::gt_", "aten::lt_", "aten::copysign_", "aten::heaviside_",
+    "aten::__irshift__", "aten::rsub", "aten::mse_loss", "aten::smooth_l1_loss"};
 
 bool is_scalar_friendly(const c10::OperatorHandle& op, const std::string& name) {
   return op.hasTag(at::Tag::pointwise) || name.rfind("aten::_foreach", 0) == 0 || name.rfind("aten::_fused", 0) == 0 ||

@@ -47,6 +47,16 @@ def describe(signature: Signature) -> Shape | None:
     return Shape(tuple(dict.fromkeys(variants)), dims)
 
 
+def zeroed(signature: Signature) -> tuple[int, ...]:
+    """Bytes of memory that cuDNN's backward zeroes first: where heads of queries share keys and values, the gradients
+    of both are summed over them in float32.
+    """
+    query, key, value = (signature.tensor(at) for at in (1, 2, 3))
+    if signature.name != "aten::_scaled_dot_product_cudnn_attention_backward" or not (query and key and value):
+        return ()
+    return (4 * key.numel, 4 * value.numel) if key.sizes[1] < query.sizes[1] else ()
+
+
 def work(variant: str, dims: tuple[int, ...]) -> Work:
     heads, length, others, width = dims
     backward = "backward" in variant

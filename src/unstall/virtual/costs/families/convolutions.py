@@ -5,11 +5,15 @@ the way.
 from __future__ import annotations
 
 import math
+import re
+from itertools import combinations
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, Tensor
 
+_TURNS = re.compile("nchwToNhwc|nhwcToNchw")
 NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convolution", "convolution_backward")
 
 
@@ -83,6 +87,34 @@ def describe(signature: Signature) -> Shape | None:
     return Shape(tuple(dict.fromkeys(variants)), dims)
 
 
+def with_bias(variant: str) -> bool:
+    """Whether a variant's calls add a bias, or make its gradient."""
+    kind = variant.split()[1]
+    return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
+
+
+def turns(variant: str) -> bool:
+    """Whether a variant's calls are of tensors as NCHW, which cuDNN turns for many of its kernels."""
+    return "l" not in variant.split()[3]
+
+
+def without_turning(
+    kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
+) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
+    """A call's kernels and temporary allocations, were its tensors NHWC as they are."""
+    kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
+    if len(kept) == len(kernels):
+        return kernels, temporaries
+    parts = tensors(variant, dims)
+    left = (size - round(max(held for held in sums(parts) if held <= size)) for size in temporaries)
+    return kept, tuple(size for size in left if size > 0)
+
+
+def sums(parts: tuple[float, ...]) -> list[float]:
+    """Of every choice among them, none included."""
+    return [sum(chosen) for count in range(len(parts) + 1) for chosen in combinations(parts, count)]
+
+
 def _step(x: Tensor, out: Tensor) -> int:
     return max(1, round(math.sqrt(prod(x.sizes[2:]) / max(1, prod(out.sizes[2:])))))
 
@@ -95,6 +127,17 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
         passes = 2 if "x" in variant.split()[1].partition("-")[2] else 1
         return flops * passes, moved * passes
     return flops, moved
+
+
+def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
+    """The input, the output and the weight, whose gradients lie as they do."""
+    batch, channels, filters, area, out_area, taps, groups, _ = dims
+    each = item_bytes(variant)
+    return (
+        float(each * batch * channels * area),
+        float(each * batch * filters * out_area),
+        float(each * filters * channels * taps // groups),
+    )
 
 
 FAMILY = Family(
@@ -111,4 +154,5 @@ FAMILY = Family(
     ),
     describe,
     work,
+    tensors,
 )

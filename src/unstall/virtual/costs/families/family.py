@@ -39,6 +39,8 @@ class Family:
     describe: Callable[[Signature], Shape | None]
     work: Callable[[str, tuple[int, ...]], Work]
     """Of a variant and figures."""
+    tensors: Callable[[str, tuple[int, ...]], tuple[float, ...]] | None = None
+    """Bytes of the tensors that a call may turn on the way, in temporary memory: of a variant and figures."""
 
 
 def item_bytes(variant: str) -> int:

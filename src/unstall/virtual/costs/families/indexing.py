@@ -5,8 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature
 
+_ONE_TILE = 2_304
+"""As many int64 keys with their values cub's radix sort takes in one tile: 256 threads with nine each."""
+_WITHOUT_SORTING = 3_072
+"""Up to as many indices an embedding's gradient is gathered by one kernel, without sorting them."""
 _SAME = {
     "embedding": "index_select",
     "_index_put_impl_": "index_put_",
@@ -65,12 +70,15 @@ def describe(signature: Signature) -> Shape | None:
         index = next((tensor for tensor in tensors if tensor.dtype in ("int64", "int32")), tensors[-1])
         count, run = index.numel, (out if kind == "index_select" else x).sizes[-1]
         table = x.sizes[0] if kind == "index_select" else signature.value(2, 1)
+        if kind == "embedding_dense_backward" and count > _WITHOUT_SORTING:
+            pattern = " sorted"
     elif kind in ("index", "index_put_"):
         indices = [tensor for tensor in tensors[1:] if tensor.dtype in ("int64", "int32", "bool", "uint8")]
         count = max((tensor.numel for tensor in indices), default=1)
         run = max(1, (out.numel if kind == "index" else tensors[-1].numel) // max(count, 1))
         if kind == "index_put_":
-            pattern = " adding" if signature.value(3, False) is True else ""
+            if signature.value(3, False) is True:
+                pattern = " adding sorted" if count > _ONE_TILE else " adding"
             out = tensors[-1]
     elif kind in ("gather", "scatter", "scatter_", "scatter_add", "scatter_add_"):
         count = tensors[-1].numel if kind == "gather" else tensors[1].numel
@@ -82,12 +90,28 @@ def describe(signature: Signature) -> Shape | None:
     dims = (max(count, 1), max(run, 1), max(table, 1), max(out.numel, 1))
     variants = (
         f"{x.dtype} {kind}{pattern}",
-        f"{x.dtype} {kind}",
         f"float32 {kind}{pattern}",
-        f"float32 {kind}",
+        *(f"{dtype} {kind}{other}" for dtype in (x.dtype, "float32") for other in (" adding", "", " sorted")),
         f"float32 {kind} contiguous",
     )
     return Shape(tuple(dict.fromkeys(variants)), dims)
+
+
+def trusted(signature: Signature) -> bool:
+    """Whether it adds at indices that were checked before: `_index_put_impl_` with `unsafe`, as autograd calls it."""
+    return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
+
+
+def without_checks(
+    kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
+) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
+    """Kernels and temporary allocations of a call that checks its indices, less the extreme index, the comparison and
+    the assert of each check, and the two results that the assert looks at.
+    """
+    asserts = [at for at, kernel in enumerate(kernels) if "_assert_async" in kernel.name]
+    left_out = {place for at in asserts for place in (at - 2, at - 1, at)}
+    kept = tuple(kernel for at, kernel in enumerate(kernels) if at not in left_out)
+    return kept, temporaries[2 * len(asserts) :]
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:

@@ -29,7 +29,7 @@ def describe(signature: Signature) -> Shape | None:
     batch = left.sizes[0] if len(left.sizes) == 3 else 1
     rows, deep, columns = left.sizes[-2], left.sizes[-1], right.sizes[-1]
     kind = "batched" if name in ("bmm", "baddbmm") else "bias" if with_bias else "plain"
-    layout = _layout(left) + _layout(right)
+    lies = layout(left) + layout(right)
     unaligned = 0
     for tensor in (left, right, Tensor(left.dtype, (rows, columns), (columns, 1))):
         if max(tensor.strides[-2:]) * tensor.item_bytes % _ALIGNED_BYTES:
@@ -37,10 +37,10 @@ def describe(signature: Signature) -> Shape | None:
     dims = (batch, rows, columns, deep, 1 << unaligned)
     usual = {"plain": "bias", "bias": "plain", "batched": "plain"}
     variants = (
-        f"{left.dtype} {kind} {layout}",
-        f"{left.dtype} {usual[kind]} {layout}",
+        f"{left.dtype} {kind} {lies}",
+        f"{left.dtype} {usual[kind]} {lies}",
         f"{left.dtype} {kind} nn",
-        f"bfloat16 {kind} {layout}" if left.item_bytes == 2 else f"float32 {kind} {layout}",
+        f"bfloat16 {kind} {lies}" if left.item_bytes == 2 else f"float32 {kind} {lies}",
         f"float32 {kind} nn",
         "float32 plain nn",
     )
@@ -53,7 +53,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return 2.0 * batch * rows * columns * deep, float(moved)
 
 
-def _layout(tensor: Tensor) -> str:
+def layout(tensor: Tensor) -> str:
     """n: rows lie side by side; t: columns do; s: neither, so that torch copies it first."""
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]

@@ -1,0 +1,301 @@
+"""Calls that CUDA makes in several pieces, each of which is measured by itself.
+
+The CUDA backend converts and lays out what its kernels cannot take as it is, inside the operator: nothing of it comes
+through the dispatcher, so that it is in no log. After ATen's sources: `make_reduction`, `impl_func_cum_ops`,
+`prepare_matrix_for_cublas`, `host_softmax`, `embedding_dense_backward_cuda`, `computeLinearIndex`, `_convolution`,
+NLLLoss2d.cu, UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Loss.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from unstall.virtual.costs.families.products import layout
+from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides
+
+_ACCUMULATE = ("sum", "nansum", "prod", "cumsum", "cumprod")
+_HALF = ("float16", "bfloat16")
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece of a call. `holds` are the bytes that it takes for the pieces after it."""
+
+    signature: Signature
+    holds: tuple[int, ...] = ()
+
+
+def pieces(signature: Signature) -> tuple[Piece, ...]:
+    """What runs for a call, in its order: at least the call itself."""
+    split = _SPLIT.get(signature.name)
+    return split(signature) if split else (Piece(signature),)
+
+
+def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
+    """A convolution without its bias, or without the bias's gradient, and what is left. None where it has none."""
+    if signature.name == "aten::convolution_backward":
+        mask = signature.value(len(signature.inputs) - 1, ())
+        gradient = signature.tensor(0)
+        if len(mask) != 3 or not mask[2] or gradient is None:
+            return None
+        bare = replace(signature, inputs=(*signature.inputs[:-1], (*mask[:2], False)))
+        kept = gradient.sizes[1]
+        dims = (0, *range(2, len(gradient.sizes)))
+        of_bias = Tensor(gradient.dtype, (kept,), (1,))
+        return bare, Signature("aten::sum", "dim_IntList", (gradient, dims, False, None), (of_bias,))
+    bias = signature.tensor(2)
+    if bias is None or not signature.results:
+        return None
+    out = signature.results[0]
+    bare = replace(signature, inputs=(*signature.inputs[:2], None, *signature.inputs[3:]))
+    ones = (1,) * (len(out.sizes) - 2)
+    spread = Tensor(bias.dtype, (1, out.sizes[1], *ones), (out.sizes[1], 1, *ones))
+    return bare, Signature("aten::add_", "Tensor", (out, spread, 1), (out,))
+
+
+def in_one_format(signature: Signature) -> tuple[Piece, ...]:
+    """A convolution with all that it reads laid out as its input is, NHWC or NCHW; the weight then is, too."""
+    backward = signature.name == "aten::convolution_backward"
+    first = 1 if backward else 0
+    x, weight, gradient = (signature.tensor(at) for at in (first, first + 1, 0))
+    if x is None or weight is None or gradient is None:
+        return (Piece(signature),)
+    instead = {}
+    if backward and gradient.lies != x.lies:
+        instead[0] = Tensor(
+            gradient.dtype,
+            gradient.sizes,
+            _nhwc(gradient.sizes) if x.lies == "l" else contiguous_strides(gradient.sizes),
+        )
+    if x.lies == "l" and len(weight.sizes) == 4 and weight.lies == "c":
+        turned = Tensor(weight.dtype, weight.sizes, _nhwc(weight.sizes))
+        if turned.lies == "l":  # of one channel or of one tap both are the same
+            instead[first + 1] = turned
+    return _copied(signature, instead)
+
+
+def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    _, channels, height, width = sizes
+    return (channels * height * width, 1, channels * width, channels)
+
+
+def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
+    """Sums of another type than the result's: the whole tensor is converted first, but half precision in a sum."""
+    x, name = signature.tensor(0), signature.name.removeprefix("aten::")
+    out = signature.results[0] if signature.results else None
+    if x is None or out is None or x.dtype == out.dtype:
+        return (Piece(signature),)
+    if x.dtype in _HALF and out.dtype == "float32" and not name.startswith("cum"):
+        return (Piece(signature),)
+    strides = x.strides if x.dense else contiguous_strides(x.sizes)
+    return _copied(signature, {0: Tensor(out.dtype, x.sizes, strides)})
+
+
+def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
+    """Of operators whose kernels take the arguments at `positions` contiguous."""
+
+    def split(signature: Signature) -> tuple[Piece, ...]:
+        laid = {}
+        for position in positions:
+            x = signature.tensor(position)
+            if x is not None and not x.contiguous:
+                laid[position] = _laid_out(x)
+        return _copied(signature, laid)
+
+    return split
+
+
+def _products(signature: Signature) -> tuple[Piece, ...]:
+    """Factors with neither rows nor columns side by side."""
+    positions = [position for position, value in enumerate(signature.inputs) if isinstance(value, Tensor)][-2:]
+    laid = {}
+    for position in positions:
+        x = signature.inputs[position]
+        if len(x.sizes) >= 2 and layout(x) == "s":
+            laid[position] = _laid_out(x)
+    return _copied(signature, laid)
+
+
+def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
+    """Convolutions of what lies neither as NCHW nor as NHWC."""
+
+    def split(signature: Signature) -> tuple[Piece, ...]:
+        laid = {}
+        for position in positions:
+            x = signature.tensor(position)
+            if x is not None and x.lies == "s":
+                laid[position] = _laid_out(x)
+        return _copied(signature, laid)
+
+    return split
+
+
+def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
+    """Of kernels that add to a result, which is filled with zeros first; arguments at `positions` are contiguous."""
+
+    def split(signature: Signature) -> tuple[Piece, ...]:
+        zeros = [Signature("aten::fill_", "Scalar", (result, ("s", False)), (result,)) for result in signature.results]
+        return (*map(Piece, zeros), *_side_by_side(*positions)(signature))
+
+    return split
+
+
+def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
+    """The sums are zeroed, added to, and divided for a mean."""
+    reduction = signature.value(3, 1)
+    if reduction == 0:
+        return (Piece(signature),)
+    total = signature.results[:1]
+    mean = [Signature("aten::div_", "Tensor", (one, one), (one,)) for one in total] if reduction == 1 else []
+    return (*_zeroed(0, 1)(signature), *map(Piece, mean))
+
+
+def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
+    """Of losses by element, which another kernel brings to their mean or sum; `position` is of `reduction`."""
+
+    def split(signature: Signature) -> tuple[Piece, ...]:
+        x, reduction = signature.tensor(0), signature.value(position, 1)
+        if x is None or reduction == 0 or not signature.results:
+            return (Piece(signature),)
+        each = Tensor(x.dtype, x.sizes, contiguous_strides(x.sizes))
+        name = "mean" if reduction == 1 else "sum"
+        over = Signature(f"aten::{name}", "dim", (each, (), False, None), signature.results)
+        return (Piece(replace(signature, outputs=(each,)), (each.numel * each.item_bytes,)), Piece(over))
+
+    return split
+
+
+def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
+    """Flash attention's backward makes gradients of keys and values for each head of queries, and then their sums."""
+    query, shared = signature.tensor(1), [signature.tensor(2), signature.tensor(3)]
+    if query is None or any(x is None or len(x.sizes) != 4 or x.sizes[1] >= query.sizes[1] for x in shared):
+        return (Piece(signature),)
+    sums, holds = [], []
+    for x in shared:
+        assert x is not None
+        batch, heads, length, width = x.sizes
+        sizes = (batch, length, heads, query.sizes[1] // heads, width)
+        each = Tensor(x.dtype, sizes, contiguous_strides(sizes))
+        holds.append(each.numel * each.item_bytes)
+        sums.append(Piece(Signature("aten::sum", "dim_IntList", (each, (3,), False, None), (x,))))
+    return (Piece(signature, tuple(holds)), *sums)
+
+
+def _grouped(signature: Signature) -> tuple[Piece, ...]:
+    """A product for each group of rows or of columns, all groups taken to be alike: their sizes are values. bfloat16
+    has a kernel for all groups at once, and one that writes its arguments.
+    """
+    left, right = signature.tensor(0), signature.tensor(1)
+    if left is None or right is None or not signature.results:
+        return (Piece(signature),)
+    out = signature.results[0]
+    groups = max((x.sizes[0] for x in (left, right, out) if len(x.sizes) == 3), default=1)
+    if len(left.sizes) == len(right.sizes) == 3:
+        return (Piece(Signature("aten::bmm", "", (left, right), (out,))),)
+    rows, deep, columns = left.sizes[-2], left.sizes[-1], right.sizes[-1]
+    at_once = left.dtype == "bfloat16"
+    if not at_once:
+        rows = max(rows // groups, 1) if len(left.sizes) == 2 and len(right.sizes) == 3 else rows
+        columns = max(columns // groups, 1) if len(left.sizes) == 3 else columns
+        deep = max(deep // groups, 1) if len(left.sizes) == len(right.sizes) == 2 else deep
+    elif len(left.sizes) == 3:
+        columns = max(columns // groups, 1)
+    one = Tensor(left.dtype, (rows, deep), _slanted(left, rows, deep))
+    other = Tensor(right.dtype, (deep, columns), _slanted(right, deep, columns))
+    result = Tensor(out.dtype, (rows, columns), (columns, 1))
+    product = Piece(Signature("aten::mm", "", (one, other), (result,)))
+    if not at_once:
+        return (product,) * groups
+    few = Tensor("int64", (groups,), (1,))
+    return (Piece(Signature("aten::prepare_grouped_gemm_data", "", (few,), (few,))), product)
+
+
+def _slanted(like: Tensor, rows: int, columns: int) -> tuple[int, int]:
+    """Strides of a matrix whose rows, or whose columns, lie side by side as those of `like` do."""
+    return (columns, 1) if like.strides[-1] == 1 else (1, rows)
+
+
+def _placed(signature: Signature) -> tuple[Piece, ...]:
+    """Accumulating index_put: each index tensor beyond the first is wrapped, scaled and added to those before it."""
+    if signature.value(3, False) is not True:
+        return (Piece(signature),)
+    given = signature.value(1, ())
+    indices = [index for index in given if isinstance(index, Tensor)] if isinstance(given, tuple) else []
+    if len(indices) < 2:
+        return (Piece(signature),)
+    more: list[Piece] = []
+    for index in indices[1:]:
+        places = Tensor("int64", index.sizes, contiguous_strides(index.sizes))
+        if signature.value(4, False) is not True:
+            more.extend(map(Piece, _checked(places)))
+        more.append(Piece(Signature("aten::remainder", "Scalar", (places, 1), (places,)), (8 * places.numel,)))
+        more.append(Piece(Signature("aten::mul", "Scalar", (places, 1), (places,)), (8 * places.numel,)))
+        more.append(Piece(Signature("aten::add_", "Tensor", (places, places, 1), (places,))))
+    first = replace(signature, inputs=(signature.inputs[0], (indices[0],), *signature.inputs[2:]))
+    return (*more, Piece(first))
+
+
+def _checked(index: Tensor) -> list[Signature]:
+    """Asserts that an index is within its dimension, without waiting."""
+    one, whether = Tensor("int64", (), ()), Tensor("bool", (), ())
+    found = []
+    for extreme, compare in (("max", "lt"), ("min", "ge")):
+        found.append(Signature(f"aten::{extreme}", "", (index,), (one,)))
+        found.append(Signature(f"aten::{compare}", "Scalar", (one, 1), (whether,)))
+        found.append(Signature("aten::_assert_async", "", (whether,), (whether,)))
+    return found
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    return Tensor(x.dtype, x.sizes, contiguous_strides(x.sizes))
+
+
+def _copied(signature: Signature, instead: dict[int, Tensor]) -> tuple[Piece, ...]:
+    """The call on copies of some of its arguments, by position, and before it the copying."""
+    copies = [
+        Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))
+        for at, to in instead.items()
+        if to.numel
+    ]
+    if not copies:
+        return (Piece(signature),)
+    inputs = tuple(instead.get(position, value) for position, value in enumerate(signature.inputs))
+    return (*copies, Piece(replace(signature, inputs=inputs)))
+
+
+_SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
+    **{f"aten::{name}": _in_the_results_type for name in _ACCUMULATE},
+    **{f"aten::{name}": _products for name in _PRODUCTS},
+    "aten::_softmax": _side_by_side(0),
+    "aten::_log_softmax": _side_by_side(0),
+    "aten::_softmax_backward_data": _side_by_side(0, 1),
+    "aten::_log_softmax_backward_data": _side_by_side(0, 1),
+    "aten::embedding_dense_backward": _side_by_side(0, 1),
+    "aten::convolution": _convolved(0),
+    "aten::convolution_backward": _convolved(0, 1),
+    **{
+        f"aten::{name}_backward": _zeroed(0)
+        for name in (
+            "upsample_linear1d",
+            "upsample_bilinear2d",
+            "upsample_bicubic2d",
+            "upsample_trilinear3d",
+            "reflection_pad1d",
+            "reflection_pad2d",
+            "replication_pad2d",
+            "_adaptive_avg_pool2d",
+        )
+    },
+    "aten::_scaled_dot_product_flash_attention_backward": _shared_heads,
+    "aten::_grouped_mm": _grouped,
+    "aten::histc": _zeroed(),
+    "aten::nll_loss2d_forward": _loss_over_images,
+    "aten::nll_loss2d_backward": _zeroed(2),
+    "aten::smooth_l1_loss": _reduced(2),
+    "aten::huber_loss": _reduced(2),
+    "aten::binary_cross_entropy": _reduced(3),
+    "aten::_index_put_impl_": _placed,
+    "aten::index_put_": _placed,
+}

@@ -1,0 +1,174 @@
+"""Calls that CUDA makes in several pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
+from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides
+
+
+def _tensor(*sizes: int, dtype: str = "float32") -> Tensor:
+    return Tensor(dtype, sizes, contiguous_strides(sizes))
+
+
+def _nhwc(*sizes: int) -> Tensor:
+    _, channels, height, width = sizes
+    return Tensor("float32", sizes, (channels * height * width, 1, channels * width, channels))
+
+
+def _names(signature: Signature) -> list[str]:
+    return [piece.signature.name.removeprefix("aten::") for piece in pieces(signature)]
+
+
+def _placing(indices: int, count: int, unsafe: bool) -> Signature:
+    index = _tensor(count, dtype="int64")
+    target, values = _tensor(169, 6), _tensor(count, 6)
+    return Signature("aten::_index_put_impl_", "", (target, (index,) * indices, values, True, unsafe), (target,))
+
+
+def _convolution(bias: Tensor | None, x: Tensor, groups: int = 1) -> Signature:
+    out = _tensor(x.sizes[0], 64, *x.sizes[2:])
+    weight = _tensor(64, x.sizes[1] // groups, 3, 3)
+    return Signature("aten::convolution", "", (x, weight, bias, (1, 1), (1, 1), (1, 1), False, (0, 0), groups), (out,))
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum"])
+@pytest.mark.parametrize("dtype", ["bool", "int32"])
+def test_a_sum_of_small_integers_converts_them_first(name: str, dtype: str) -> None:
+    x = _tensor(8, 160, dtype=dtype)
+
+    copy, summed = pieces(Signature(f"aten::{name}", "", (x, 1, None), (_tensor(8, 160, dtype="int64"),)))
+
+    assert copy.signature.name == "aten::copy_"
+    assert copy.holds == (8 * 160 * 8,)
+    assert summed.signature.tensors[0].dtype == "int64"
+
+
+def test_a_sum_of_halves_is_not_converted() -> None:
+    x = _tensor(8, 160, dtype="bfloat16")
+
+    assert _names(Signature("aten::sum", "dim_IntList", (x, (1,), False, None), (_tensor(8),))) == ["sum"]
+
+
+def test_a_cumulated_sum_of_halves_is() -> None:
+    x = _tensor(8, 160, dtype="bfloat16")
+
+    assert _names(Signature("aten::cumsum", "", (x, 1, None), (_tensor(8, 160),))) == ["copy_", "cumsum"]
+
+
+@pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
+def test_a_softmax_of_what_does_not_lie_side_by_side_copies_it(name: str) -> None:
+    x = Tensor("float32", (8, 64), (1, 8))
+
+    assert _names(Signature(f"aten::{name}", "", (x, 1, False), (_tensor(8, 64),))) == ["copy_", name]
+
+
+def test_a_factor_with_neither_rows_nor_columns_side_by_side_is_copied() -> None:
+    odd = Tensor("float32", (8, 64, 32), (8192, 128, 4))
+
+    assert _names(Signature("aten::bmm", "", (odd, _tensor(8, 32, 16)), (_tensor(8, 64, 16),))) == ["copy_", "bmm"]
+
+
+def test_a_transposed_factor_is_not() -> None:
+    turned = Tensor("float32", (8, 64, 32), (2048, 1, 64))
+
+    assert _names(Signature("aten::bmm", "", (turned, _tensor(8, 32, 16)), (_tensor(8, 64, 16),))) == ["bmm"]
+
+
+def test_a_second_index_is_wrapped_scaled_and_added() -> None:
+    assert _names(_placing(2, 100, unsafe=True)) == ["remainder", "mul", "add_", "_index_put_impl_"]
+
+
+def test_indices_that_autograd_gives_are_not_checked_again() -> None:
+    """Each check is an extreme, a comparison and an assert."""
+    costs = gpu_named("h200").costs
+    checked, trusted = (costs.cost(_placing(1, 2000, unsafe)) for unsafe in (False, True))
+
+    assert sum("_assert_async" in kernel.name for kernel in checked.kernels) == 2
+    assert len(checked.kernels) - len(trusted.kernels) == 6
+    assert len(checked.temporaries) - len(trusted.temporaries) == 4
+
+
+def test_indices_beyond_one_tile_are_sorted_in_sweeps() -> None:
+    costs = gpu_named("h200").costs
+    names = [{kernel.name for kernel in costs.cost(_placing(1, count, unsafe=True)).kernels} for count in (2304, 2305)]
+
+    assert ["SingleTile" in "".join(some) for some in names] == [True, False]
+
+
+def test_a_grouped_convolution_adds_its_bias_in_a_kernel_of_its_own() -> None:
+    """None with a bias was measured."""
+    costs = gpu_named("h200").costs
+    x = _tensor(8, 64, 28, 28)
+    bare, biased = (costs.cost(_convolution(bias, x, groups=4)) for bias in (None, _tensor(64)))
+
+    assert len(biased.kernels) == len(bare.kernels) + 1
+
+
+def test_a_biass_gradient_is_a_sum_over_all_but_its_channels() -> None:
+    gradient, x, weight = _tensor(8, 64, 14, 14), _tensor(8, 32, 14, 14), _tensor(64, 32, 3, 3)
+    rest = ((64,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1, (True, True, True))
+    split = without_bias(Signature("aten::convolution_backward", "", (gradient, x, weight, *rest), (x, weight)))
+
+    assert split is not None
+    assert split[0].inputs[-1] == (True, True, False)
+    assert split[1].inputs[1] == (0, 2, 3)
+
+
+def test_a_convolution_of_nhwc_turns_its_weight_and_nothing_else() -> None:
+    costs = gpu_named("h200").costs
+    x, turned = _tensor(8, 64, 28, 28), _nhwc(8, 64, 28, 28)
+
+    assert [piece.signature.name for piece in in_one_format(_convolution(None, turned))] == [
+        "aten::copy_",
+        "aten::convolution",
+    ]
+    assert any("nchwToNhwc" in kernel.name for kernel in costs.cost(_convolution(None, x)).kernels)
+    assert not any("nchwToNhwc" in kernel.name for kernel in costs.cost(_convolution(None, turned)).kernels)
+
+
+def test_the_workspace_of_a_convolution_holds_the_tensors_that_are_turned() -> None:
+    """A batch that was not measured: the input, the output and the weight, or the input and the weight."""
+    x = _tensor(24, 96, 56, 56)
+    weight = 64 * 96 * 9
+    (size,) = (size for size in gpu_named("h200").costs.cost(_convolution(None, x)).temporaries if size)
+
+    assert size // 4 in range(24 * 96 * 56 * 56 + weight, 24 * (96 + 64) * 56 * 56 + weight + 128)
+
+
+def test_passes_of_a_backward_do_not_hold_their_workspaces_together() -> None:
+    gradient = x = _tensor(32, 64, 56, 56)
+    weight = _tensor(64, 64, 3, 3)
+    rest = ((0,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1, (True, True, False))
+    cost = gpu_named("h200").costs.cost(
+        Signature("aten::convolution_backward", "", (gradient, x, weight, *rest), (x, weight))
+    )
+
+    first, given_back, second = cost.temporaries[:3]
+    assert min(first, second) > 4 * gradient.numel
+    assert given_back == 0
+
+
+def test_shared_heads_have_their_gradients_summed() -> None:
+    query, key = (_tensor(8, heads, 256, 64, dtype="bfloat16") for heads in (10, 5))
+    signature = Signature("aten::_scaled_dot_product_flash_attention_backward", "", (query, query, key, key), (query,))
+
+    assert _names(signature)[1:] == ["sum", "sum"]
+
+
+def test_a_loss_over_images_zeroes_its_sums_and_divides_them() -> None:
+    x, target, one = _tensor(8, 150, 64, 64), _tensor(8, 64, 64, dtype="int64"), Tensor("float32", (), ())
+    signature = Signature("aten::nll_loss2d_forward", "", (x, target, None, 1, -100), (one, one))
+
+    assert _names(signature) == ["fill_", "fill_", "nll_loss2d_forward", "div_"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "found"), [("float32", ["mm"] * 4), ("bfloat16", ["prepare_grouped_gemm_data", "mm"])]
+)
+def test_groups_are_products_but_in_bfloat16(dtype: str, found: list[str]) -> None:
+    left, right, out = (_tensor(*sizes, dtype=dtype) for sizes in ((256, 512), (4, 512, 1376), (256, 1376)))
+
+    assert _names(Signature("aten::_grouped_mm", "", (left, right, _tensor(4, dtype="int32")), (out,))) == found
