@@ -31,6 +31,9 @@ def main() -> None:
     from unstall import prefetch
 
     report = Report()
+    loader = data_loader(torch)
+    if loader is not None:
+        sum(1 for _ in loader)  # its workers are forked here
     pinned = [torch.empty(ELEMENTS).fill_(float(number)).pin_memory() for number in range(8)]
     batches = (pinned * (BATCHES // 8 + 1))[:BATCHES]
     weights = torch.randn(2048, 2048, device="cuda")
@@ -42,9 +45,15 @@ def main() -> None:
     milliseconds(copies)
     copy_ms = statistics.median(milliseconds(copies) for _ in range(7)) / 16
 
+    on_device = pinned[0].to("cuda")
+
     def kernels(count: int) -> None:
         for _ in range(count):
             torch.mm(weights, weights)
+
+    def compute(batch: Any, count: int) -> None:
+        kernels(count)
+        batch.add_(1)
 
     kernels(3)
     one_ms = milliseconds(lambda: kernels(20)) / 20
@@ -58,20 +67,17 @@ def main() -> None:
     ) -> None:
         """`source_ms`: what the source takes for a batch, while nothing else is done for it."""
         count = max(1, round(factor * copy_ms / one_ms))
-        compute_ms = milliseconds(lambda: kernels(count * 20)) / 20
+        compute_ms = milliseconds(lambda: [compute(on_device, count) for _ in range(20)]) / 20
         last: list[Any] = []
 
         def plain() -> None:
             for batch in source():
-                moved = batch.to("cuda", non_blocking=True)
-                kernels(count)
-                moved.add_(1)
+                compute(batch.to("cuda", non_blocking=True), count)
 
         def ahead() -> None:
             loader = prefetch(source())
             for moved in loader:
-                kernels(count)
-                moved.add_(1)
+                compute(moved, count)
             last[:] = [loader]
 
         took = interleaved({"plain": plain, "prefetch": ahead}, rounds)
@@ -105,12 +111,15 @@ def main() -> None:
     compare("a generator that fills pinned buffers again", ring, 1.0, alone_ms)
 
     pageable = [torch.empty(ELEMENTS).fill_(float(number)) for number in range(8)]
-    stage_ms = min(milliseconds(lambda: pinned[0].copy_(pageable[0])) for _ in range(9))
+
+    def staged() -> None:
+        for source, slot in zip(pageable, pinned, strict=True):
+            on_device.copy_(slot.copy_(source), non_blocking=True)
+
+    stage_ms = statistics.median(milliseconds(staged) for _ in range(7)) / 8
     compare("pageable", lambda: (pageable * (BATCHES // 8 + 1))[:BATCHES], 1.0, stage_ms, min(options.rounds, 5))
 
-    loader = data_loader(torch)
     if loader is not None:
-        sum(1 for _ in loader)
         drained_ms = statistics.median(milliseconds(lambda: sum(1 for _ in loader)) for _ in range(3)) / BATCHES
         compare("DataLoader", lambda: loader, 1.0, drained_ms, min(options.rounds, 5))
     small(report, torch, prefetch, options.rounds + 3)

@@ -45,6 +45,9 @@ class Accelerator:
         unused = self._module.memory_reserved(self.device) - self._module.memory_allocated(self.device)
         return int(free + max(0, unused)), int(total)
 
+    def total_bytes(self) -> int:
+        return int(self._module.get_device_properties(self.device).total_memory)
+
     def release_cache(self) -> None:
         self._module.empty_cache()
 

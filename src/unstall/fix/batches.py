@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from unstall.fix.accelerator import Accelerator, milliseconds
+from unstall.fix.accelerator import Accelerator
 from unstall.fix.nesting import tensors_in
 from unstall.fix.random_state import drawn_from, random_states
 from unstall.fix.staging import Sender, Sent
@@ -31,13 +31,14 @@ class Batch:
     drawn: frozenset[str]  # global random generators that were drawn from meanwhile
     on_device: bool  # the loader itself made tensors there
     state: Any  # the loader's `state_dict()` after it
+    random: dict[str, Any]  # states of the generators after it, where they are watched
 
 
 class Room:
     """How far batches may run ahead of the device: those handed out whose work it has not done yet."""
 
     def __init__(self, accelerator: Accelerator) -> None:
-        self._limit = accelerator.memory_bytes()[1] // _ROOM
+        self._limit = accelerator.total_bytes() // _ROOM
         self._lock = threading.Lock()
         self._out: deque[tuple[Any, int]] = deque()
 
@@ -70,7 +71,8 @@ class Batches:
         self._iterator: Iterator[Any] = iter(loader)
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
-        self.watch_draws = True
+        self.watch_draws = type(loader) not in (list, tuple)  # which only hand out what they have
+        self.ahead = False  # whether it is all done on a thread of its own
         self._fetched = 0
         self._states = hasattr(loader, "state_dict")
 
@@ -81,30 +83,27 @@ class Batches:
         state = copy.deepcopy(self._loader.state_dict()) if self._states else None
         return value, time.perf_counter_ns() - start, state
 
-    def next(self) -> Batch:
+    def next(self, before: dict[str, Any] | None = None) -> Batch:
+        """`before`: states of the random generators as they are."""
         self._fetched += 1
-        self._sender.wait_until_read()
         watch = self.watch_draws and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
-        before = random_states() if watch else {}
+        if watch and not before:
+            before = random_states()
+        self._sender.wait_until_read()
         value, fetch_ns, state = self.fetch()
-        drawn = drawn_from(before, random_states()) if watch else set()
-        on_device = any(tensor.device.type != "cpu" for tensor in tensors_in(value))
         self._sender.wait_for_slot()
         start = time.perf_counter_ns()
         sent = self._send(value)
-        return Batch(sent, fetch_ns, time.perf_counter_ns() - start, frozenset(drawn), on_device, state)
+        stage_ns = time.perf_counter_ns() - start
+        on_device = any(tensor.device.type != "cpu" for tensor in tensors_in(value))
+        after = random_states() if watch else {}
+        drawn = drawn_from(before or {}, after) if watch else set()
+        return Batch(sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
 
     def _send(self, value: Any) -> Sent:
         try:
-            return self._sender.send(value, self._stream, self._room.wait_for)
+            return self._sender.send(value, self._stream, self._room.wait_for, patient=self.ahead)
         except torch.OutOfMemoryError:
             self._room.shrink()
             self._accelerator.release_cache()
-            return self._sender.send(value, self._stream, self._room.wait_for)
-
-
-def stall_ns(asked: Any, end: Any) -> int | None:
-    """How long a stream that had come to `asked` waited for `end`; None where either is not done yet."""
-    if not (asked.query() and end.query()):
-        return None
-    return max(0, int(milliseconds(asked, end) * 1e6))
+            return self._sender.send(value, self._stream, self._room.wait_for, patient=self.ahead)

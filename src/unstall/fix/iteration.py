@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
 
 from unstall.fix.accelerator import Accelerator
-from unstall.fix.batches import Batch, Batches, Room, stall_ns
+from unstall.fix.batches import Batch, Batches, Room
 from unstall.fix.nesting import map_tensors
 from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
 from unstall.fix.random_state import drawn_from, random_states
-from unstall.fix.staging import Sender, Sent
+from unstall.fix.staging import Sender
 
 if TYPE_CHECKING:
     from unstall.fix.prefetch import Prefetch
 
-_LOOKED_AT = 4  # batches that the program's own thread fetches first; 2 where the depth is given
+_LOOKED_AT = 3  # batches that the program's own thread fetches first; 2 where the depth is given
 _TRIED = 24  # batches ahead, before they are held against those
 _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
@@ -55,7 +54,6 @@ class Iteration:
         self._entered: int | None = None
         self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
         self._states: dict[str, Any] = {}
-        self._unsettled: deque[tuple[Any, Sent]] = deque()
         self._given: int | None = None  # bytes of the batch that the program has
         self._held = _why_beside()
         owner._settled = owner._settled or (0, "the first batches are being measured")
@@ -73,8 +71,9 @@ class Iteration:
         self._entered = entered
         if self._mode == "plain":
             return self._in_place(entered)
-        if self._states:
-            self._drawn_beside |= drawn_from(self._states, random_states())
+        states = random_states() if self._states else None
+        if states is not None:
+            self._drawn_beside |= drawn_from(self._states, states)
         current = self._accelerator.current()
         asked = self._accelerator.event(timed=True)
         asked.record(current)
@@ -82,54 +81,41 @@ class Iteration:
             self._room.handed_out(asked, self._given)
             self._given = None
         self._choose()
-        batch = self._next_batch()
+        batch = self._next_batch(states)
         sent = batch.sent
         if sent.exposed:  # the program may write there next
             sent.end.synchronize()
         sent.hand_over(current)
         self._given = sent.bytes
         self._count(batch, entered)
-        self._unsettled.append((asked, sent))
-        self.settle(len(self._unsettled) - 4)
-        self._states = random_states() if self._mode == "look" else {}
+        self._tally.note_copy(asked, sent.start, sent.end)
+        self._states = batch.random if self._mode == "look" else {}
         return sent.value
 
     def close(self, patience_s: float | None = PATIENCE_S) -> None:
         producer, self._producer = self._producer, None
         self._batches = None
         if producer is not None and not producer.close(patience_s):
-            self._owner._sender = None  # that thread may still use it
+            self._owner._left = producer
 
     def __del__(self) -> None:
         self.close()
 
-    def settle(self, at_most: int | None = None) -> None:
-        """Adds up what the copies took, of those that have ended."""
-        while self._unsettled and (at_most is None or at_most > 0):
-            asked, sent = self._unsettled[0]
-            stalled = stall_ns(asked, sent.end)
-            if stalled is None:
-                return
-            self._unsettled.popleft()
-            self._tally.copy_ns += sent.copy_ns()
-            self._tally.stalled_ns += stalled
-            at_most = None if at_most is None else at_most - 1
-
-    def _next_batch(self) -> Batch:
+    def _next_batch(self, states: dict[str, Any] | None) -> Batch:
         assert self._batches is not None
         try:
             if self._producer is not None:
                 made = self._producer.take()
                 if isinstance(made, Ended):
                     self._end_producer()
-                    raise made.error
+                    _raise(made)
                 if made is not None:
                     if made.drawn - self._drawn_beside and self._held is None:
                         names = " and ".join(sorted(made.drawn))
                         self._held = f"fetching batch {self._tally.batches + 1} drew from {names}'s global generator"
                     return made  # type: ignore[no-any-return]
                 self._end_producer()
-            batch = self._batches.next()
+            batch = self._batches.next(states)
             if self._mode == "look":
                 self._seen.append(batch)
             return batch
@@ -142,15 +128,17 @@ class Iteration:
         assert self._producer is not None
         self._producer.close(patience_s=None)
         self._producer = None
+        if self._batches is not None:
+            self._batches.ahead = False
         if self._mode == "ahead":
             self._change("beside")
 
     def _choose(self) -> None:
         """Which thread fetches from here on."""
         if self._mode == "look":
-            enough = _LOOKED_AT if self._depth == "auto" else 2
-            if self._owner_depth():
-                enough = 2
+            enough = _LOOKED_AT if self._depth == "auto" and not self._owner_depth() else 2
+            if self._depth != "auto" and self._batches is not None and not self._batches.watch_draws:
+                enough = 0
             if len(self._seen) >= enough:
                 self._decide()
         elif self._mode == "ahead":
@@ -169,7 +157,7 @@ class Iteration:
     def _decide(self) -> None:
         assert self._batches is not None
         later = self._seen[1:]  # the first sets up the sampler, and may draw for it
-        drawn = set().union(*(batch.drawn for batch in later))
+        drawn: set[str] = set().union(*(batch.drawn for batch in later))
         if drawn and self._held is None:
             names = " and ".join(sorted(drawn))
             self._held = (
@@ -205,6 +193,7 @@ class Iteration:
         assert self._batches is not None
         self._seen = []
         self._change("ahead", why, depth)
+        self._batches.ahead = True
         self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
 
     def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
@@ -268,6 +257,15 @@ class Iteration:
         self._tally.waited_ns += time.perf_counter_ns() - entered
         self._owner._state = state
         return moved
+
+
+def _raise(ended: Ended) -> NoReturn:
+    """What the loader raised. No frame of its traceback then has it, which would be a circle."""
+    error, ended.error = ended.error, StopIteration()
+    try:
+        raise error
+    finally:
+        del error
 
 
 def _why_beside() -> str | None:

@@ -19,7 +19,7 @@ import torch
 from unstall.figures import counted, duration
 from unstall.fix.accelerator import Accelerator, accelerator_of
 
-_ROWS_AT_ONCE = 32  # pinned rows of one width that are made together
+_ROWS_AT_ONCE = 8  # pinned rows of one width that are made together
 
 
 @dataclass(frozen=True, slots=True)

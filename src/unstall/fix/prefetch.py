@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from unstall.fix.accelerator import Accelerator, accelerator_for
 from unstall.fix.iteration import Iteration
 from unstall.fix.nesting import map_tensors
 from unstall.fix.prefetch_stats import PrefetchStats, Tally
+from unstall.fix.producer import Producer
 from unstall.fix.staging import Sender
 
 __all__ = ["Prefetch", "prefetch"]
@@ -53,7 +55,8 @@ class Prefetch:
         self._depth: int | Literal["auto"] = depth
         self._accelerator: Accelerator | None = None
         self._tally = Tally()
-        self._last: Iteration | None = None
+        self._last: weakref.ref[Iteration] | None = None  # it has this object
+        self._left: Producer | None = None  # one that was closed while it fetched, and did not end soon
         self._sender: Sender | None = None  # what it learns of the loader's memory holds for the next iteration too
         self._settled: tuple[int, str] | None = None  # depth, and why: of iterations before
         self._state: Any = None
@@ -63,10 +66,15 @@ class Prefetch:
         self._accelerator = accelerator_for(self._device)
         if self._accelerator is None:
             return self._plain()
-        if self._last is not None:
-            self._last.close(patience_s=None)  # its thread may still use the loader
-        self._last = Iteration(self, self._loader, self._accelerator, self._depth, self._tally)
-        return self._last
+        last = self._last() if self._last is not None else None
+        if last is not None:
+            last.close()
+        if self._left is not None:
+            self._left.close(patience_s=None)  # it still uses the loader
+            self._left = None
+        iteration = Iteration(self, self._loader, self._accelerator, self._depth, self._tally)
+        self._last = weakref.ref(iteration)
+        return iteration
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -86,8 +94,7 @@ class Prefetch:
         self._loader.load_state_dict(state)  # type: ignore[attr-defined]
 
     def stats(self) -> PrefetchStats:
-        if self._last is not None:
-            self._last.settle()
+        self._tally.settle()
         depth, note = self._settled or (0, "nothing was iterated yet")
         tally = self._tally
         return PrefetchStats(

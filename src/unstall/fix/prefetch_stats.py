@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from unstall.figures import counted, duration, share, size
+from unstall.fix.accelerator import milliseconds
+
+_LATE = 4  # copies that are let be before the device is asked whether they have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +64,21 @@ class Tally:
     stalled_ns: int = 0
     beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
     ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
+    _copies: deque[tuple[Any, Any, Any]] = field(default_factory=deque)
+
+    def note_copy(self, asked: Any, start: Any, end: Any) -> None:
+        """Events: when the program's stream came to where it needs the batch, and around its copy."""
+        self._copies.append((asked, start, end))
+        if len(self._copies) > _LATE:
+            self.settle(2)
+
+    def settle(self, at_most: int | None = None) -> None:
+        """Adds up what copies took, of those that have ended."""
+        while self._copies and at_most != 0:
+            asked, start, end = self._copies[0]
+            if not (asked.query() and end.query()):
+                return
+            self._copies.popleft()
+            self.copy_ns += int(milliseconds(start, end) * 1e6)
+            self.stalled_ns += max(0, int(milliseconds(asked, end) * 1e6))
+            at_most = None if at_most is None else at_most - 1

@@ -98,7 +98,9 @@ def _produce(shared: _Shared, make: Callable[[], Any]) -> None:
         with shared.changed:
             shared.made.append(made)
             shared.changed.notify_all()
-        if isinstance(made, Ended):
+        ended = isinstance(made, Ended)
+        made = None  # the error's traceback has this frame: a circle, and a collector frees its events who knows where
+        if ended:
             return
 
 

@@ -102,26 +102,31 @@ class Sender:
         self._held: list[list[torch.Tensor]] | None = []  # pinned sources of the first nests, until none comes again
         self._refills = self._careful = refills
         self._exposed: Any = None  # the end of the copy from what may be filled next
+        self._spare = _Spare()
 
     def wait_until_read(self) -> None:
         """To be called before the next nest is asked for."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
+            self._spare.prepare(self.accelerator)  # the copy engine stands still from its end until the next copy
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:
         """Until `send` has pinned buffers to use, for which it would wait itself."""
         self._slots[self._next].begin()
 
-    def send(self, value: Any, stream: Any, allocate: Callable[[int], None] | None = None) -> Sent:
-        """On `stream`. `allocate` is told how many bytes there will be."""
+    def send(
+        self, value: Any, stream: Any, allocate: Callable[[int], None] | None = None, *, patient: bool = True
+    ) -> Sent:
+        """On `stream`. `allocate` is told how many bytes there will be. `patient`: nobody will wait for the end at once
+        (who waits sleeps, and awakes about 0.1 ms late)."""
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
         slot.begin()
         if allocate is not None:
             allocate(sum(_bytes_of(tensor) for tensor in tensors_in(value)))
-        # The copy engine stands still while the end of a careful copy is waited for: no sleep that takes time to end.
-        start, end = self.accelerator.event(timed=True), self.accelerator.event(timed=True, blocking=not self._careful)
+        start = self.accelerator.event(timed=True)
+        end = self.accelerator.event(timed=True, blocking=patient and not self._careful)
         made: list[torch.Tensor] = []
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         total = 0
@@ -130,7 +135,7 @@ class Sender:
             nonlocal total
             if tensor.device == self.accelerator.device:
                 return tensor
-            moved = self._moved(tensor, slot, copies)
+            moved = self._moved(tensor, slot, copies, stream)
             made.extend(tensors_in(moved) if moved.layout == torch.strided else [])
             total += _bytes_of(moved)
             return moved
@@ -142,17 +147,22 @@ class Sender:
                 target.copy_(source, non_blocking=True)
             end.record(stream)
         slot.end(end)
+        self._spare.note([target for target, _ in copies], stream)
         exposed = bool(slot.sources) and (self._is_exposed(slot) if self._refills else True)
         if exposed and self._refills:
             self._exposed = end
         return Sent(moved, made, start, end, total, bool(slot.sources), exposed)
 
-    def _moved(self, tensor: torch.Tensor, slot: Slot, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    def _moved(
+        self, tensor: torch.Tensor, slot: Slot, copies: list[tuple[torch.Tensor, torch.Tensor]], stream: Any
+    ) -> torch.Tensor:
         device = self.accelerator.device
         simple = type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided
         if not simple or tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
             return tensor.to(device)
-        target = torch.empty_like(tensor, device=device)
+        target = self._spare.take(tensor, stream)
+        if target is None:
+            target = torch.empty_like(tensor, device=device)
         if tensor.numel() == 0:
             return target
         if _is_dense(tensor) and tensor.is_pinned():
@@ -180,6 +190,40 @@ class Sender:
             if len(self._held) > max(_RING, len(self._slots) + 1):
                 self._careful, self._held = False, None
         return self._careful
+
+
+class _Spare:
+    """Tensors on the device like those of the nest before, made while there is time."""
+
+    def __init__(self) -> None:
+        self._like: list[tuple[torch.Size, torch.dtype]] = []
+        self._made: list[torch.Tensor] = []  # the next one last
+        self._stream: Any = None
+
+    def note(self, targets: list[torch.Tensor], stream: Any) -> None:
+        dense = all(target.is_contiguous() for target in targets)
+        self._like = [(target.shape, target.dtype) for target in targets] if dense else []
+        self._made, self._stream = [], stream
+
+    def prepare(self, accelerator: Accelerator) -> None:
+        if self._stream is None:
+            return
+        try:
+            with accelerator.on(self._stream):
+                made = [torch.empty(shape, dtype=dtype, device=accelerator.device) for shape, dtype in self._like]
+        except torch.OutOfMemoryError:
+            return
+        self._made = made[::-1]
+
+    def take(self, tensor: torch.Tensor, stream: Any) -> torch.Tensor | None:
+        """One like this tensor, if the next is."""
+        if not self._made or stream != self._stream:
+            return None
+        spare = self._made[-1]
+        if spare.shape != tensor.shape or spare.dtype != tensor.dtype or not tensor.is_contiguous():
+            self._made = []
+            return None
+        return self._made.pop()
 
 
 def pinned(size_bytes: int) -> torch.Tensor:

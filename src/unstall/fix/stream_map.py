@@ -20,7 +20,7 @@ from unstall.fix.stream_map_trial import Trial, best_of
 Strategy = Literal["auto", "streams", "engines"]
 Out = Literal["pinned", "cpu", "device"]
 
-_IN_FLIGHT = 6  # one on its way in, one computed, one on its way out, and the rest for the host to be late
+_IN_FLIGHT = 5  # one on its way in, one computed, one on its way out, and the rest for the host to be late
 _WATCHED = 2  # calls for each shape: what one makes and keeps, the next may write to
 _SMALL_BYTES = 8 << 20  # in and out; about 150 µs by PCIe 5.0, as long as streams and events of an item take the host
 
@@ -103,6 +103,9 @@ class StreamMap:
         self._calls: dict[Any, _Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
         self._trial: Trial | None = None
+        self._made: Any = None  # after the calls that were watched: what they made is then there
+        self._idle = 0  # items in a row before which the device had nothing left to do
+        self._ends: list[Any] = []  # events that can be used again
         self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
         self._shrunk = self._items_done = self._sent = self._bytes_in = self._bytes_out = 0
         self._item_ns: dict[str, int] = {}
@@ -132,8 +135,10 @@ class StreamMap:
         flight = self._flights.popleft()
         flight.end.synchronize()
         self._items_done += 1
-        if self._trial is not None and self._trial.ended(flight.number, flight.end):
-            self._decide(self._trial)
+        if self._trial is not None:
+            self._try(self._trial, flight)
+        elif flight.strategy == "plain":
+            self._ends.append(flight.end)
         if flight.on_device:
             current = self._accelerator.current()
             for tensor in flight.on_device:
@@ -168,8 +173,7 @@ class StreamMap:
         )
 
     def _launch(self, accelerator: Accelerator, item: Any) -> None:
-        tensors = tensors_in(item)
-        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        shapes = _shapes_of(item)
         calls = self._calls.get(shapes)
         if calls is None:
             calls = self._calls[shapes] = _Calls()
@@ -178,13 +182,14 @@ class StreamMap:
         if self._open and self._trial is not None and not watched:
             strategy = self._trial.strategy_of(self._sent)
         if strategy == "plain" and not watched:
-            flight = self._in_place(accelerator, item, tensors, calls)
+            flight = self._in_place(accelerator, item, calls)
         else:
             flight = self._sent_off(accelerator, item, calls, "engines" if strategy == "plain" else strategy)
         calls.count += 1
         self._flights.append(flight)
         self._sent += 1
         if self._trial is None and self._sent == _WATCHED:
+            self._fit(accelerator)
             self._trial = Trial(self._candidates(), self._sent, self._window)
 
     def _sent_off(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
@@ -206,22 +211,25 @@ class StreamMap:
 
     def _through(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
         engines, watched = strategy != "streams", calls.count < _WATCHED
-        # Alone, what a call makes and keeps for later ones is then there for all streams.
-        alone = calls.count == 0 or (watched and not engines)
-        if alone:
-            self._wait_for_flights()
         compute = accelerator.stream("compute" if engines else f"lane {self._sent % self._window}")
         copy_in = accelerator.stream("in") if engines else compute
         copy_out = accelerator.stream("out") if engines else compute
         compute.wait_stream(accelerator.current())
+        if self._made is not None:
+            compute.wait_event(self._made)
+        for flight in self._flights if watched else ():  # it may write to what those read
+            if flight.strategy != "engines":
+                compute.wait_event(flight.end)
         sent = self._sender.send(item, copy_in)
         sent.hand_over(compute)
         spans = engines and not watched and not self._spans
         with accelerator.on(compute):
             begun = self._mark(accelerator, compute) if spans else None
             result = self._watched(calls, sent.value, sent.tensors) if watched else self._fn(sent.value)
-            if calls.keeps or (calls.count == 0 and self._out == "device"):  # the next call may write there
+            if calls.keeps or calls.count == 0:  # the next call may write there
                 result = _cloned(result)
+            if watched:
+                self._made = self._mark(accelerator, compute)
             computed = self._mark(accelerator, compute) if spans else None
         end = accelerator.event(timed=True, blocking=True)
         on_device = [tensor for tensor in tensors_in(result) if tensor.device == accelerator.device]
@@ -240,31 +248,27 @@ class StreamMap:
             on_device = []
         if spans:
             self._spans = [(sent.start, sent.end), (begun, computed)] + [(leaving, end)] * (leaving is not None)
-        size_out = self._count(sent.bytes, result)
-        if alone:
-            end.synchronize()
-            self._small = sent.bytes + size_out <= _SMALL_BYTES
-            self._fit(accelerator, sent.bytes)
+        self._bytes_in += sent.bytes
         return _Flight(self._sent, result, on_device, end, strategy)
 
-    def _in_place(self, accelerator: Accelerator, item: Any, tensors: list[torch.Tensor], calls: _Calls) -> _Flight:
+    def _in_place(self, accelerator: Accelerator, item: Any, calls: _Calls) -> _Flight:
         """On the program's own stream, after all that is in flight."""
-        current = accelerator.current()
+        device, current = accelerator.device, accelerator.current()
         if self._flights and self._flights[-1].strategy != "plain":
             for flight in self._flights:
                 current.wait_event(flight.end)
-        device = accelerator.device
-        # What is not pinned has been read when the call returns.
-        moved = map_tensors(item, lambda tensor: tensor.to(device, non_blocking=not tensor.is_pinned()))
-        result = self._fn(moved)
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            self._bytes_in += tensor.nbytes
+            return tensor.to(device, non_blocking=not tensor.is_pinned())  # what is not has been read on return
+
+        result = self._fn(map_tensors(item, move))
         if calls.keeps:
             result = _cloned(result)
         if self._out != "device":
-            with torch.no_grad():
-                result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
-        end = accelerator.event(timed=True)
+            result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
+        end = self._ends.pop() if self._ends else accelerator.event(timed=True)
         end.record(current)
-        self._count(sum(tensor.nbytes for tensor in tensors), result)
         return _Flight(self._sent, result, [], end, "plain")
 
     def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
@@ -272,8 +276,11 @@ class StreamMap:
             return tensor
         if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
             return tensor.detach().cpu()
-        source = tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
-        target = torch.empty_like(source, device="cpu", pin_memory=True, requires_grad=False)
+        source = tensor.detach() if tensor.requires_grad else tensor
+        if tensor.is_conj() or tensor.is_neg():
+            source = source.resolve_conj().resolve_neg()
+        target = torch.empty_like(source, device="cpu", pin_memory=True)
+        self._bytes_out += target.nbytes
         return target.copy_(source, non_blocking=True)
 
     def _watched(self, calls: _Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
@@ -290,29 +297,40 @@ class StreamMap:
                 self._trial = Trial(self._candidates(), self._sent, self._window)
         return result
 
-    def _fit(self, accelerator: Accelerator, bytes_in: int) -> None:
-        """The window that memory has room for, by the peak of one item."""
+    def _fit(self, accelerator: Accelerator) -> None:
+        """The window that memory has room for, by what an item has so far."""
+        each = self._bytes_in // _WATCHED
+        self._small = each + self._bytes_out // _WATCHED <= _SMALL_BYTES
         if self._fits:
             return
-        self._fits = True
         free, _ = accelerator.memory_bytes()
-        self._window = max(1, min(self._window, int(0.8 * free) // max(3 * bytes_in, 1)))
+        self._window = max(1, min(self._window, int(0.8 * free) // max(3 * each, 1)))
 
     def _candidates(self) -> list[str]:
         if not self._open:
             return [self._strategy]
         return ["plain"] * self._small + ["streams"] * (not self._stateful) + ["engines"]
 
+    def _try(self, trial: Trial, flight: _Flight) -> None:
+        if trial.ended(flight.number, flight.end):
+            self._trial = None
+            self._item_ns = trial.item_ns()
+            if self._open:
+                self._decide(trial)
+        elif self._open and flight.strategy == "plain":
+            behind = self._flights[-2] if len(self._flights) > 1 else flight
+            self._idle = self._idle + 1 if behind.end.query() else 0
+            if self._idle == self._window:
+                self._trial = None
+                self._settle("plain", "items are small, and the host is what takes the time")
+
     def _decide(self, trial: Trial) -> None:
-        self._item_ns = trial.item_ns()
-        if self._open:
-            best = best_of(self._item_ns)
-            others = " and ".join(name for name in trial.strategies if name != "engines") or "others"
-            why = _IN_ORDER if self._stateful else f"{others} were not faster"
-            if best != "engines":
-                why = f"{self._item_ns['engines'] / self._item_ns[best]:.2f} times as fast as engines"
-            self._settle(best, f"items are small: {why}" if best == "plain" else why)
-        self._trial = None
+        best = best_of(self._item_ns)
+        others = " and ".join(name for name in trial.strategies if name != "engines") or "others"
+        why = _IN_ORDER if self._stateful else f"{others} were not faster"
+        if best != "engines":
+            why = f"{self._item_ns['engines'] / self._item_ns[best]:.2f} times as fast as engines"
+        self._settle(best, f"items are small: {why}" if best == "plain" else why)
 
     def _settle(self, strategy: str, why: str) -> None:
         self._strategy, self._note, self._open = strategy, why, False
@@ -320,13 +338,6 @@ class StreamMap:
     def _wait_for_flights(self) -> None:
         for flight in self._flights:
             flight.end.synchronize()
-
-    def _count(self, size_in: int, result: Any) -> int:
-        """Adds up what came and goes; the bytes that go."""
-        size_out = sum(tensor.nbytes for tensor in tensors_in(result)) if self._out != "device" else 0
-        self._bytes_in += size_in
-        self._bytes_out += size_out
-        return size_out
 
     def _mark(self, accelerator: Accelerator, stream: Any) -> Any:
         event = accelerator.event(timed=True)
@@ -347,3 +358,9 @@ class StreamMap:
 
 def _cloned(result: Any) -> Any:
     return map_tensors(result, lambda tensor: tensor.clone() if tensor.device.type != "cpu" else tensor)
+
+
+def _shapes_of(item: Any) -> Any:
+    if type(item) is torch.Tensor:
+        return item.shape, item.dtype
+    return tuple((tensor.shape, tensor.dtype) for tensor in tensors_in(item))

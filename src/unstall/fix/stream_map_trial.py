@@ -10,38 +10,36 @@ _BETTER = 0.03  # by which another must be faster than "engines", where results 
 
 
 class Trial:
-    """Turns of some items each: one turn of every strategy, which pays for memory on its streams, and then a turn that
-    counts, from the end of the last item before it to the end of its own last.
+    """A turn of two windows of items for every strategy.
 
-    The turns mirror each other, so that "engines" follows itself, and no strategy's counted turn fills empty streams
-    but that of "plain", which has none to fill.
+    What counts is from the end of a turn's first item to the end of the first of its second window: until then the
+    items of the turn before have ended, memory on the strategy's streams has been allocated, and those of the next turn
+    are not begun.
     """
 
-    def __init__(self, strategies: list[str], begun: int, turn: int) -> None:
-        self.strategies = strategies  # "engines" is the last
-        self._begun, self._turn = begun, turn
-        self._order = strategies + strategies[::-1]
-        self._ends: dict[int, Any] = {}  # by turns that are over; -1 is what was before them
+    def __init__(self, strategies: list[str], begun: int, window: int) -> None:
+        self.strategies = strategies
+        self._begun, self._window = begun, window
+        self._marks: dict[int, Any] = {}  # the ends between which is measured, by window
 
     def strategy_of(self, number: int) -> str:
-        """Of the item of that number; after all turns, "engines" until the figures are there."""
-        turn = (number - self._begun) // self._turn
-        return self._order[turn] if turn < len(self._order) else self._order[len(self._order) // 2]
+        """Of the item of that number."""
+        turn = (number - self._begun) // (2 * self._window)
+        return self.strategies[min(turn, len(self.strategies) - 1)]
 
     def ended(self, number: int, end: Any) -> bool:
         """Notes the end of that item, which is done; whether it was the last that counts."""
-        turn, rest = divmod(number - self._begun + 1, self._turn)
-        if rest == 0:
-            self._ends[turn - 1] = end
-        return turn >= len(self._order)
+        window, rest = divmod(number - self._begun, self._window)
+        if rest == 0 and window >= 0:
+            self._marks[window] = end
+        return window + 1 >= 2 * len(self.strategies)
 
     def item_ns(self) -> dict[str, int]:
-        """What an item took in the turn that counts."""
-        first = len(self.strategies)
+        """What an item took, by strategy."""
         found = {}
-        for turn in range(first, 2 * first):
-            took = milliseconds(self._ends[turn - 1], self._ends[turn])
-            found[self._order[turn]] = int(took / self._turn * 1e6)
+        for turn, name in enumerate(self.strategies):
+            took = milliseconds(self._marks[2 * turn], self._marks[2 * turn + 1])
+            found[name] = max(1, int(took / self._window * 1e6))
         return found
 
 

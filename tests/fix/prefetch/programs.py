@@ -147,3 +147,33 @@ for _ in range(4):
     next(left)
 print("LEAVING")
 """
+
+# Nothing of an iteration waits for the garbage collector: in a forked worker that would free events of the parent.
+FREED = """
+import gc, weakref, torch
+from unstall import prefetch
+
+def loader(fails):
+    for number in range(40):
+        yield torch.full((10,), float(number))
+    if fails:
+        raise LookupError
+
+gc.collect()
+gc.disable()
+for fails in (False, True):
+    for stop in (2, 20, 100):
+        for depth in ("auto", 0, 3):
+            batches = prefetch(loader(fails), depth=depth)
+            iteration = iter(batches)
+            try:
+                for number, batch in enumerate(iteration):
+                    if number == stop:
+                        break
+            except LookupError:
+                pass
+            left = [weakref.ref(iteration), weakref.ref(batches), weakref.ref(batches._sender)]
+            del batch, iteration, batches
+            assert [each() for each in left] == [None] * 3, (fails, stop, depth, left)
+print("FREED")
+"""

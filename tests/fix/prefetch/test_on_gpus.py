@@ -29,6 +29,11 @@ def test_the_state_is_that_of_the_batch_given_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_iteration_that_ended_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+    assert "FREED" in on_virtual_gpu(tmp_path, programs.FREED)
+
+
+@pytest.mark.slow
 def test_a_program_that_leaves_an_iteration_open_ends(tmp_path: Path) -> None:
     start = time.monotonic()
     assert "LEAVING" in on_virtual_gpu(tmp_path, programs.LEFT_OPEN)
@@ -43,6 +48,6 @@ def test_no_batch_of_10000_is_corrupted_on_a_real_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["ORDER", "STATE", "LEFT_OPEN"])
+@pytest.mark.parametrize("program", ["ORDER", "STATE", "LEFT_OPEN", "FREED"])
 def test_order_state_and_ends_on_a_real_gpu(tmp_path: Path, program: str) -> None:
     assert on_real_gpu(tmp_path, getattr(programs, program))
