@@ -172,3 +172,15 @@ def test_groups_are_products_but_in_bfloat16(dtype: str, found: list[str]) -> No
     left, right, out = (_tensor(*sizes, dtype=dtype) for sizes in ((256, 512), (4, 512, 1376), (256, 1376)))
 
     assert _names(Signature("aten::_grouped_mm", "", (left, right, _tensor(4, dtype="int32")), (out,))) == found
+
+
+@pytest.mark.parametrize(("batch", "taken"), [(1, ()), (32, (2304, 256))])
+def test_a_sum_is_cut_among_blocks_where_torch_cuts_it(batch: int, taken: tuple[int, ...]) -> None:
+    """An H200 took 2,304 and 256 bytes for the gradient of a bias of 64, of 32 images of 64 x 64."""
+    x = _tensor(batch, 64, 64 if batch > 1 else 4, 64 if batch > 1 else 4)
+    cost = gpu_named("h200").costs.cost(
+        Signature("aten::sum", "dim_IntList", (x, (0, 2, 3), False, None), (_tensor(64),))
+    )
+
+    assert tuple(size for size in cost.temporaries if size) == taken
+    assert len(cost.kernels) == 1 + bool(taken)

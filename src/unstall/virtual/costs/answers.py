@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unstall.timeline import CopyDirection, DeviceKind
-from unstall.virtual.costs.families import Family, Shape, attention, convolutions, describe
+from unstall.virtual.costs.families import Family, Shape, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _FILLS_NS = 3_000
 """A kernel that takes longer has more blocks than the device holds at once."""
 _HANDLE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation")
+_THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
+"""That a multiprocessor holds, by capability; else 2,048."""
 _DIRECTIONS = {
     CopyDirection.HOST_TO_DEVICE: "HtoD",
     CopyDirection.DEVICE_TO_HOST: "DtoH",
@@ -132,6 +134,8 @@ class MeasuredCosts:
         temporaries = table.temporaries(shape.dims, answer)
         if trusted(signature):
             kernels, temporaries = without_checks(kernels, temporaries)
+        if family.name == "reduction" and answer.distance > 0:
+            kernels, temporaries = self._cut(signature, shape, kernels, temporaries)
         if family.name == "attention":
             kernels = (*map(self._zeroing, attention.zeroed(signature)), *kernels)
         if family.name == "convolution":
@@ -189,6 +193,18 @@ class MeasuredCosts:
             kind = DeviceKind.MEMSET if name.startswith("Memset") else DeviceKind.COPY
         duration = max(1, round(ns))
         return Kernel(name, duration, kind, fills=duration >= _FILLS_NS)
+
+    def _cut(
+        self, signature: Signature, shape: Shape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
+    ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
+        """A reduction with counters that are cleared, or without, whichever the nearest one that was measured has."""
+        device = self._gpu.file.device
+        threads = _THREADS.get(device.capability, 2_048)
+        taken = reductions.across_blocks(signature, shape, device.multiprocessors, threads)
+        bare = tuple(kernel for kernel in kernels if kernel.kind is not DeviceKind.MEMSET)
+        if taken is None or len(kernels) - len(bare) == bool(taken):
+            return kernels, temporaries
+        return ((self._zeroing(taken[-1]), *bare), taken) if taken else (bare, temporaries[:-2])
 
     def _zeroing(self, size_bytes: int) -> Kernel:
         return self._kernel("Memset (Device)", self.memset_ns(size_bytes))

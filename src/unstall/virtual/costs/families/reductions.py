@@ -31,6 +31,9 @@ NAMES = (
     "std_mean",
 )
 
+_MOST_THREADS, _MOST_VALUES, _ROW_BY_FOUR = 512, 256, 128
+"""Of a block; of a thread, before another block helps; elements that one row needs to be read by four."""
+
 
 def describe(signature: Signature) -> Shape | None:
     """The pattern names the groups of dimensions from the outermost in memory to the innermost: R is reduced, K is
@@ -77,6 +80,53 @@ def _reduced(signature: Signature, name: str, count: int) -> set[int]:
     if not isinstance(dims, tuple) or not all(isinstance(dim, int) for dim in dims):
         return set(range(count))
     return {dim % count for dim in dims} if count else set()
+
+
+def across_blocks(signature: Signature, shape: Shape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
+    """What a reduction takes that is cut among blocks for each of its results: bytes of their parts, and of the
+    counters that are cleared before it. Empty where each result is one block's; None where that is not known.
+
+    After torch's `setReduceConfig` (Reduce.cuh): of 1,842 measured calls it tells which are cut. `threads` are those
+    that a multiprocessor holds.
+    """
+    x = signature.tensor(0)
+    if x is None or not x.dense:
+        return None
+    kept, total, inner, _ = shape.dims
+    pattern = shape.variants[0].split()[2]
+    by_rows = pattern[-1] == "R"
+    together = 1
+    if by_rows:
+        wide, high = inner, kept
+        if pattern == "R" and wide > _ROW_BY_FOUR:
+            wide //= 4
+    else:
+        together = next(count for count in (4, 2, 1) if inner % count == 0)
+        wide, high = inner // together, total
+    most = _MOST_THREADS // together
+    wide, high = (_power_below(min(size, most)) for size in (wide, high))
+    width = min(wide, 32)
+    height = min(high, most // width)
+    width = min(wide, most // height)
+    in_step, out_step = (width, 1) if by_rows else (1, width)
+    each = -(-total // in_step)
+    if each < min(16 * height, _MOST_VALUES):
+        return ()
+    each = -(-total // (in_step * height))
+    blocks = -(-(kept // together) // out_step)
+    room = multiprocessors * (threads // (width * height))
+    if each < _MOST_VALUES or blocks > room:
+        return ()
+    parts = max(min(-(-room // blocks), -(-each // 16)), -(-each // _MOST_VALUES))
+    if parts == 1:
+        return ()
+    size = max(x.item_bytes, 4) * kept * parts
+    return (size if by_rows else size * width * together, 4 * blocks)
+
+
+def _power_below(size: int) -> int:
+    """The greatest power of two up to `size`."""
+    return 1 << max(size, 1).bit_length() - 1
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:

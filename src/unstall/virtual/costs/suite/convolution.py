@@ -13,6 +13,8 @@ from unstall.virtual.costs.suite.case import Case, Pool
 
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _SIDES = (7, 14, 28, 56, 112)
+_POWERS = (8, 16, 32, 64, 128)
+"""Sides of small images, and of what is made of noise: cuDNN chooses other kernels for them than for those near."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def _stems(batch: int) -> Iterator[Shape]:
 
 def _square(batch: int) -> Iterator[Shape]:
     for channels in _WIDTHS:
-        for side in _SIDES:
+        for side in (*_SIDES, *_POWERS):
             if 448 <= channels * side <= 8192:
                 yield Shape(batch, channels, channels, side, side, 3)
                 if side > 7:
