@@ -83,8 +83,8 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
 
     With `pairs`, row i of both is round i, in which they ran by turns: shape (rounds,) or (rounds, samples). The
     ratio is the median over all pairs of samples of one round, so that what slows a whole round, such as a drift or a
-    neighbour, cancels; rounds are resampled in blocks, since neighbouring rounds are alike. Without, it is the ratio
-    of the medians of independent samples.
+    neighbour, cancels; rounds are resampled in blocks, since neighbouring rounds are alike. Of less than 6 rounds the
+    interval is of all pairs. Without `pairs` it is the ratio of the medians of independent samples.
 
     Raises ValueError where there are no samples, or no pairs.
     """
@@ -104,6 +104,8 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
         a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
         within = (a[:, :, None] / b[:, None, :]).reshape(len(a), -1)
         middle = _geometric_median(within)
+        if len(a) < _LEAST:
+            return Interval(middle, min(float(within.min()), middle), max(float(within.max()), middle))
         length = max(1, round(len(a) ** (1 / 3)))
         ratios = _resampled_medians(within, length, rng)
         independent = len(a) // length

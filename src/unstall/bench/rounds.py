@@ -1,0 +1,106 @@
+"""Candidates that run by turns, in rounds, until the question is answered: is one within a margin of the other?
+
+A round is all candidates in random order and then the same in reverse: ABBA or BAAB for two, so that a drift within
+the round cancels, and no candidate always comes after the same other. The question is one of equivalence. It is
+answered once the interval of the ratio lies on one side of each border of the margin, and so needs as many rounds
+where there is no difference as where there is one. Looking at it often, as here, makes a wrong answer hardly
+likelier: the ratio must be taken for one beyond the margin.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unstall.bench.statistics import Interval, ratio_interval
+
+Take: TypeAlias = Callable[[Sequence[int]], ArrayLike]
+"""Runs candidates for a moment each, in this order: what a call took in each, ns."""
+Answer: TypeAlias = Literal["FAST", "SLOW", "SAME", "UNCLEAR"]
+
+MARGIN = 0.015
+_LEAST_ROUNDS = 24
+_MOST_ROUNDS = 4096
+_GROWTH = 1.2
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """What the turns took, ns per call: shape (candidates, rounds, 2). `stopped` says why there were no more."""
+
+    times: NDArray[np.float64]
+    stopped: str
+
+    def ratio(self, one: int, other: int) -> Interval:
+        """How many times as long as the other the one takes."""
+        if one == other:
+            return Interval(1.0, 1.0, 1.0)
+        return ratio_interval(self.times[one], self.times[other], pairs=True, seed=len(self.times[0]))
+
+
+def answer(ratio: Interval, margin: float) -> Answer:
+    """What the ratio of a candidate's time to the reference's says of the candidate."""
+    if is_within(ratio, margin):
+        return "SAME"
+    if ratio.high < 1:
+        return "FAST"
+    return "SLOW" if ratio.low > 1 else "UNCLEAR"
+
+
+def is_within(ratio: Interval, margin: float) -> bool:
+    """Whether all of the interval is within the margin around 1."""
+    return ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin
+
+
+def is_answered(ratio: Interval, margin: float) -> bool:
+    """Whether no border of the margin lies in the interval, so that more rounds would not change the answer."""
+    return is_within(ratio, margin) or ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin
+
+
+def by_turns(
+    take: Take,
+    candidates: int,
+    *,
+    margin: float = MARGIN,
+    max_seconds: float = 5.0,
+    seed: int = 0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Rounds:
+    """Run rounds until every candidate's ratio to the first is answered, or `max_seconds` are over."""
+    rng = np.random.default_rng(seed)
+    began = clock()
+    rounds: list[NDArray[np.float64]] = []
+    look, count = _LEAST_ROUNDS, 1
+    while True:
+        order = [_order(candidates, rng) for _ in range(count)]
+        times = np.asarray(take([one for each in order for one in each]), np.float64)
+        rounds += [_by_candidate(*each) for each in zip(order, times.reshape(count, -1), strict=True)]
+        done, spent = len(rounds), clock() - began
+        if done >= look or done == _MOST_ROUNDS:
+            found = np.array(rounds).transpose(1, 0, 2)
+            ratios = (Rounds(found, "").ratio(other, 0) for other in range(1, candidates))
+            if all(is_answered(ratio, margin) for ratio in ratios):
+                return Rounds(found, "the question is answered")
+            if done == _MOST_ROUNDS:
+                return Rounds(found, f"{_MOST_ROUNDS:,} rounds are over")
+            look = min(math.ceil(look * _GROWTH), _MOST_ROUNDS)
+        affordable = (max_seconds - spent) * done / spent if spent > 0 else look
+        if affordable < 1:
+            return Rounds(np.array(rounds).transpose(1, 0, 2), "time is up")
+        count = min(look - done, int(affordable))
+
+
+def _order(candidates: int, rng: np.random.Generator) -> list[int]:
+    once: list[int] = rng.permutation(candidates).tolist()
+    return once + once[::-1]
+
+
+def _by_candidate(order: list[int], times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shape (candidates, 2)."""
+    return times[np.argsort(order, kind="stable")].reshape(-1, 2)
