@@ -1,9 +1,9 @@
-"""Arguments' values, whose errors name the argument."""
+"""Options that verbs share, and arguments' values, whose errors name the argument."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from unstall.errors import UsageError
@@ -28,6 +28,53 @@ def parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{text!r} is not a whole number from 1 on")
     return int(text)
+
+
+def add_user_option(parser: argparse.ArgumentParser) -> None:
+    """--user."""
+    parser.add_argument(
+        "--user",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="count only these files as yours, such as 'src/*'; may be repeated",
+    )
+
+
+def add_output_group(
+    parser: argparse.ArgumentParser, formats: Sequence[str], *, it: str = "it", prints: str = "what to print"
+) -> argparse._ArgumentGroup:
+    """-o, --format and --json; what else a verb says of its output goes into the group that is returned."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help=f"write {it} to FILE too, in the format of its ending (.html .json .md .txt), "
+        "or for any other ending in that of --format; may be repeated",
+    )
+    group.add_argument("--format", choices=formats, help=prints)
+    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
+    return group
+
+
+def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
+    """--top and --scrub-paths."""
+    group.add_argument(
+        "--top", metavar="N", type=named("--top", parse_count), help=f"show the N {largest} (default: 10)"
+    )
+    group.add_argument(
+        "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
+    )
+
+
+def add_quiet_option(group: argparse._ArgumentGroup, but: str = "nothing but") -> None:
+    """-q."""
+    group.add_argument(
+        "-q", "--quiet", action="store_true", help=f"no progress, and {but} what --format and -o ask for"
+    )
 
 
 def add_plain_step_options(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from unstall.cli._arguments import named, parse_count
+from unstall.cli._arguments import add_output_group, add_quiet_option, add_size_options
 from unstall.files import check_targets
 from unstall.report.formats import FORMATS, format_of
 
@@ -17,33 +17,9 @@ if TYPE_CHECKING:
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """-o, --format, --json, --top, --scrub-paths, --quiet."""
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="write the report to FILE too, in the format of its ending (.html .json .md .txt), "
-        "or for any other ending in that of --format; may be repeated",
-    )
-    group.add_argument("--format", choices=FORMATS, help="what to print; github: workflow annotations")
-    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
-    group.add_argument(
-        "--top",
-        metavar="N",
-        type=named("--top", parse_count),
-        help="show the N costliest findings and lines (default: 10)",
-    )
-    group.add_argument(
-        "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
-    )
-    group.add_argument(
-        "-q",
-        "--quiet",
-        action="store_true",
-        help="no progress, and no report but what --format and -o ask for",
-    )
+    group = add_output_group(parser, FORMATS, it="the report", prints="what to print; github: workflow annotations")
+    add_size_options(group, "costliest findings and lines")
+    add_quiet_option(group, "no report but")
 
 
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:

@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from unstall.cli._arguments import named, parse_count
+from unstall.cli._arguments import add_output_group, add_quiet_option, add_size_options, add_user_option
 from unstall.cli._inputs import read_timeline
 from unstall.diff.formats import FORMATS, format_of
 from unstall.errors import TraceError, UsageError
@@ -27,37 +27,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the run before")
     parser.add_argument("b", metavar="B", help="the run after")
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step, in both (default: found)")
-    parser.add_argument(
-        "--user",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="count only these files as yours, such as 'src/*'; may be repeated",
-    )
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="write it to FILE too, in the format of its ending (.html .json .md .txt), "
-        "or for any other ending in that of --format; may be repeated",
-    )
-    group.add_argument("--format", choices=FORMATS, help="what to print")
-    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
-    group.add_argument(
-        "--top",
-        metavar="N",
-        type=named("--top", parse_count),
-        help="show the N largest changes of a kind (default: 10)",
-    )
-    group.add_argument(
-        "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
-    )
-    group.add_argument(
-        "-q", "--quiet", action="store_true", help="no progress, and nothing but what --format and -o ask for"
-    )
+    add_user_option(parser)
+    group = add_output_group(parser, FORMATS)
+    add_size_options(group, "largest changes of a kind")
+    add_quiet_option(group)
     group = parser.add_argument_group("budget")
     group.add_argument(
         "--fail-on-slower",

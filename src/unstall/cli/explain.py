@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from unstall.cli._arguments import add_plain_step_options
+from unstall.cli._arguments import add_plain_step_options, add_user_option
 from unstall.cli._budgets import add_budget_options, check_budgets
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, deliver
@@ -16,13 +16,7 @@ from unstall.cli._output import add_output_options, check_outputs, deliver
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="the file to explain; - for stdin")
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
-    parser.add_argument(
-        "--user",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="count only these files as yours, such as 'src/*'; may be repeated",
-    )
+    add_user_option(parser)
     add_plain_step_options(parser)
     parser.add_argument("--save-timeline", metavar="FILE", help="save what was read, to be read faster again")
     add_output_options(parser)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from unstall.cli._arguments import add_plain_step_options
+from unstall.cli._arguments import add_output_group, add_plain_step_options, add_quiet_option, add_user_option
 from unstall.cli._inputs import read_timeline
 from unstall.files import check_targets
 from unstall.report.what_if.formats import FORMATS, format_of
@@ -27,28 +27,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     add_plain_step_options(parser)
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
-    parser.add_argument(
-        "--user",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="count only these files as yours, such as 'src/*'; may be repeated",
-    )
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="write it to FILE too, in the format of its ending (.html .json .md .txt), "
-        "or for any other ending in that of --format; may be repeated",
-    )
-    group.add_argument("--format", choices=FORMATS, help="what to print")
-    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
-    group.add_argument(
-        "-q", "--quiet", action="store_true", help="no progress, and nothing but what --format and -o ask for"
-    )
+    add_user_option(parser)
+    add_quiet_option(add_output_group(parser, FORMATS))
 
 
 def run(args: argparse.Namespace) -> int:
