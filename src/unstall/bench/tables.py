@@ -1,0 +1,202 @@
+"""Comparisons as tables: one after the other in full, or several inputs against all functions in one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from functools import partial
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from unstall.bench.comparison import Candidate, Comparison
+from unstall.bench.statistics import Interval
+from unstall.figures import duration
+from unstall.report.wording import plain
+
+_WIDEST = 120
+_TIMES = 2  # from here on a change is told as a factor
+_STYLES = {"FAST": "green", "SLOW": "red", "SAME": "cyan", "UNCLEAR": "yellow"}
+_BY = {
+    "device": "time on the device",
+    "wall": "time of a call",
+    "throughput": "a call's share of many, back to back",
+}
+BEST, TIED = "*", "="
+
+# Names are the user's text: nothing in them is markup, an emoji or a number to colour.
+_console = partial(Console, highlight=False, markup=False, emoji=False)
+
+
+def render(rows: Sequence[Comparison], title: str = "", *, width: int = 80) -> str:
+    """Plain text, without colours."""
+    console = _console(file=io.StringIO(), width=min(width, _WIDEST), color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(_blocks(rows, title))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def show(rows: Sequence[Comparison], title: str = "") -> None:
+    """Print it to stdout, in colour where that is a terminal (`NO_COLOR`, `COLUMNS` are honoured)."""
+    console = _console()
+    if not console.is_terminal:
+        print(render(rows, title, width=console.width))
+        return
+    console.width = min(console.width, _WIDEST)
+    console.print(_blocks(rows, title))
+
+
+def notebook(rows: Sequence[Comparison], title: str = "") -> str:
+    """An HTML fragment for a notebook's output cell."""
+    console = _console(file=io.StringIO(), width=100, record=True, color_system="standard")
+    console.print(_blocks(rows, title))
+    return console.export_html(inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>')
+
+
+def precise(ns: float) -> str:
+    """As `duration`, and with digits where a call takes less than 100 ns: "1.84 ns"."""
+    return f"{ns:.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
+
+
+def _blocks(rows: Sequence[Comparison], title: str) -> Group:
+    blocks: list[RenderableType] = []
+    if title:
+        blocks += [Text(plain(title), style="bold"), Text()]
+    if len(rows) == 1:
+        blocks += [_heading(rows[0]), Text(), _one(rows[0]), *_said(rows[0])]
+    else:
+        blocks += [_heading(rows[0]), Text(), _grid(rows), *_legend(rows)]
+        blocks += [line for row in rows for line in _wrong(row, within=f" at {row.label}")]
+    return Group(*blocks)
+
+
+def _heading(row: Comparison) -> RenderableType:
+    torch = row.versions.get("torch")
+    about = [row.device_name, f"torch {torch}" if torch else "", _BY[row.by], f"{row.cache} cache"]
+    return Text(plain(" · ".join(part for part in about if part)), style="dim", overflow="fold")
+
+
+def _one(row: Comparison) -> RenderableType:
+    first = plain(row.candidates[0].name)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column(Text(plain(row.label), style="bold"), overflow="fold")
+    for name in ("time", "95 % interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(Text(f"against {first}"), overflow="fold")
+    table.add_column("ratio", justify="right", no_wrap=True)
+    table.add_column("95 % interval", no_wrap=True)
+    for each in row.candidates:
+        time = each.time
+        ratio = ("", "") if each.answer is None else (f"{each.ratio.median:.3f}", _interval(each))
+        said = Text(each.answer or "", style=_STYLES.get(each.answer or "", ""))
+        table.add_row(_name(row, each), precise(time.median), _between(time.low, time.high), said, *ratio)
+    return table
+
+
+def _said(row: Comparison) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(), *(_sentence(each, row) for each in row.candidates[1:] if each.agrees)]
+    lines += _wrong(row)
+    lines += [
+        Text(f"{each.name}: {each.agreement.text}", style="dim", overflow="fold")
+        for each in row.candidates
+        if each.agreement is not None and each.agreement.agrees
+    ]
+    ran = f"{row.rounds:,} rounds by turns, until {row.stopped.removeprefix('the ')}" if row.rounds > 1 else "1 round"
+    if row.stopped == "the question is answered":
+        ran = f"{row.rounds:,} rounds by turns answered the question"
+    lines.append(Text(f"{ran}; SAME is within {100 * row.margin:.2g} %", style="dim"))
+    return lines
+
+
+def _sentence(each: Candidate, row: Comparison) -> Text:
+    first, ratio = row.candidates[0].name, each.ratio
+    if each.answer == "SAME":
+        text = f"{each.name} takes as long as {first}, within {_off(ratio.low, ratio.high)}"
+    elif each.answer == "UNCLEAR":
+        text = f"{each.name} may take {_range(ratio.low, ratio.high)} of {first}'s time: give it more seconds"
+    else:
+        text = f"{each.name} {_change(ratio, first)}"
+    return Text(plain(text), style="bold", overflow="fold")
+
+
+def _change(ratio: Interval, first: str) -> str:
+    more = ratio.median > 1
+    if ratio.median >= _TIMES or ratio.median <= 1 / _TIMES:
+        times = ratio.median if more else 1 / ratio.median
+        return f"is {times:.3g} times as {'slow' if more else 'fast'} as {first}"
+    change = abs(1 - ratio.median)
+    low, high = sorted((abs(1 - ratio.low), abs(1 - ratio.high)))
+    return f"takes {100 * change:.3g} % {'more' if more else 'less'} time than {first} ({_range(low, high)})"
+
+
+def _wrong(row: Comparison, within: str = "") -> list[Text]:
+    return [
+        Text(
+            plain(f"{each.name} does not compute what {row.candidates[0].name} does{within}: {each.agreement.text}"),
+            style="bold red",
+            overflow="fold",
+        )
+        for each in row.candidates
+        if each.agreement is not None and not each.agreement.agrees
+    ]
+
+
+def _grid(rows: Sequence[Comparison]) -> RenderableType:
+    """Inputs down, functions across."""
+    names = [each.name for each in rows[0].candidates]
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", overflow="fold")
+    for number, name in enumerate(names):
+        table.add_column(Text(plain(name)), justify="right", overflow="fold")
+        if number:
+            table.add_column("", no_wrap=True)
+    for row in rows:
+        cells: list[Text] = []
+        for number, each in enumerate(row.candidates):
+            mark = _mark(row, each)
+            cells.append(Text(f"{precise(each.time.median)} {mark or ' '}", style="bold" if mark else ""))
+            if number:
+                said = each.answer or ""
+                cells.append(Text(f"{said} {each.ratio.median:.2f}", style=_STYLES.get(said, "")))
+        table.add_row(Text(plain(row.label)), *cells)
+    return table
+
+
+def _legend(rows: Sequence[Comparison]) -> list[Text]:
+    margin = 100 * rows[0].margin
+    tied = any(_mark(row, each) == TIED for row in rows for each in row.candidates)
+    best = f"{BEST} the best" + (f", {TIED} no worse than it by more than {margin:.2g} %" if tied else "")
+    return [
+        Text(),
+        Text(f"{best}; ratios are of the time to that of {plain(rows[0].candidates[0].name)}", style="dim"),
+    ]
+
+
+def _name(row: Comparison, each: Candidate) -> Text:
+    mark = _mark(row, each)
+    return Text(f"{mark or ' '} {plain(each.name)}", style="bold" if mark else "", overflow="fold")
+
+
+def _mark(row: Comparison, each: Candidate) -> str:
+    """BEST of a single best, TIED of several that cannot be told apart."""
+    if not each.best:
+        return ""
+    return BEST if sum(other.best for other in row.candidates) == 1 else TIED
+
+
+def _between(low: float, high: float) -> str:
+    return f"{precise(low)} - {precise(high)}"
+
+
+def _interval(each: Candidate) -> str:
+    return f"{each.ratio.low:.3f} - {each.ratio.high:.3f}"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{100 * low:.3g} to {100 * high:.3g} %"
+
+
+def _off(low: float, high: float) -> str:
+    """The farther end of the interval from 1."""
+    return f"{100 * max(high - 1, 1 - low, 0):.2g} %"

@@ -1,0 +1,152 @@
+"""Candidates' turns: a moment of each in a given order, timed on the host or on the device."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.bench.adapters import Adapter
+from unstall.bench.by_events import ByEvents, QueueError
+from unstall.bench.cache import Caching
+from unstall.bench.device_time import observer_for
+from unstall.bench.rounds import Take
+from unstall.errors import UnstallError, UsageError
+
+By: TypeAlias = Literal["device", "wall", "throughput"]
+"""Which time: the device's own, a call with the wait for its result, or one call's share of many back to back."""
+
+_TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour, and mostly all quiet or all disturbed
+_MOST_CALLS = 1 << 20
+_WARM = 3
+
+
+def takes(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
+    """What runs the candidates by turns. Raises UsageError where this time cannot be had here."""
+    if by == "device":
+        return _on_device(candidates, adapter)
+    return _on_host(candidates, adapter, by)
+
+
+def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
+    turns = [_turn(caching, adapter, each=by == "wall") for caching in candidates]
+    calls = [1 if caching.cache == "cold" else _calls(turn) for caching, turn in zip(candidates, turns, strict=True)]
+
+    def take(order: Sequence[int]) -> NDArray[np.float64]:
+        times = np.zeros(len(order))
+        collects = gc.isenabled()
+        for at, one in enumerate(order):
+            candidates[one].settled()
+            gc.disable()
+            try:
+                times[at] = max(turns[one](calls[one]), 1) / calls[one]
+            finally:
+                if collects:
+                    gc.enable()
+        return times
+
+    return take
+
+
+def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
+    """What so many calls take: each waited for, or all together."""
+    clock, waits = time.perf_counter_ns, _waits(adapter)
+
+    def back_to_back(calls: int) -> int:
+        run, times, result = caching.run, itertools.repeat(None, calls), None
+        adapter.synchronize()
+        began = clock()
+        for _ in times:
+            result = run()
+        if waits:
+            adapter.wait(result)
+        return clock() - began
+
+    def one_by_one(calls: int) -> int:
+        run, wait, times = caching.run, adapter.wait, itertools.repeat(None, calls)
+        adapter.synchronize()
+        began = clock()
+        for _ in times:
+            wait(run())
+        return clock() - began
+
+    return one_by_one if each and waits else back_to_back
+
+
+def _waits(adapter: Adapter) -> bool:
+    """Whether calls return before their work is done."""
+    kind = type(adapter)
+    return kind.wait is not Adapter.wait or kind.synchronize is not Adapter.synchronize
+
+
+def _calls(turn: Callable[[int], int]) -> int:
+    """How many calls make a turn long enough, of a function that is warm by then."""
+    calls = 1
+    for _ in range(_WARM):
+        turn(1)
+    while calls < _MOST_CALLS:
+        took = min(turn(calls) for _ in range(2))
+        if took >= _TURN_NS / 2:
+            return max(1, min(_MOST_CALLS, round(calls * _TURN_NS / took)))
+        calls = min(_MOST_CALLS, max(2 * calls, int(calls * _TURN_NS / max(took, 1))))
+    return calls
+
+
+def _on_device(candidates: Sequence[Caching], adapter: Adapter) -> Take:
+    why = None
+    try:
+        observer, why = observer_for(adapter, "auto")
+        if observer is not None:
+            return _worked(_observed(observer, candidates, adapter), candidates)
+    except UnstallError as error:
+        why = str(error)
+    adapter.synchronize()
+    if adapter.event() is None:
+        raise UsageError(f"{adapter.name} tells no device time{f': {why}' if why else ''}")
+    return _worked(_by_events(candidates, adapter), candidates)
+
+
+def _observed(observer: Any, candidates: Sequence[Caching], adapter: Adapter) -> Take:
+    def take(order: Sequence[int]) -> NDArray[np.float64]:
+        turn = iter(order)
+        seen = observer.observe(lambda: candidates[next(turn)].run(), len(order), adapter, candidates[0].settled)
+        return np.asarray(seen.busy_ns(), np.float64)
+
+    return take
+
+
+def _by_events(candidates: Sequence[Caching], adapter: Adapter) -> Take:
+    events = ByEvents(adapter)
+    before = candidates[0].before if candidates[0].cache == "cold" else None
+
+    def take(order: Sequence[int]) -> NDArray[np.float64]:
+        times = np.zeros(0)
+        while len(times) < len(order):
+            turn = iter(order[len(times) :])
+            times = np.concatenate((times, some(turn, len(order) - len(times))))
+        return times
+
+    def some(turn: Iterator[int], count: int) -> NDArray[np.float64]:
+        try:
+            return events.take(lambda: candidates[next(turn)].run(), count, before)
+        except QueueError:
+            raise UsageError(
+                'a function waits for the device, and so its time there cannot be taken by events: compare by="wall"'
+            ) from None
+
+    return take
+
+
+def _worked(take: Take, candidates: Sequence[Caching]) -> Take:
+    """The same, tried: raises UsageError where a candidate has no work on the device."""
+    for _ in range(_WARM - 1):
+        times = np.asarray(take(range(len(candidates))))
+    idle = np.flatnonzero(times <= 0)
+    if len(idle):
+        raise UsageError(f'function {idle[0] + 1} has no work on the device: compare by="wall"')
+    return take
