@@ -34,7 +34,8 @@ class OperatorCost:
     of `add` that takes 11.2 us from Python is 2.4 us of an operator, 0.9 us of a request for memory, 3.0 us of a launch
     and 4.9 us of `host_ns`. Of operators within it that make records of their own nothing is in it."""
     temporaries: tuple[int, ...] = ()
-    """Bytes of each allocation that it takes before its kernels, and gives back after them."""
+    """Bytes of each allocation that it takes before its kernels, and gives back after them. A 0 among them gives back
+    those before it: what comes after it has their room."""
     workspaces: tuple[tuple[str, int], ...] = ()
     """(key, bytes) of memory that it takes once for each stream, and keeps."""
 

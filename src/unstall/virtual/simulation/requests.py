@@ -130,10 +130,15 @@ class Requests:
                 kept = self._take(record, allocator, stream, size)
                 if kept is not None:
                     self._workspaces[key] = kept
-        taken = [self._take(record, allocator, stream, size) for size in cost.temporaries if size]
-        for block in reversed(taken):
-            if block is not None:
-                self._give_back(record, allocator, block)
+        taken: list[Block | None] = []
+        for size in (*cost.temporaries, 0):
+            if size:
+                taken.append(self._take(record, allocator, stream, size))
+                continue
+            while taken:
+                block = taken.pop()
+                if block is not None:
+                    self._give_back(record, allocator, block)
 
     def clear_workspaces(self, record: int) -> None:
         """All that operators kept is given back; they take it again when they need it."""
