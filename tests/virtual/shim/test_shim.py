@@ -92,7 +92,7 @@ def test_tensors_of_several_devices_are_refused_in_cudas_words(real: Facts) -> N
 
 
 def test_numbers_of_the_host_stand_beside_tensors(real: Facts) -> None:
-    assert real("scalars_of_the_host") == [3.0, 3.0]
+    assert real("scalars_of_the_host") == [3.0, 3.0, 2.0, 2.0, 1.0, 1.0]
 
 
 def test_sparse_tensors_are_refused_by_name(real: Facts) -> None:

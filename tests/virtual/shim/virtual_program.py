@@ -234,7 +234,8 @@ def devices_that_do_not_fit() -> list[list[str]]:
 
 @fact
 def scalars_of_the_host() -> Any:
-    return (torch.ones(2, device="cuda") + torch.tensor(2.0)).tolist()
+    ones = torch.ones(2, device="cuda")
+    return (ones + torch.tensor(2.0)).tolist() + (7 * ones // 3).tolist() + ones.eq_(1).tolist()
 
 
 @fact
