@@ -59,7 +59,7 @@ def main() -> None:
             for value in step():
                 value.item()
 
-    report = Report()
+    report = Report(options.out)
     took = interleaved({"without": without, "MetricBuffer": buffered}, 3 * options.rounds)
     figures = {
         "step_ms": statistics.median(took["without"]) / STEPS,
@@ -70,7 +70,7 @@ def main() -> None:
     report.add("MetricBuffer", figures, at_most={"over_none": 1.02})
     took = interleaved({"without": without, "item": at_once}, min(options.rounds, 5))
     report.add("item() at once", {"over_none": ratio(took["item"], took["without"])})
-    report.finish(options.out)
+    report.finish()
 
 
 if __name__ == "__main__":

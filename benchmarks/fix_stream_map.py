@@ -27,7 +27,7 @@ def main() -> None:
     torch = needs_gpu()
     from unstall import prefetch, stream_map
 
-    report = Report()
+    report = Report(options.out)
     offload(report, torch, prefetch, options.rounds)
     ring = [torch.empty(8 << 20).fill_(float(number)).pin_memory() for number in range(12)]
     items = (ring * (ITEMS // 12 + 1))[:ITEMS]
@@ -85,7 +85,7 @@ def main() -> None:
         }
         report.add(name, figures, at_least={"of_the_limit": 0.95}, at_most={"over_plain": 1.02})
     small(report, torch, stream_map, options.rounds)
-    report.finish(options.out)
+    report.finish()
 
 
 def offload(report: Report, torch: Any, prefetch: Any, rounds: int) -> None:
@@ -121,7 +121,7 @@ def offload(report: Report, torch: Any, prefetch: Any, rounds: int) -> None:
 
 def small(report: Report, torch: Any, stream_map: Any, rounds: int) -> None:
     """Items of 4 KiB, where streams and events cost more than they gain."""
-    items = [torch.ones(1024) for _ in range(1000)]
+    items = [torch.ones(1024) for _ in range(2000)]
 
     def plain() -> None:
         for item in items:

@@ -64,7 +64,8 @@ def ratio(over: list[float], under: list[float]) -> dict[str, float]:
 class Report:
     """Figures by the name of a case, and whether they are as good as they must be."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: Path | None) -> None:
+        self._out = out
         self._cases: dict[str, Any] = {}
         self._missed = 0
 
@@ -87,9 +88,15 @@ class Report:
         print(f"{name}: {_told(figures)}", flush=True)
         for goal, how in goals.items():
             print(f"  {goal}: {how}", flush=True)
+        if self._out is not None:  # at once, so that a run that is cut off leaves what it has
+            self._write(self._out)
 
-    def finish(self, out: Path | None) -> NoReturn:
-        """Writes all to a file; exits with 1 where a goal was missed."""
+    def finish(self) -> NoReturn:
+        """Exits with 1 where a goal was missed."""
+        print(f"{self._missed} goals missed" if self._missed else "all goals met")
+        sys.exit(1 if self._missed else 0)
+
+    def _write(self, out: Path) -> None:
         import torch
 
         where = {
@@ -100,10 +107,7 @@ class Report:
             "cuda": torch.version.cuda,
             "cores": os.cpu_count(),
         }
-        if out is not None:
-            out.write_text(json.dumps({**where, **self._cases}, indent=1, default=str) + "\n")
-        print(f"{self._missed} goals missed" if self._missed else "all goals met")
-        sys.exit(1 if self._missed else 0)
+        out.write_text(json.dumps({**where, **self._cases}, indent=1, default=str) + "\n")
 
 
 def _told(figures: dict[str, Any]) -> str:

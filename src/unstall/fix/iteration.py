@@ -84,7 +84,7 @@ class Iteration:
         batch = self._next_batch(states)
         sent = batch.sent
         if sent.exposed:  # the program may write there next
-            sent.end.synchronize()
+            sent.late.synchronize()
         sent.hand_over(current)
         self._given = sent.bytes
         self._count(batch, entered)

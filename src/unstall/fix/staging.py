@@ -30,6 +30,7 @@ class Sent:
     bytes: int
     pinned: bool  # whether any of it was read where the loader had put it
     exposed: bool  # whether the program may write there as soon as it goes on
+    late: Any  # for whoever waits for the end, and may sleep over it: the next copy comes first
 
     def hand_over(self, stream: Any) -> None:
         """That stream may use it from here on, and its memory is not given away before that stream is done."""
@@ -127,6 +128,7 @@ class Sender:
             allocate(sum(_bytes_of(tensor) for tensor in tensors_in(value)))
         start = self.accelerator.event(timed=True)
         end = self.accelerator.event(timed=True, blocking=patient and not self._careful)
+        late = self.accelerator.event(blocking=True) if patient and self._careful else end
         made: list[torch.Tensor] = []
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         total = 0
@@ -146,12 +148,14 @@ class Sender:
             for target, source in copies:
                 target.copy_(source, non_blocking=True)
             end.record(stream)
+            if late is not end:
+                late.record(stream)
         slot.end(end)
         self._spare.note([target for target, _ in copies], stream)
         exposed = bool(slot.sources) and (self._is_exposed(slot) if self._refills else True)
         if exposed and self._refills:
             self._exposed = end
-        return Sent(moved, made, start, end, total, bool(slot.sources), exposed)
+        return Sent(moved, made, start, end, total, bool(slot.sources), exposed, late)
 
     def _moved(
         self, tensor: torch.Tensor, slot: Slot, copies: list[tuple[torch.Tensor, torch.Tensor]], stream: Any

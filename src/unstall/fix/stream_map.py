@@ -22,6 +22,7 @@ Out = Literal["pinned", "cpu", "device"]
 
 _IN_FLIGHT = 5  # one on its way in, one computed, one on its way out, and the rest for the host to be late
 _WATCHED = 2  # calls for each shape: what one makes and keeps, the next may write to
+_BOUND = 0.9  # of an item's time that copying takes where no strategy can be faster
 _SMALL_BYTES = 8 << 20  # in and out; about 150 µs by PCIe 5.0, as long as streams and events of an item take the host
 
 
@@ -104,8 +105,8 @@ class StreamMap:
         self._stateful = self._small = False
         self._trial: Trial | None = None
         self._made: Any = None  # after the calls that were watched: what they made is then there
+        self._alone = False  # whether nothing is in flight any more from the next item on
         self._idle = 0  # items in a row before which the device had nothing left to do
-        self._ends: list[Any] = []  # events that can be used again
         self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
         self._shrunk = self._items_done = self._sent = self._bytes_in = self._bytes_out = 0
         self._item_ns: dict[str, int] = {}
@@ -122,7 +123,9 @@ class StreamMap:
     def __next__(self) -> Any:
         if self._accelerator is None:
             return self._plain(next(self._items))
-        while not self._ended and len(self._flights) < self._window:
+        if self._alone and not self._flights:
+            return self._one_by_one(self._accelerator)
+        while not (self._ended or self._alone) and len(self._flights) < self._window:
             self._sender.wait_until_read()
             try:
                 item = next(self._items)
@@ -137,8 +140,6 @@ class StreamMap:
         self._items_done += 1
         if self._trial is not None:
             self._try(self._trial, flight)
-        elif flight.strategy == "plain":
-            self._ends.append(flight.end)
         if flight.on_device:
             current = self._accelerator.current()
             for tensor in flight.on_device:
@@ -267,11 +268,28 @@ class StreamMap:
             result = _cloned(result)
         if self._out != "device":
             result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
-        end = self._ends.pop() if self._ends else accelerator.event(timed=True)
+        end = accelerator.event(timed=True)
         end.record(current)
         return _Flight(self._sent, result, [], end, "plain")
 
-    def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
+    def _one_by_one(self, accelerator: Accelerator) -> Any:
+        """As a plain loop has it, where the host is what takes the time: each result is there before the next call."""
+        if self._ended:
+            raise StopIteration
+        item = next(self._items)
+        device = accelerator.device
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            self._bytes_in += tensor.nbytes
+            return tensor.to(device, non_blocking=not tensor.is_pinned())
+
+        result = self._fn(map_tensors(item, move))
+        self._items_done += 1
+        if self._out == "cpu":
+            return map_tensors(result, lambda tensor: tensor.detach().cpu())
+        return map_tensors(result, lambda tensor: self._to_host(accelerator, tensor, wait=True))
+
+    def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool = False) -> torch.Tensor:
         if tensor.device != accelerator.device:
             return tensor
         if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
@@ -281,7 +299,7 @@ class StreamMap:
             source = source.resolve_conj().resolve_neg()
         target = torch.empty_like(source, device="cpu", pin_memory=True)
         self._bytes_out += target.nbytes
-        return target.copy_(source, non_blocking=True)
+        return target.copy_(source, non_blocking=not wait)
 
     def _watched(self, calls: _Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
         """One of the first calls for such shapes, and what it does beside its result."""
@@ -301,7 +319,7 @@ class StreamMap:
         """The window that memory has room for, by what an item has so far."""
         each = self._bytes_in // _WATCHED
         self._small = each + self._bytes_out // _WATCHED <= _SMALL_BYTES
-        if self._fits:
+        if self._fits or self._small:
             return
         free, _ = accelerator.memory_bytes()
         self._window = max(1, min(self._window, int(0.8 * free) // max(3 * each, 1)))
@@ -309,20 +327,32 @@ class StreamMap:
     def _candidates(self) -> list[str]:
         if not self._open:
             return [self._strategy]
-        return ["plain"] * self._small + ["streams"] * (not self._stateful) + ["engines"]
+        return ["plain"] * self._small + ["engines"] + ["streams"] * (not self._stateful)
 
     def _try(self, trial: Trial, flight: _Flight) -> None:
-        if trial.ended(flight.number, flight.end):
+        known = trial.ended(flight.number, flight.end)
+        self._item_ns = trial.item_ns
+        if trial.over:
             self._trial = None
-            self._item_ns = trial.item_ns()
             if self._open:
                 self._decide(trial)
-        elif self._open and flight.strategy == "plain":
+        elif not self._open:
+            return
+        elif known == "engines" and self._copying_ns() >= _BOUND * trial.item_ns[known]:
+            self._trial = None
+            self._settle("engines", "copying takes all the time, whatever the streams")
+        elif flight.strategy == "plain":
             behind = self._flights[-2] if len(self._flights) > 1 else flight
             self._idle = self._idle + 1 if behind.end.query() else 0
             if self._idle == self._window:
                 self._trial = None
                 self._settle("plain", "items are small, and the host is what takes the time")
+                self._alone = self._out != "device"
+
+    def _copying_ns(self) -> float:
+        """Of one item in or out, whichever takes longer; 0 if that is not known yet."""
+        copies = [self._spans[place] for place in (0, 2) if place < len(self._spans)]
+        return max((milliseconds(*span) * 1e6 for span in copies if span[1].query()), default=0.0)
 
     def _decide(self, trial: Trial) -> None:
         best = best_of(self._item_ns)
