@@ -10,6 +10,7 @@ from unstall._version import __version__
 
 if TYPE_CHECKING:
     from unstall._api import explain, whatif
+    from unstall.bench.measure import bench
     from unstall.diagnose.explain import Report
     from unstall.fix.graphed import graphed
     from unstall.fix.metrics import MetricBuffer
@@ -29,6 +30,7 @@ __all__ = [
     "Report",
     "Timeline",
     "__version__",
+    "bench",
     "explain",
     "graphed",
     "load",
@@ -47,6 +49,7 @@ _HOMES = {
     "MetricBuffer": "unstall.fix.metrics",
     "Report": "unstall.diagnose.explain",
     "Timeline": "unstall.timeline",
+    "bench": "unstall.bench.measure",
     "explain": "unstall._api",
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",

@@ -18,7 +18,7 @@ from unstall.bench.statistics import Spread
 SCHEMA = "unstall.bench/1"
 
 Method: TypeAlias = Literal["cupti", "events", "model", "host"]
-"""How device time was taken: the device's own records, events in a full queue, the virtual GPU's model, or not at all."""
+"""How device time was taken: of the device's records, by events in a full queue, of the virtual GPU's model, or not."""
 Cache: TypeAlias = Literal["cold", "hot", "rotate"]
 Kind: TypeAlias = Literal[
     "launch-bound",
@@ -39,14 +39,13 @@ Kind: TypeAlias = Literal[
     "zeros",
     "CPU tensor",
     "warm L2",
-    "gaps counted",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One thing to know of the figures. `serious`: without it, at least one of them would be taken for what it is not."""
+    """One thing to know of the figures. `serious`: without it, one of them would be taken for what it is not."""
 
     kind: Kind
     text: str

@@ -1,0 +1,87 @@
+"""torch on a CUDA or ROCm device, and on the virtual GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unstall.bench.adapters.adapter import Memory
+from unstall.bench.adapters.torch_cpu import TorchCpu
+
+_CYCLES_PER_NS = 2  # no device's clock is much faster: a spin lasts at least as long as it is to
+
+
+class TorchCuda(TorchCpu):
+    """Calls return when their work is queued."""
+
+    asynchronous = True
+
+    def __init__(self, index: int | None = None) -> None:
+        super().__init__()
+        self.cuda: Any = self.torch.cuda
+        self.index: int = self.cuda.current_device() if index is None else index
+        self.device = self.torch.device("cuda", self.index)
+        self.name = f"torch on {self.device}"
+        self.is_cuda = self.torch.version.hip is None
+        self.virtual = _is_virtual()
+        self._properties: Any = self.cuda.get_device_properties(self.index)
+        self._pad: Any = None
+
+    @property
+    def device_name(self) -> str:
+        return str(self._properties.name)
+
+    @property
+    def cache_bytes(self) -> int:
+        return int(getattr(self._properties, "L2_cache_size", 0))
+
+    def synchronize(self) -> None:
+        self.cuda.synchronize(self.index)
+
+    def flusher(self) -> Callable[[], None] | None:
+        if not self.cache_bytes:
+            return None
+        buffer = self.torch.empty(2 * self.cache_bytes, dtype=self.torch.uint8, device=self.device)
+        return lambda: buffer.zero_()
+
+    def event(self) -> Any:
+        event = self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_ns(self, first: Any, last: Any) -> float:
+        return float(first.elapsed_time(last)) * 1e6
+
+    def stream(self) -> int | None:
+        return None if self.virtual else int(self.cuda.current_stream(self.index).cuda_stream)
+
+    def spin(self, ns: int) -> bool:
+        self.cuda._sleep(_CYCLES_PER_NS * ns)
+        return True
+
+    def mark(self) -> None:
+        if self._pad is None:
+            self._pad = self.torch.empty(1, device=self.device)
+        self._pad.zero_()
+
+    def bus_id(self) -> str | None:
+        told = [getattr(self._properties, f"pci_{name}_id", None) for name in ("domain", "bus", "device")]
+        if self.virtual or not self.is_cuda or None in told:
+            return None
+        return f"{told[0]:08x}:{told[1]:02x}:{told[2]:02x}.0"
+
+    def memory(self) -> Memory:
+        stats = self.cuda.memory_stats(self.index)
+        self.cuda.reset_peak_memory_stats(self.index)
+        changes = "segment.all.allocated", "segment.all.freed"
+        return Memory(
+            in_use=int(stats.get("allocated_bytes.all.current", 0)),
+            peak=int(stats.get("allocated_bytes.all.peak", 0)),
+            from_driver=sum(int(stats.get(name, 0)) for name in changes),
+        )
+
+
+def _is_virtual() -> bool:
+    from unstall.bench.virtual_machine import keeper
+
+    return keeper() is not None

@@ -1,0 +1,79 @@
+"""Device time by events: one before and one after each call, queued while the device is held back.
+
+So the device runs the calls one after the other, with no host to wait for. An event's own cost, that of two with
+nothing between, is taken off. What is measured is the span of a call on its stream: its ops and the gaps between them,
+and what other streams do only as far as this one waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.bench.adapters import Adapter
+from unstall.bench.blocker import Blocker
+
+MOST = 400  # calls at once: with two events each they stay below the 1,022 launches that a stream's queue holds
+_WAITS_S = 0.5
+_EMPTY = 50
+
+
+class QueueError(Exception):
+    """Not even one call can be queued: it waits for the device."""
+
+
+class ByEvents:
+    """Takes samples by events on the adapter's current stream."""
+
+    method = "events"
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._most = MOST
+        self._offset: float | None = None
+        self.blocked = True
+        """Whether the stream could be held back each time."""
+
+    @property
+    def offset_ns(self) -> float:
+        """Between two events with nothing between them."""
+        if self._offset is None:
+            self._offset = float(np.median(self._raw(_nothing, _EMPTY, _nothing)))
+        return self._offset
+
+    def take(self, run: Callable[[], Any], count: int, before: Callable[[], None] | None) -> NDArray[np.float64]:
+        """Samples in ns; fewer than asked for where the queue holds no more. `before` is queued before each.
+
+        Raises QueueError where a call waits for the device.
+        """
+        offset = self.offset_ns
+        while True:
+            try:
+                return np.maximum(self._raw(run, min(count, self._most), before or _nothing) - offset, 0.0)
+            except QueueError:
+                if self._most == 1:
+                    raise
+                self._most = max(1, self._most // 4)
+
+    def _raw(self, run: Callable[[], Any], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
+        adapter = self._adapter
+        adapter.synchronize()
+        events: list[tuple[Any, Any]] = []
+        with Blocker(adapter, _WAITS_S) as blocker:
+            for _ in range(count):
+                before()
+                first = adapter.event()
+                run()
+                events.append((first, adapter.event()))
+        adapter.synchronize()
+        self.blocked = self.blocked and blocker.waits
+        if blocker.timed_out:
+            raise QueueError
+        return np.array([adapter.between_ns(first, last) for first, last in events])
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,60 @@
+"""What a device can do at best, measured on it: the bandwidth of a large copy, the rate of a product of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unstall.bench.adapters import Adapter
+from unstall.bench.cache import Caching
+from unstall.bench.call import Call
+from unstall.bench.device_time import device_time
+from unstall.bench.host_time import by_itself
+from unstall.bench.look import Look
+from unstall.bench.measurement import Rate
+
+_SECONDS = 0.3
+_REL_CI = 0.01
+_known: dict[tuple[str, str], tuple[float, str]] = {}
+
+
+def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
+    """Of a call that moves so many bytes in so many ns."""
+    ceiling, of = _ceiling(adapter, "copy", adapter.copying)
+    return Rate(1e9 * size_bytes / ns if ns else 0.0, "B/s", ceiling or None, of and f"{of} a large copy")
+
+
+def rate(adapter: Adapter, flops: int, ns: float, look: Look) -> Rate:
+    """Of a call that does so many floating point operations in so many ns; the ceiling is of its inputs' type."""
+    kind = floating(look)
+    ceiling, of = _ceiling(adapter, kind, lambda: adapter.multiplying(kind))
+    return Rate(1e9 * flops / ns if ns else 0.0, "FLOP/s", ceiling or None, of and f"{of} a product in {kind}")
+
+
+def floating(look: Look) -> str:
+    """The type of the largest input that has one of floating point."""
+    kinds = [(array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in look.inputs]
+    return max((each for each in kinds if "float" in each[1]), default=(0, "float32"))[1]
+
+
+def _ceiling(
+    adapter: Adapter, what: str, make: Callable[[], tuple[Callable[[], Any], int] | None]
+) -> tuple[float, str]:
+    key = f"{adapter.name} {adapter.device_name}", what
+    if key not in _known:
+        _known[key] = _measured(adapter, make)
+    return _known[key]
+
+
+def _measured(adapter: Adapter, make: Callable[[], tuple[Callable[[], Any], int] | None]) -> tuple[float, str]:
+    made = make()
+    if made is None:
+        return 0.0, ""
+    run, amount = made
+    caching = Caching(Call(run), "hot", adapter)
+    adapter.wait(run())
+    sampled = None
+    if adapter.asynchronous:
+        sampled = device_time(caching, adapter, "auto", 1e6, rel_ci=_REL_CI, seconds=_SECONDS).device
+    sampled = sampled or by_itself(caching, rel_ci=_REL_CI, seconds=_SECONDS)
+    return 1e9 * amount / sampled.spread.median, "measured here, of"

@@ -1,0 +1,147 @@
+"""Which way to device time works here, and its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from unstall.bench.adapters import Adapter
+from unstall.bench.by_events import ByEvents, QueueError
+from unstall.bench.cache import Caching
+from unstall.bench.measurement import Method
+from unstall.bench.observed import Observed
+from unstall.bench.sampling import LEAST, LEAST_OF_A_MODEL, Sampled, sample_until
+from unstall.bench.statistics import Spread
+from unstall.errors import UnstallError, UsageError
+
+_LOOKED_AT = 3  # calls whose ops, waits and places are looked at
+_FIRST = 100  # samples of the first recording: each costs some 100 ms to begin and to end
+
+
+class Observer(Protocol):
+    """Sees every op of every call."""
+
+    method: Any
+
+    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> Observed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """How long the device was at work for a call; `anatomy` is of a few calls, where they could be looked into."""
+
+    method: Method
+    device: Sampled | None
+    span: Spread | None
+    anatomy: Observed | None
+    notes: tuple[str, ...] = ()
+    waits_inside: bool = False  # where no call could be queued, since each waits
+
+
+def observer_for(adapter: Adapter, method: str) -> tuple[Observer | None, str | None]:
+    """What sees every op here, and why nothing does. Raises UsageError where `method` asks for what does not work."""
+    if method not in ("auto", "cupti", "events", "model", "host"):
+        raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
+    if method == "model" and not adapter.virtual:
+        raise UsageError('method="model" is for the virtual GPU')
+    if adapter.virtual and method in ("auto", "model"):
+        from unstall.bench.by_model import ByModel
+
+        return ByModel(), None
+    if method not in ("auto", "cupti") or not adapter.is_cuda:
+        if method == "cupti":
+            raise UsageError(f'method="cupti" is for CUDA devices, and this is {adapter.name}')
+        return None, None
+    try:
+        from unstall.bench.by_cupti import ByCupti
+
+        return ByCupti(places=True), None
+    except UnstallError as error:
+        if method == "cupti":
+            raise
+        return None, str(error)
+
+
+def device_time(
+    caching: Caching, adapter: Adapter, method: str, each_ns: float, *, rel_ci: float, seconds: float
+) -> DeviceTime:
+    """Samples of the device's time. `each_ns` is about what a call takes. Raises UsageError as `observer_for` does,
+    and for a method that this framework lacks."""
+    observer, why = observer_for(adapter, method)
+    if observer is not None:
+        try:
+            return _observed(observer, caching, adapter, each_ns, rel_ci=rel_ci, seconds=seconds)
+        except UnstallError as error:
+            if method not in ("auto",):
+                raise
+            why = str(error)
+    notes = (f"no records of the device: {why}",) if why else ()
+    adapter.synchronize()
+    if adapter.event() is None:
+        if method == "events":
+            raise UsageError(f"{adapter.name} has no events that tell the time")
+        return DeviceTime("host", None, None, None, (*notes, f"{adapter.name} tells no device time"))
+    return _by_events(caching, adapter, each_ns, notes, rel_ci=rel_ci, seconds=seconds)
+
+
+def _observed(
+    observer: Observer, caching: Caching, adapter: Adapter, each_ns: float, *, rel_ci: float, seconds: float
+) -> DeviceTime:
+    anatomy = observer.observe(caching.run, _LOOKED_AT, adapter, caching.settled)
+    if not len(anatomy.call):
+        return DeviceTime(observer.method, None, None, anatomy)
+    spans: list[np.ndarray] = []
+    if observer.method == "cupti":
+        from unstall.bench.by_cupti import ByCupti
+
+        observer = ByCupti()
+
+    def take(count: int) -> np.ndarray:
+        seen = observer.observe(caching.run, count, adapter, caching.settled)
+        spans.append(seen.span_ns())
+        return seen.busy_ns()
+
+    first, least = int(max(LEAST, min(_FIRST, 0.5e9 * seconds / max(each_ns, 1.0)))), LEAST
+    if adapter.virtual:
+        first = least = LEAST_OF_A_MODEL
+    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds, first=first, least=least)
+    return DeviceTime(observer.method, sampled, Spread.of(np.concatenate(spans)), anatomy)
+
+
+def _by_events(
+    caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[str, ...], *, rel_ci: float, seconds: float
+) -> DeviceTime:
+    events = ByEvents(adapter)
+    before = caching.before if caching.cache == "cold" else None
+    first = int(max(10, min(_FIRST, 0.3e9 * seconds / max(each_ns, 1.0))))
+    try:
+        for _ in range(2):
+            events.take(caching.run, min(first, 10), before)
+        sampled = sample_until(
+            lambda count: events.take(caching.run, count, before), rel_ci=rel_ci, seconds=seconds, first=first
+        )
+    except QueueError:
+        sampled = sample_until(
+            lambda count: _one_by_one(events, caching, adapter, count), rel_ci=rel_ci, seconds=seconds, first=10
+        )
+        waited = "each call waits for the device, so that device time by events holds the host's time between"
+        return DeviceTime("events", sampled, sampled.spread, None, (*notes, waited), True)
+    if not events.blocked:
+        notes = (*notes, "the device could not be held back while its queue was filled: gaps may be counted")
+    return DeviceTime("events", sampled, sampled.spread, None, notes)
+
+
+def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:
+    """With no queue: from before to after each call."""
+    offset, samples = events.offset_ns, []
+    for _ in range(count):
+        caching.before()
+        first = adapter.event()
+        caching.run()
+        last = adapter.event()
+        adapter.synchronize()
+        samples.append(max(0.0, adapter.between_ns(first, last) - offset))
+    return samples

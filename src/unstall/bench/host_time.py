@@ -1,0 +1,131 @@
+"""What a call costs the host: until it returns, until its results are there, and one of many back to back."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.bench.adapters import Adapter
+from unstall.bench.cache import Caching
+from unstall.bench.sampling import LEAST, LEAST_OF_A_MODEL, Sampled, sample_until
+from unstall.bench.statistics import Spread
+
+_SAMPLE_NS = 100_000  # a sample of what is shorter holds several calls: some thousand times a clock's own cost
+_BATCH_NS = 2_000_000
+_MOST_IN_BATCH = 1_000
+_LEAST_IN_BATCH = 8
+
+
+def clock_ns() -> int:
+    """What reading the program's clock costs, by that clock."""
+    clock = time.perf_counter_ns
+    return int(np.median([-(clock() - clock()) for _ in range(64)]))
+
+
+def synchronised(caching: Caching, adapter: Adapter, *, rel_ci: float, seconds: float) -> tuple[Spread, Sampled]:
+    """Each call from an idle device: the times until it returns, and until its results are there."""
+    host: list[int] = []
+    cost, run, clock = clock_ns(), caching.run, time.perf_counter_ns
+
+    def take(count: int) -> list[int]:
+        wall: list[int] = []
+        for _ in range(count):
+            caching.settled()
+            adapter.synchronize()
+            began = clock()
+            result = run()
+            returned = clock()
+            adapter.wait(result)
+            done = clock()
+            host.append(max(0, returned - began - cost))
+            wall.append(max(0, done - began - 2 * cost))
+            del result
+        return wall
+
+    least = _least(adapter)
+    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds, first=least, least=least)
+    return Spread.of(host), sampled
+
+
+def by_itself(caching: Caching, *, rel_ci: float, seconds: float) -> Sampled:
+    """Calls that return when they are done; of short ones several make a sample, where the cache may be hot."""
+    run, clock = caching.run, time.perf_counter_ns
+    loops = 1 if caching.cache == "cold" else _loops(run)
+    cost = clock_ns()
+
+    def take(count: int) -> NDArray[np.float64]:
+        samples = np.zeros(count)
+        for number in range(count):
+            caching.settled()
+            if loops == 1:
+                began = clock()
+                run()
+                samples[number] = clock() - began - cost
+            else:
+                samples[number] = _timed(run, loops, clock) / loops
+        return np.maximum(samples, 0.0)
+
+    return sample_until(take, rel_ci=rel_ci, seconds=seconds)
+
+
+def empty_call_ns() -> float:
+    """What is measured of a function that does nothing: no shorter one can be told from it."""
+    loops = 1_000
+    return min(_timed(_nothing, loops, time.perf_counter_ns) / loops for _ in range(5))
+
+
+def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, *, rel_ci: float, seconds: float) -> Sampled:
+    """A call's share of a batch that is waited for once. The caches hold what the call before left."""
+    run, clock = caching.run, time.perf_counter_ns
+    count = int(min(_MOST_IN_BATCH, max(_LEAST_IN_BATCH, _BATCH_NS / max(each_ns, 1.0))))
+    if adapter.virtual:
+        count = _LEAST_IN_BATCH
+
+    def batch() -> float:
+        adapter.synchronize()
+        result: Any = None
+        began = clock()
+        for _ in itertools.repeat(None, count):
+            result = run()
+        adapter.wait(result)
+        return (clock() - began) / count
+
+    least = _least(adapter)
+    return sample_until(
+        lambda wanted: [batch() for _ in range(wanted)],
+        rel_ci=rel_ci,
+        seconds=seconds,
+        first=min(5, least),
+        least=least,
+    )
+
+
+def _least(adapter: Adapter) -> int:
+    return LEAST_OF_A_MODEL if adapter.virtual else LEAST
+
+
+def _loops(run: Callable[[], Any]) -> int:
+    """How many calls make a sample long enough."""
+    loops = 1
+    while True:
+        took = _timed(run, loops, time.perf_counter_ns)
+        if took >= _SAMPLE_NS or loops >= 1 << 20:
+            return loops
+        loops = max(2 * loops, min(1 << 20, int(1.2 * loops * _SAMPLE_NS / max(took, 1))))
+
+
+def _timed(run: Callable[[], Any], loops: int, clock: Callable[[], int]) -> int:
+    forever = itertools.repeat(None, loops)
+    began = clock()
+    for _ in forever:
+        run()
+    return clock() - began
+
+
+def _nothing() -> None:
+    pass

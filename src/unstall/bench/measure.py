@@ -1,0 +1,244 @@
+"""`bench`: one function, four times, and what must be known to believe them.
+
+What happens in a call of `bench`, in this order:
+
+ 1. The first call, timed by itself: what is loaded, tuned or compiled in it is kept out of all figures.
+ 2. Whose arrays they are (`adapters/`) says how to wait, and whether there is a device at all.
+ 3. Calls until the last is no faster than those before.
+ 4. One call looked at from all sides (`look`): what it changes, what it leaves running, what its inputs hold.
+ 5. `host` and `wall`: single calls from an idle device, each waited for.
+ 6. `device`: single calls, of each the device's own records: by CUPTI, of the virtual GPU's simulation, else by events
+    in a queue that was filled while the device was held back.
+ 7. `throughput`: calls back to back, waited for once.
+ 8. Verdicts, of what was seen in 1 to 7.
+
+Each of 5 to 7 goes on until the median's interval is narrow enough, the noise's entropy is flat, or its share of
+`max_seconds` is over. "cold" drives all else out of the cache before each sample of 5 and 6, outside of the sample. A
+function that never touches a device is measured as Python is: several calls a sample, nothing driven out.
+Budgets go by the machine's clock, times by the program's, which on a virtual GPU is virtual.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from unstall.bench import ceilings, clocks
+from unstall.bench.adapters import Adapter, adapter_for, on_the_host
+from unstall.bench.cache import Caching
+from unstall.bench.call import Call
+from unstall.bench.compiled import compilations
+from unstall.bench.device_time import DeviceTime, device_time
+from unstall.bench.host_time import back_to_back, by_itself, empty_call_ns, synchronised
+from unstall.bench.look import Look, look, opened
+from unstall.bench.measurement import Cache, Clocks, Measurement
+from unstall.bench.page_faults import page_faults
+from unstall.bench.sampling import Sampled
+from unstall.bench.statistics import Spread
+from unstall.bench.sync_lines import sync_lines
+from unstall.bench.verdicts import Evidence, verdicts
+from unstall.errors import UsageError
+
+_WARM_UPS, _LEAST_WARM_UPS = 10, 2
+_SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # of max_seconds
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What was measured so far."""
+
+    host: Spread
+    wall: Sampled
+    device: DeviceTime | None = None
+    throughput: Spread | None = None
+    sync_lines: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def main(self) -> Sampled:
+        return self.device.device if self.device and self.device.device else self.wall
+
+
+def bench(
+    fn: Callable[..., Any],
+    /,
+    *args: Any,
+    label: str | None = None,
+    cache: Cache | None = None,
+    rel_ci: float = 0.01,
+    max_seconds: float = 2.0,
+    bytes: int | None = None,
+    flops: int | None = None,
+    method: str = "auto",
+    num_threads: int | None = None,
+    **kwargs: Any,
+) -> Measurement:
+    """Measure `fn(*args, **kwargs)`: on the device, on the host, both, and back to back.
+
+    `cache` is what the device's L2 (the CPU's last cache) holds when a call begins: "cold", nothing of it; "hot", what
+    the call before left; "rotate", what a call with other inputs left, of which copies of the arguments are made. The
+    default is "cold" on a device, "hot" on the CPU. Sampling stops where the median is known to ± `rel_ci` with 95 %
+    confidence. `bytes` and `flops` are what one call moves and computes, for its rates and their share of what the
+    device can do. `method` is how device time is taken: "cupti", "events", "model" (the virtual GPU), or "auto";
+    "host" does without. `num_threads` are those of torch on the CPU.
+
+    What `fn` raises is passed on. Raises UsageError for options that make no sense or do not work here.
+    """
+    _check(fn, rel_ci, max_seconds)
+    call = Call(fn, args, kwargs)
+    guess = adapter_for([value for _, value in call.inputs()])
+    with guess.threads(num_threads):
+        compiled = compilations()
+        clock = time.perf_counter_ns
+        began = clock()
+        result = call()
+        first_ns = clock() - began
+        adapter = adapter_for([value for _, value in (*call.inputs(), *opened(result))])
+        began = clock()
+        adapter.wait(result)
+        first_ns += clock() - began
+        del result
+        run = _Run(call, adapter, cache, method, rel_ci, max_seconds, first_ns, compilations() > compiled)
+        return run.measured(label or call.label(), bytes, flops)
+
+
+def _check(fn: object, rel_ci: float, max_seconds: float) -> None:
+    if not callable(fn):
+        raise UsageError(f"bench() takes a function, and {type(fn).__name__} cannot be called: bench(lambda: …)")
+    if not 0 < rel_ci < 1:
+        raise UsageError(f"rel_ci={rel_ci} is not between 0 and 1: 0.01 is one percent")
+    if max_seconds <= 0:
+        raise UsageError(f"max_seconds={max_seconds} leaves no time")
+
+
+@dataclass(slots=True)
+class _Run:
+    """One measurement under way."""
+
+    call: Call
+    adapter: Adapter
+    cache: Cache | None
+    method: str
+    rel_ci: float
+    max_seconds: float
+    first_ns: int
+    compiled_first: bool
+
+    def measured(self, label: str, size_bytes: int | None, flops: int | None) -> Measurement:
+        self._warm_up()
+        seen = look(self.call, self.adapter)
+        compiled = compilations()
+        before = clocks.read(self.adapter.bus_id())
+        taken = self._on_device() if self.adapter.asynchronous else None
+        if taken is None:
+            self.adapter = on_the_host(self.adapter.framework == "torch")
+            taken = self._on_host()
+        after = clocks.read(self.adapter.bus_id())
+        evidence = self._evidence(taken, seen, before, after, compilations() > compiled)
+        best = taken.main.spread.median
+        device = taken.device
+        return Measurement(
+            label=label,
+            method=device.method if device else "host",
+            cache=self._cache(),
+            host=taken.host,
+            wall=taken.wall.spread,
+            device=device.device.spread if device and device.device else None,
+            span=device.span if device else None,
+            throughput=taken.throughput,
+            device_ops=device.anatomy.ops_per_call() if device and device.anatomy else None,
+            stopped=taken.main.stopped,
+            first_call_ns=self.first_ns,
+            compiled_ns=max(0, self.first_ns - round(taken.wall.spread.median)) if self.compiled_first else None,
+            verdicts=verdicts(evidence),
+            bandwidth=ceilings.bandwidth(self.adapter, size_bytes, best) if size_bytes is not None else None,
+            rate=ceilings.rate(self.adapter, flops, best, seen) if flops is not None else None,
+            device_name=self.adapter.device_name,
+            clocks=Clocks(before.mhz, after.mhz, after.highest_mhz, after.reasons) if before and after else None,
+            versions={"python": sys.version.split()[0], **self.adapter.versions()},
+            notes=(*(device.notes if device else ()), *taken.notes),
+        )
+
+    def _warm_up(self) -> None:
+        until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
+        fastest = float("inf")
+        for number in range(_WARM_UPS):
+            began = time.monotonic()
+            self.adapter.wait(self.call())
+            took = time.monotonic() - began
+            settled = number >= _LEAST_WARM_UPS and took > 0.9 * fastest
+            fastest = min(fastest, took)
+            if settled or (time.monotonic() > until and number + 1 >= _LEAST_WARM_UPS):
+                return
+
+    def _cache(self) -> Cache:
+        return self.cache or ("cold" if self.adapter.asynchronous else "hot")
+
+    def _on_device(self) -> _Taken | None:
+        """None where the device had nothing to do."""
+        adapter, caching = self.adapter, Caching(self.call, self._cache(), self.adapter)
+        host, wall = synchronised(caching, adapter, rel_ci=self.rel_ci, seconds=self._share("wall"))
+        taken = _Taken(host, wall)
+        if self.method != "host":
+            taken.device = device_time(
+                caching,
+                adapter,
+                self.method,
+                wall.spread.median,
+                rel_ci=self.rel_ci,
+                seconds=self._share("device"),
+            )
+            if taken.device.anatomy is not None and not len(taken.device.anatomy.call):
+                return None
+            if taken.device.anatomy is None:
+                taken.sync_lines = sync_lines(self.call, adapter)
+        throughput = back_to_back(
+            caching, adapter, wall.spread.median, rel_ci=self.rel_ci, seconds=self._share("throughput")
+        )
+        taken.throughput = throughput.spread
+        return taken
+
+    def _on_host(self) -> _Taken:
+        if self.method not in ("auto", "host"):
+            raise UsageError(f'method="{self.method}" is of a device, and {self.call.label()} has no work on one')
+        caching = Caching(self.call, self._cache(), self.adapter)
+        wall = by_itself(caching, rel_ci=self.rel_ci, seconds=self.max_seconds * (1 - _SHARES["warm up"]))
+        return _Taken(wall.spread, wall)
+
+    def _share(self, what: str) -> float:
+        return _SHARES[what] * self.max_seconds
+
+    def _evidence(
+        self,
+        taken: _Taken,
+        seen: Look,
+        before: clocks.Reading | None,
+        after: clocks.Reading | None,
+        compiled_later: bool,
+    ) -> Evidence:
+        torch = sys.modules.get("torch")
+        return Evidence(
+            asynchronous=self.adapter.asynchronous,
+            framework=self.adapter.framework,
+            cache=self._cache(),
+            cache_bytes=self.adapter.cache_bytes,
+            host=taken.host,
+            wall=taken.wall.spread,
+            throughput=taken.throughput,
+            device=taken.device,
+            look=seen,
+            converged=taken.main.converged,
+            stopped=taken.main.stopped,
+            first_call_ns=self.first_ns,
+            compiled_first=self.compiled_first,
+            compiled_later=compiled_later,
+            empty_call_ns=empty_call_ns(),
+            page_faults=page_faults(self.call) if not self.adapter.asynchronous else 0.0,
+            before=before,
+            after=after,
+            sync_lines=taken.sync_lines,
+            gpu_is_there=bool(torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available()),
+        )
