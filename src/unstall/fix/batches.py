@@ -72,6 +72,7 @@ class Batches:
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
         self.watch_draws = type(loader) not in (list, tuple)  # which only hand out what they have
+        self.has_workers = int(getattr(loader, "num_workers", 0) or 0) > 0  # as a DataLoader has
         self.ahead = False  # whether it is all done on a thread of its own
         self._fetched = 0
         self._states = hasattr(loader, "state_dict")

@@ -177,3 +177,21 @@ for fails in (False, True):
             assert [each() for each in left] == [None] * 3, (fails, stop, depth, left)
 print("FREED")
 """
+
+# A loader with workers, which pins, and batches that are copied in no time.
+WORKERS = """
+import time, torch
+from unstall import prefetch
+
+class Loader:
+    num_workers = 2
+    def __iter__(self):
+        for number in range(60):
+            time.sleep(0.01)
+            yield torch.full((100,), float(number)).pin_memory()
+
+loader = prefetch(Loader())
+assert [int(batch[0]) for batch in loader] == list(range(60))
+assert loader.stats().depth == 0 and "workers fetch ahead" in loader.stats().note, loader.stats()
+print("BESIDE")
+"""

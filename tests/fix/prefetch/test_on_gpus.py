@@ -34,6 +34,11 @@ def test_an_iteration_that_ended_is_freed_without_the_garbage_collector(tmp_path
 
 
 @pytest.mark.slow
+def test_a_loader_whose_workers_fetch_ahead_gets_no_thread_more_for_small_copies(tmp_path: Path) -> None:
+    assert "BESIDE" in on_virtual_gpu(tmp_path, programs.WORKERS)
+
+
+@pytest.mark.slow
 def test_a_program_that_leaves_an_iteration_open_ends(tmp_path: Path) -> None:
     start = time.monotonic()
     assert "LEAVING" in on_virtual_gpu(tmp_path, programs.LEFT_OPEN)
