@@ -26,6 +26,7 @@ Answer: TypeAlias = Literal["FAST", "SLOW", "SAME", "UNCLEAR"]
 
 MARGIN = 0.015
 _LEAST_ROUNDS = 24
+_LEAST_SECONDS = 0.2  # shorter is one moment of the machine, of which the times themselves would be
 _MOST_ROUNDS = 4096
 _GROWTH = 1.2
 
@@ -85,7 +86,7 @@ def by_turns(
         if done >= look or done == _MOST_ROUNDS:
             found = np.array(rounds).transpose(1, 0, 2)
             ratios = (Rounds(found, "").ratio(other, 0) for other in range(1, candidates))
-            if all(is_answered(ratio, margin) for ratio in ratios):
+            if spent >= min(_LEAST_SECONDS, max_seconds) and all(is_answered(ratio, margin) for ratio in ratios):
                 return Rounds(found, "the question is answered")
             if done == _MOST_ROUNDS:
                 return Rounds(found, f"{_MOST_ROUNDS:,} rounds are over")

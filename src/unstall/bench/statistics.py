@@ -111,7 +111,8 @@ def ratio_interval(a: ArrayLike, b: ArrayLike, *, pairs: bool, seed: int = 0) ->
         independent = len(a) // length
     low, high = np.quantile(ratios, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     wider = _student(independent - 1) / _Z
-    return Interval(middle, middle * min(low / middle, 1.0) ** wider, middle * max(high / middle, 1.0) ** wider)
+    low, high = min(low / middle, 1.0) ** wider, max(high / middle, 1.0) ** wider
+    return Interval(middle, float(middle * low), float(middle * high))
 
 
 def entropy_flat(samples: ArrayLike) -> bool:
