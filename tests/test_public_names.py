@@ -55,3 +55,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_explaining_a_trace_does_not_import_torch_or_pandas() -> None:
     assert _modules_after("import unstall", "unstall.explain").isdisjoint({"torch", "pandas"})
+
+
+def test_timing_what_is_not_torchs_does_not_import_torch() -> None:
+    statements = "unstall.compare({'a': int, 'b': int}, max_seconds=0.01)", "unstall.Timer('1').timeit(3)"
+    block = "unstall.Stopwatch(show=False).__enter__().__exit__(None, None, None)"
+    assert "torch" not in _modules_after("import unstall", *statements, block)

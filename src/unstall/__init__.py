@@ -10,7 +10,10 @@ from unstall._version import __version__
 
 if TYPE_CHECKING:
     from unstall._api import explain, whatif
+    from unstall.bench.compare import compare
     from unstall.bench.measure import bench
+    from unstall.bench.stopwatch import Stopwatch
+    from unstall.bench.timer import Timer
     from unstall.diagnose.explain import Report
     from unstall.fix.graphed import graphed
     from unstall.fix.metrics import MetricBuffer
@@ -28,9 +31,12 @@ __all__ = [
     "Finding",
     "MetricBuffer",
     "Report",
+    "Stopwatch",
     "Timeline",
+    "Timer",
     "__version__",
     "bench",
+    "compare",
     "explain",
     "graphed",
     "load",
@@ -48,8 +54,11 @@ _HOMES = {
     "Finding": "unstall.result",
     "MetricBuffer": "unstall.fix.metrics",
     "Report": "unstall.diagnose.explain",
+    "Stopwatch": "unstall.bench.stopwatch",
     "Timeline": "unstall.timeline",
+    "Timer": "unstall.bench.timer",
     "bench": "unstall.bench.measure",
+    "compare": "unstall.bench.compare",
     "explain": "unstall._api",
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",

@@ -1,0 +1,123 @@
+"""`Stopwatch`: how long a block of code takes, with the work that it gave to devices.
+
+    with unstall.Stopwatch("ten products"):
+        for _ in range(10):
+            y = x @ x
+
+What devices were given before is waited for first, and what the block gives them at its end. The line that is printed
+says how much of the time was that wait, and where there was none: then the time is the host's alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from types import TracebackType
+from typing import Any, Self
+
+_AT_ONCE_NS = 20_000  # a wait with nothing to wait for is shorter
+
+
+class Stopwatch:
+    """`seconds` is the block's time once it has ended, `waited_seconds` the part of it at its end for the devices."""
+
+    def __init__(self, description: str = "Done", *, show: bool = True) -> None:
+        """`show`: print a line at the end."""
+        self.description = description
+        self.seconds = 0.0
+        self.waited_seconds = 0.0
+        self._show = show
+        self._results: list[Any] = []
+        self._began = 0
+
+    def wait_for(self, result: Any) -> Any:
+        """Wait for this result, too, at the end: for frameworks that cannot wait for all at once, as JAX."""
+        self._results.append(result)
+        return result
+
+    def __enter__(self) -> Self:
+        _wait([])
+        self._results.clear()
+        self._began = time.perf_counter_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        returned = time.perf_counter_ns()
+        pending = _is_pending()
+        waited = _wait(self._results)
+        ended = time.perf_counter_ns()
+        self.seconds, self.waited_seconds = (ended - self._began) / 1e9, (ended - returned) / 1e9
+        unwaited = "jax" in sys.modules and _is_used_jax() and not self._results
+        if kind is not None:
+            return
+        if unwaited:
+            warnings.warn(
+                f"{self.description}: nothing was waited for: JAX waits for results alone. Hand them over: "
+                "`with Stopwatch() as watch: watch.wait_for(f(x))`",
+                stacklevel=2,
+            )
+        if self._show:
+            print(f"{self.description}: {self.seconds:.4f} sec{self._about(waited, pending)}")
+
+    def _about(self, waited: list[str], pending: bool) -> str:
+        names = ", ".join(waited)
+        if not waited:
+            return " on the host: no device was there to wait for" if _has_device() else ""
+        if pending or self.waited_seconds * 1e9 > _AT_ONCE_NS:
+            return f", of which {self.waited_seconds:.4f} sec waiting for {names}"
+        return f"; nothing was left to wait for on {names}"
+
+
+def _wait(results: list[Any]) -> list[str]:
+    """Wait for all devices in use, and for the results. Their names."""
+    waited = []
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "cuda"):
+        for index in _cuda_devices(torch):
+            torch.cuda.synchronize(index)
+            waited.append(f"cuda:{index}")
+        for name in ("mps", "xpu"):
+            module = getattr(torch, name, None)
+            if module is not None and module.is_available() and getattr(module, "is_initialized", lambda: True)():
+                module.synchronize()
+                waited.append(name)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and hasattr(cupy, "cuda"):
+        cupy.cuda.Device().synchronize()
+        waited.append("CuPy's device")
+    jax = sys.modules.get("jax")
+    if jax is not None and results and hasattr(jax, "block_until_ready"):
+        jax.block_until_ready(results)
+        waited.append("JAX")
+    return waited
+
+
+def _cuda_devices(torch: Any) -> list[int]:
+    """The current one and those with memory in use; none before the first use of CUDA."""
+    cuda = torch.cuda
+    if not (cuda.is_available() and cuda.is_initialized()):
+        return []
+    current = cuda.current_device()
+    return [index for index in range(cuda.device_count()) if index == current or cuda.memory_reserved(index)]
+
+
+def _is_pending() -> bool:
+    """Whether a stream of torch's is known to have work left."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "cuda"):
+        return False
+    return any(not torch.cuda.current_stream(index).query() for index in _cuda_devices(torch))
+
+
+def _has_device() -> bool:
+    torch = sys.modules.get("torch")
+    return bool(torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available())
+
+
+def _is_used_jax() -> bool:
+    """Whether JAX has made arrays: those that are alive."""
+    live = getattr(sys.modules["jax"], "live_arrays", None)
+    return live is not None and bool(live())
