@@ -7,6 +7,8 @@ differs in a single bit ends it.
 
 from __future__ import annotations
 
+import operator
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,7 @@ from unstall.fix.refusals import Refusal, Refused
 from unstall.fix.signature import Call, call_of, exchanged
 from unstall.fix.state import largest_difference, same_values
 
+_MOST_FAMILIES = 64
 _PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
 
 Dim = tuple[int, int]
@@ -63,6 +66,7 @@ class Padded:
     call: Call
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    tensors: list[torch.Tensor]  # the call's own
     real: dict[Dim, int]
     target: dict[Dim, int]
     padding: int  # elements
@@ -74,8 +78,19 @@ class Padded:
 
     @property
     def proved(self) -> bool:
+        """Whether calls like it were right. None is taken for right that is smaller than all that were tried."""
         sizes = tuple(self.real.values())
-        return self.real == self.target or sizes in self.bucket.proved or len(self.bucket.proved) >= _PROOFS
+        proved = self.bucket.proved
+        if any(len({self.real[at] for at in fits}) > 1 for fits in self.family.sources.values()):
+            return False  # which of two inputs' sizes a result has was not to be told so far
+        if self.real == self.target or sizes in proved:
+            return True
+        return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
+
+    def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with other numbers than zeros in the padding, where they are floating: none may matter."""
+        larger = [_enlarged(tensor, place, self.target, other=True) for place, tensor in enumerate(self.tensors)]
+        return exchanged(self.args, self.kwargs, larger)
 
     def cut(self, result: Any) -> Any:
         """The result of the larger call, cut back to what the call asked for."""
@@ -97,7 +112,7 @@ class Buckets:
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
-        self._families: dict[Any, _Family] = {}
+        self._families: OrderedDict[Any, _Family] = OrderedDict()
 
     def padded(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Padded | None:
         """The call in its bucket; None while nothing has varied, and where padding was found to be no way."""
@@ -115,12 +130,16 @@ class Buckets:
         others, named = exchanged(args, kwargs, tensors)
         elements = sum(tensor.numel() for tensor in tensors)
         padding = elements - sum(tensor.numel() for tensor in call.tensors)
-        return Padded(family, call_of(others, named), others, named, real, target, padding, elements)
+        larger = call_of(others, named)
+        return Padded(family, larger, others, named, call.tensors, real, target, padding, elements)
 
     def _family(self, call: Call) -> _Family:
         key = tuple(_without_sizes(part) for part in call.key)
         if key not in self._families:
             self._families[key] = _Family(call.others, [tensor.shape for tensor in call.tensors])
+            if len(self._families) > _MOST_FAMILIES:
+                self._families.popitem(last=False)
+        self._families.move_to_end(key)
         return self._families[key]
 
 
@@ -133,6 +152,8 @@ def prove(padded: Padded, exact: Any, seen: Observation, larger: Any) -> None:
             raise Refused(
                 Refusal("padding would change what it does beside its result", None, "it has a graph a shape")
             )
+        if map_tensors(exact, _nothing) != map_tensors(larger, _nothing):
+            raise Refused(Refusal("its result tells a size as a number", None, "it has a graph a shape"))
         _find_sources(padded, tensors_in(exact), tensors_in(larger))
         for mine, theirs in zip(tensors_in(exact), tensors_in(padded.cut(larger)), strict=True):
             if not same_values(mine, theirs):
@@ -163,11 +184,20 @@ def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.
                 raise Refused(odd)
 
 
-def _enlarged(tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
+def _nothing(_: torch.Tensor) -> None:
+    return None
+
+
+def _enlarged(tensor: torch.Tensor, place: int, target: dict[Dim, int], *, other: bool = False) -> torch.Tensor:
+    """With zeros in the padding; or with `other` numbers, some above and some below all of the tensor's own."""
     shape = [target.get((place, dim), size) for dim, size in enumerate(tensor.shape)]
     if shape == list(tensor.shape):
         return tensor
     larger = tensor.new_zeros(shape)
+    if other and tensor.is_floating_point():
+        beyond = tensor.abs().amax().nan_to_num() + 1 if tensor.numel() else tensor.new_ones(())
+        signs = 1 - 3 * (torch.arange(larger.numel(), device=larger.device) % 2)
+        larger = (signs.to(tensor.dtype) * beyond).reshape(shape)
     larger[tuple(slice(0, size) for size in tensor.shape)] = tensor
     return larger
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 
 from unstall.fix.buckets import sizes_from
-from unstall.fix.graphed_module import GraphedModule
+from unstall.fix.graphed_module import graphed_module
 from unstall.fix.serving import Graphed
 
 
@@ -52,6 +52,6 @@ def graphed(
         if not callable(function):
             raise TypeError(f"graphed() takes a function or a module, not a {type(function).__name__}")
         made = Graphed(function, lanes=lanes, sizes=sizes, verify=verify, max_graphs=max_graphs, strict=strict)
-        return GraphedModule.of(function, made) if isinstance(function, torch.nn.Module) else made
+        return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 
     return wrapped if fn is None else wrapped(fn)

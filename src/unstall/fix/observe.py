@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import random
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -20,6 +22,9 @@ from torch.utils._pytree import tree_leaves
 from unstall.fix.device import Device
 from unstall.fix.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.storages import Touched, is_plain, storage_of, tensors_of, touched_by
+from unstall.fix.users import is_users_code
+from unstall.fix.watch import Scope
+from unstall.locate.frameworks import top_module
 
 _HOST_READS = "the host reads a value from the device and waits for it"
 _SHAPES = "how large its result is depends on values, so the host waits for them"
@@ -44,6 +49,8 @@ _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
 _TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
 _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
+_COMPUTES_NAMES = {"getattr", "vars", "globals", "locals", "eval", "exec", "attrgetter", "__dict__", "__getattribute__"}
+_SPEAKS = {"print", "open", "input", "write", "writelines"}
 
 
 @dataclass(slots=True)
@@ -59,6 +66,7 @@ class Observation:
     refusals: list[Refusal] = field(default_factory=list)
     generators: list[torch.Generator] = field(default_factory=list)
     names: frozenset[str] | None = None  # read by any Python code that ran; None: not known
+    scopes: list[Scope] = field(default_factory=list)  # of the user's code that ran
     backward_ran: bool = False
     random: bool = False  # it draws from the device's generator
     asks_whether_captured: bool = False  # and may take another way then
@@ -101,9 +109,10 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         self._tensors: set[int] = set()
         self._written: set[int] = set()
         self._constants: set[int] = set()  # storages in CPU memory that hold nothing but constants of the code
-        with torch.enable_grad():  # nodes of autograd are numbered as they are made
+        with torch.inference_mode(False), torch.enable_grad():  # nodes of autograd are numbered as they are made
             self._begun = torch.zeros((), requires_grad=True).exp().grad_fn._sequence_nr()
         self._said: set[tuple[str, str]] = set()
+        self.addresses: list[tuple[torch.Tensor, int]] = []  # of externals, as they were when first seen
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -163,6 +172,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         self._tensors.add(id(tensor))
         self._external.setdefault(storage, len(self.seen.externals))
         self.seen.externals.append(tensor)
+        self.addresses.append((tensor, tensor.data_ptr()))
         with contextlib.suppress(RuntimeError):  # of a view that autograd refuses to speak about
             if tensor.requires_grad and tensor.is_leaf:
                 self.seen.leaves.append(tensor)
@@ -233,12 +243,14 @@ def observed(
     it `stops` at one."""
     device_type = device.type
     observer = Observer(inputs, device_type, device.index, stops=stops)
-    codes: set[CodeType] = set()
+    codes: dict[CodeType, dict[str, Any]] = {}
     profiled = sys.getprofile() is not None
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
+    def note(frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
-            codes.add(frame.f_code)
+            codes.setdefault(frame.f_code, frame.f_globals)
+        elif event == "c_call" and _speaks(called) and _is_asked_by_user(frame):
+            observer.refuse("it prints, or reads or writes a file, and a graph would not", "do that outside the graph")
 
     before = _host_generators(device_type)
     with _waits_named(observer, device_type):
@@ -256,17 +268,27 @@ def observed(
         if state != before.get(name, state):
             reason = f"it draws from {name}, and a graph would repeat what was drawn"
             observer.seen.refusals.append(Refusal(reason, None, "draw on the device"))
+    for tensor, address in observer.addresses:
+        if tensor.data_ptr() != address:
+            observer.seen.refusals.append(
+                Refusal("it gives a tensor other memory", None, "write into it, as with copy_")
+            )
+            break
     if not profiled:
         observer.seen.names = _names_in(codes)
+        observer.seen.scopes = [Scope(code, names) for code, names in codes.items() if is_users_code(code)]
         observer.seen.asks_whether_captured = any(
             not _ASKS.isdisjoint(code.co_names) and not code.co_filename.startswith(_TORCH) for code in codes
         )
     return result, observer.seen
 
 
-def _names_in(codes: set[CodeType]) -> frozenset[str]:
+def _names_in(codes: Iterable[CodeType]) -> frozenset[str] | None:
+    """All names that stand in some code. None where the user's code makes names up as it runs."""
     names: set[str] = set()
     for code in codes:
+        if is_users_code(code) and not _COMPUTES_NAMES.isdisjoint(code.co_names):
+            return None
         names.update(code.co_names, code.co_freevars)
         for constant in code.co_consts:
             if isinstance(constant, str):
@@ -274,6 +296,27 @@ def _names_in(codes: set[CodeType]) -> frozenset[str]:
             elif isinstance(constant, tuple):
                 names.update(part for part in constant if isinstance(part, str))
     return frozenset(names)
+
+
+def _speaks(called: Any) -> bool:
+    if getattr(called, "__name__", None) not in _SPEAKS:
+        return False
+    owner = getattr(called, "__self__", None)
+    return isinstance(owner, (ModuleType, io.IOBase))
+
+
+def _is_asked_by_user(frame: FrameType | None) -> bool:
+    """Whether the user's code does that, itself or through the standard library, and not some library of its own."""
+    while frame is not None:
+        if is_users_code(frame.f_code):
+            return True
+        if (
+            top_module(frame.f_code.co_filename) not in sys.stdlib_module_names
+            or frame.f_globals["__name__"] == "warnings"
+        ):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _host_generators(device_type: str) -> dict[str, Any]:
@@ -294,11 +337,14 @@ def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
         return
     plain = warnings.showwarning
     mode = torch.cuda.get_sync_debug_mode()
+    thread = threading.get_ident()  # others may wait as they like
 
     def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
         if "synchronizing CUDA operation" not in str(message):
             plain(message, category, filename, lineno, file, line)
-        elif not observer.seen.refusals:  # else an operator of that line has been named already
+        elif (
+            threading.get_ident() == thread and not observer.seen.refusals
+        ):  # else an operator of that line has been named already
             observer.refuse("the host waits for the device", "do that outside the graph", waits=True)
 
     homes = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"))
@@ -311,7 +357,7 @@ def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
             for (home, name), call in zip(homes, kept, strict=True):
                 setattr(home, name, _named_wait(observer, call))
             with contextlib.suppress(RuntimeError):  # where there are no such warnings, operators tell alone
-                torch.cuda.set_sync_debug_mode("warn")
+                torch.cuda.set_sync_debug_mode(mode or "warn")
             yield
         finally:
             with contextlib.suppress(RuntimeError):
@@ -321,9 +367,12 @@ def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
 
 
 def _named_wait(observer: Observer, call: Callable[..., Any]) -> Callable[..., Any]:
+    thread = threading.get_ident()
+
     def wait(*args: Any, **kwargs: Any) -> Any:
-        observer.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
-        observer.stop_if_refused()
+        if threading.get_ident() == thread:
+            observer.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
+            observer.stop_if_refused()
         return call(*args, **kwargs)
 
     return wait

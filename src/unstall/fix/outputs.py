@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,59 +16,101 @@ from unstall.fix.storages import storage_of
 
 class Outputs:
     """How a caller's result is made of a graph's: memory of the graph's is copied; a result that is an argument, or
-    a tensor from outside, is that itself. Views of one memory stay views of one memory."""
+    a tensor from outside, is that itself. Views of one memory stay views of one memory. Containers are new ones, but
+    for those in `known`, by their ids: they were there before the call."""
 
-    def __init__(self, result: Any, inputs: list[torch.Tensor], externals: list[torch.Tensor]) -> None:
+    def __init__(
+        self, result: Any, inputs: list[torch.Tensor], externals: list[torch.Tensor], known: dict[int, Any]
+    ) -> None:
         self._result = result
         self._inputs = {storage_of(tensor): place for place, tensor in enumerate(inputs)}
+        self._places = {id(tensor): place for place, tensor in enumerate(inputs)}
         self._externals = {storage_of(tensor) for tensor in externals}
+        self._themselves = {id(tensor) for tensor in externals}
         counts = Counter(map(storage_of, _unique(tensors_in(result))))
         self._shared = {storage for storage, count in counts.items() if count > 1}
+        self._kept: dict[int, Any] = {}
+        self._has_others = _has_others(result, known, self._kept)
         self._single = (
             result
             if isinstance(result, torch.Tensor) and storage_of(result) not in self._externals | set(self._inputs)
             else None
         )
 
-    def copies(self, inputs: list[torch.Tensor]) -> Any:
-        """For a call with these arguments, whose values the graph was replayed on."""
-        if self._single is not None:
+    def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
+        """For a call with these arguments, whose values the graph was replayed on. `through`: what stands for some
+        tensors of the result, by their ids."""
+        if self._single is not None and not through:
             return self._single.detach().clone()
         made: dict[int, torch.Tensor] = {}
         bases: dict[int, torch.Tensor] = {}
 
-        def copy(tensor: torch.Tensor) -> torch.Tensor:
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
             if id(tensor) not in made:
-                made[id(tensor)] = self._copied(tensor, inputs, bases)
+                if through and id(tensor) in through and not self._is_the_programs(tensor):
+                    made[id(tensor)] = through[id(tensor)]
+                else:
+                    made[id(tensor)] = self._copied(tensor, inputs, bases)
             return made[id(tensor)]
 
-        return map_tensors(self._result, copy)
+        if not self._has_others:
+            return map_tensors(self._result, copied)
+        memo: dict[int, Any] = {id(tensor): copied(tensor) for tensor in tensors_in(self._result)}
+        return copy.deepcopy(self._result, memo | self._kept)
 
-    def copy_of(self, tensor: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
-        """One tensor of the result, on its own."""
-        return self._copied(tensor, inputs, {})
+    def _is_the_programs(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._places or id(tensor) in self._themselves
 
     def _copied(self, tensor: torch.Tensor, inputs: list[torch.Tensor], bases: dict[int, torch.Tensor]) -> torch.Tensor:
         storage = storage_of(tensor)
         if storage in self._externals:
             return tensor
         if storage in self._inputs:
-            given = inputs[self._inputs[storage]]
+            given = inputs[self._places.get(id(tensor), self._inputs[storage])]
             if tensor.shape == given.shape and tensor.stride() == given.stride():
                 return given
             return given.as_strided(tensor.shape, tensor.stride(), given.storage_offset() + tensor.storage_offset())
         if storage not in self._shared:
             return tensor.detach().clone()
         if storage not in bases:
-            bases[storage] = _typed(tensor).clone()
-        return bases[storage].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            bases[storage] = _bytes_of(tensor).clone()
+        return _view_like(tensor, bases[storage].untyped_storage())
 
 
-def _typed(tensor: torch.Tensor) -> torch.Tensor:
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
-    size = storage.nbytes() // tensor.element_size()
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (size,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    view.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    view = view.conj() if tensor.is_conj() else view
+    return torch._neg_view(view) if tensor.is_neg() else view
 
 
 def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _has_others(value: Any, known: dict[int, Any], kept: dict[int, Any]) -> bool:
+    """Whether there are containers without tensors, which `map_tensors` would hand out again and again. Those that are
+    known, and are to stay themselves, are added to `kept`."""
+    if isinstance(value, torch.Tensor):
+        return False
+    items: list[Any] = []
+    if isinstance(value, Mapping):
+        items = list(value.values())
+    elif isinstance(value, (tuple, list, set)):
+        items = list(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [getattr(value, each.name) for each in dataclasses.fields(value)]
+    if id(value) in known and not tensors_in(value):
+        kept[id(value)] = value
+        return False
+    inside = [_has_others(item, known, kept) for item in items]
+    return any(inside) or (_may_change(value) and not tensors_in(value))
+
+
+def _may_change(value: Any) -> bool:
+    return isinstance(value, (Mapping, list, set)) or (dataclasses.is_dataclass(value) and not isinstance(value, type))

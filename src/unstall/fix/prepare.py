@@ -15,7 +15,6 @@ from unstall.fix.observe import Observation
 from unstall.fix.ready import Ready
 from unstall.fix.refusals import Refusal, Refused
 from unstall.fix.state import Saved, copies_of
-from unstall.fix.storages import storage_of
 from unstall.fix.subject import Kind, Subject
 from unstall.fix.verify import agree, check, fastest
 from unstall.fix.watch import Watch
@@ -56,11 +55,10 @@ def prepared(device: Device, pool: Any, candidate: Candidate, options: Options) 
         if quiet is not None:
             quiet(False)
     seen = candidate.seen
-    _refuse_shared_inputs(candidate)
     subject = Subject(
         device, candidate.function, candidate.args, candidate.kwargs, candidate.inputs, seen, candidate.kind
     )
-    watch = Watch(candidate.roots).limited_to(seen.names)
+    watch = Watch([*candidate.roots, *seen.scopes], of_host_tensors=device.type != "cpu").limited_to(seen.names)
     entry_grads = [leaf.grad for leaf in subject.leaves]
     saved = subject.saved()
     try:
@@ -144,12 +142,3 @@ def _proved(
         except Refused:
             return False
     return True
-
-
-def _refuse_shared_inputs(candidate: Candidate) -> None:
-    """Buffers are apart from each other: where arguments share memory, a write to one would not reach the other."""
-    if not candidate.seen.written_inputs:
-        return
-    storages = [storage_of(tensor) for tensor in candidate.inputs]
-    if any(storages.count(storages[place]) > 1 for place in candidate.seen.written_inputs):
-        raise Refused(Refusal("it writes into an argument that shares memory with another"))

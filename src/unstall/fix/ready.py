@@ -11,13 +11,18 @@ import torch
 from unstall.fix.capture import Captured
 from unstall.fix.graph_stats import GraphStats
 from unstall.fix.outputs import Outputs
+from unstall.fix.sharing import Sharing
 from unstall.fix.storages import is_plain, storage_of
-from unstall.fix.subject import Kind, Subject, differentiable
+from unstall.fix.subject import Kind, Subject, differentiable, reached_from
 from unstall.fix.verify import Times
 from unstall.fix.watch import Watch
 
 _pointers = torch.Tensor.data_ptr
+_size = torch.Tensor.numel
 _grad = operator.attrgetter("grad")
+_wants_grad = operator.attrgetter("requires_grad")
+_hooks = operator.attrgetter("_backward_hooks")
+_late_hooks = operator.attrgetter("_post_accumulate_grad_hooks")
 
 
 class Ready:
@@ -56,7 +61,18 @@ class Ready:
         self._graded, self._entry_grads = [leaf for leaf, _ in kept], [grad for _, grad in kept]
         result, exit_grads = captured.results[0]
         self._exit_grads = list(zip(subject.leaves, exit_grads, strict=True))
-        self.outputs = Outputs(result, subject.buffers.tensors, seen.externals)
+        self.outputs = Outputs(result, subject.buffers.tensors, seen.externals, watch.known)
+        watch.known.clear()
+        self.sharing = Sharing(seen)
+        self._sizes = list(map(_size, self._externals))
+        # What a graph without autograd does not depend on.
+        self._trained = self._externals if subject.kind is not Kind.PURE or torch.is_grad_enabled() else []
+        self._wanted = list(map(_wants_grad, self._trained))
+        self._hooked = subject.leaves
+        self._hooks = self._count_hooks()
+        self.reached = (
+            reached_from(self.differentiable(), subject.wanted) if subject.kind is Kind.DIFFERENTIABLE else []
+        )
         self.awaited: weakref.ref[Any] | None = None  # the backward that belongs to the last forward
         self.pure = subject.kind is Kind.PURE and not seen.random
         """Whether a replay that turns out to be wrong can be thrown away."""
@@ -71,6 +87,9 @@ class Ready:
         """Whether all that the graph relies on is as it was at its capture."""
         return (
             list(map(_pointers, self._externals)) == self._addresses
+            and list(map(_size, self._externals)) == self._sizes
+            and list(map(_wants_grad, self._trained)) == self._wanted
+            and self._count_hooks() == self._hooks
             and all(map(operator.is_, map(_grad, self._graded), self._entry_grads))
             and self.watch.unchanged()
         )
@@ -81,9 +100,22 @@ class Ready:
         moved = sum(map(operator.ne, map(_pointers, self._externals), self._addresses))
         if moved and not found:
             found.append(f"{moved} tensors that it reads are in other memory")
+        if list(map(_size, self._externals)) != self._sizes:
+            found.append("a tensor that it reads has another size")
+        if list(map(_wants_grad, self._trained)) != self._wanted:
+            found.append("other tensors require gradients")
+        if self._count_hooks() != self._hooks:
+            found.append("gradients have other hooks")
         if not all(map(operator.is_, map(_grad, self._graded), self._entry_grads)):
             found.append("gradients that it adds to are other tensors")
         return found
+
+    def _count_hooks(self) -> list[int]:
+        """Of the leaves whose gradients the graph makes."""
+        return [
+            len(first or ()) + len(second or ())
+            for first, second in zip(map(_hooks, self._hooked), map(_late_hooks, self._hooked), strict=True)
+        ]
 
     def replay(self, inputs: list[torch.Tensor]) -> None:
         """Serves a call up to its result, on the current stream."""

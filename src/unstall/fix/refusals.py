@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from unstall.errors import UnstallError
-from unstall.locate.frameworks import is_framework
+from unstall.fix.users import is_users_file
 
 
 class GraphedError(UnstallError):
@@ -53,7 +53,7 @@ def calling_place() -> Place | None:
     """The user's innermost line on this thread's stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _is_users(frame.f_code.co_filename):
+        if is_users_file(frame.f_code.co_filename):
             return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return None
@@ -65,7 +65,7 @@ def raising_place(error: BaseException) -> Place | None:
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if _is_users(code.co_filename):
+        if is_users_file(code.co_filename):
             found = Place(code.co_filename, trace.tb_lineno, code.co_name)
         trace = trace.tb_next
     return found
@@ -79,10 +79,3 @@ def calls_through(*parts: str) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-_HERE = str(Path(__file__).parent)
-
-
-def _is_users(file: str) -> bool:
-    return not (file.startswith(_HERE) or is_framework(file) or "site-packages" in file or "dist-packages" in file)

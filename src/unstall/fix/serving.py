@@ -14,22 +14,27 @@ import torch
 
 from unstall.fix.buckets import Buckets, Padded, Sizes, prove
 from unstall.fix.device import Device, device_for
+from unstall.fix.examine import examined
 from unstall.fix.graph_stats import GraphedStats, Tally
-from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.inside import inside, is_inside
+from unstall.fix.nesting import tensors_in
 from unstall.fix.observe import Observation, observed
 from unstall.fix.prepare import Candidate, Options, prepared
 from unstall.fix.ready import Ready
 from unstall.fix.refusals import GraphedError, Refusal, Refused, calling_place, raising_place
+from unstall.fix.sharing import Sharing
 from unstall.fix.signature import Call, call_of
 from unstall.fix.state import Saved
-from unstall.fix.subject import Kind, differentiable, without_autocast_cache
+from unstall.fix.subject import Kind
 from unstall.fix.through_autograd import served_through_autograd
 from unstall.fix.verify import check
-from unstall.fix.watch import Watch
 
 _VARIANTS = 2  # graphs of one shape for different states, as of a module that is switched between train and eval
 _STRIKES = 3  # captures in a row that served next to nothing before what they rely on had changed
 _FEW_HITS = 10
+_PATIENCE_SECONDS = 0.02
+
+_turn = threading.RLock()
 
 
 @dataclass(slots=True)
@@ -71,31 +76,34 @@ class Graphed:
         self._shelves: OrderedDict[Any, _Shelf] = OrderedDict()
         self._tally = Tally()
         self._warm = False
-        self._lock = threading.RLock()
         self._buckets = Buckets(sizes) if sizes is not None else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _elsewhere():
-            return self._function(*args, **kwargs)
-        with self._lock:
-            self._tally.calls += 1
-            if self._device is None:
-                found = device_for(tensors_in((args, kwargs)))
-                if found is None:
-                    return self._function(*args, **kwargs)
-                self._device = found
-            if self._device.capturing():  # the program captures a graph of its own
-                return self._function(*args, **kwargs)
+        # Memory of graphs is shared, so one call is answered at a time. One that runs as it is does so outside of
+        # that, and nothing waits for long: a function that is looked at may itself wait for another thread's call.
+        if not is_inside() and _turn.acquire(timeout=_PATIENCE_SECONDS):
             try:
-                call = call_of(args, kwargs)
-            except Refused as refused:
-                self._note(refused.refusals[0])
-                return self._function(*args, **kwargs)
-            if self._buckets is not None:
-                padded = self._buckets.padded(call, args, kwargs)
-                if padded is not None:
-                    return self._in_a_bucket(padded, call, args, kwargs)
-            return self._serve(call, args, kwargs)
+                done, result = self._answered(args, kwargs)
+            finally:
+                _turn.release()
+            if done:
+                return result
+        return self._function(*args, **kwargs)
+
+    def _answered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+        self._tally.calls += 1
+        device = self._device = self._device or device_for(tensors_in((args, kwargs)))
+        if device is None or device.capturing():  # the program captures a graph of its own
+            return False, None
+        try:
+            call = call_of(args, kwargs)
+        except Refused as refused:
+            self._note(refused.refusals[0])
+            return False, None
+        padded = self._buckets.padded(call, args, kwargs) if self._buckets is not None else None
+        if padded is not None:
+            return self._in_a_bucket(device, padded, call, args, kwargs)
+        return self._serve(device, call, args, kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: what it is bound to is an argument, and has graphs of its own."""
@@ -123,24 +131,25 @@ class Graphed:
             note,
         )
 
-    def _serve(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _serve(self, device: Device, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+        """Whether the call was served, or run and looked at, and its result; else it is yet to be run."""
         shelf = self._shelf(call)
-        if shelf.refusal is None:
+        if shelf.refusal is None and shelf.ready:
+            if not shelf.ready[0].sharing.is_safe(call.tensors):
+                return False, None
             for ready in list(shelf.ready):
-                served, result = self._try(shelf, ready, call, args, kwargs)
+                served, result = self._try(shelf, ready, call)
                 if served:
-                    return result
+                    return True, result
             if shelf.ready and shelf.spent and not any(ready.busy for ready in shelf.ready):
                 self._outlived(shelf)
         if shelf.refusal is not None or any(ready.busy for ready in shelf.ready):
-            return self._function(*args, **kwargs)
+            return False, None
         if shelf.seen is None:
-            return self._observe(shelf, call, args, kwargs)
-        return self._capture(shelf, call, args, kwargs)
+            return True, self._observe(device, shelf, call, args, kwargs)
+        return self._capture(device, shelf, call, args, kwargs)
 
-    def _try(
-        self, shelf: _Shelf, ready: Ready, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bool, Any]:
+    def _try(self, shelf: _Shelf, ready: Ready, call: Call) -> tuple[bool, Any]:
         """Whether this graph served the call, and the result."""
         if ready.busy:
             return False, None
@@ -173,7 +182,7 @@ class Graphed:
         """Whether a graph gives what eager gives for the program's own next inputs. The state is left as it was."""
         saved: Saved = ready.subject.saved()
         try:
-            with _inside():
+            with inside():
                 check(ready.subject, ready.captured, call.tensors, saved)
         except Refused as refused:
             self._refuse(shelf, refused.refusals[0])
@@ -194,106 +203,66 @@ class Graphed:
         shelf.seen, shelf.spent = None, False
         del shelf.ready[_VARIANTS - 1 :]
 
-    def _observe(self, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs a call as it is, on the stream of captures: what it leaves behind, as workspaces, is then there. Of the
-        very first call nothing else is kept: it makes what later ones find made."""
-        device = self._device
-        assert device is not None
-        watch = Watch([self._function, *call.others])
-        random = device.generator().get_state()
-        grads = {id(tensor): tensor.grad for tensor in watch.tensors if tensor.is_leaf}
-        with device.side(), without_autocast_cache(), _inside():
-            result, seen = observed(lambda: self._function(*args, **kwargs), call.tensors, device)
-        tensors = tensors_in(result)
-        device.hand_over(tensors)
-        seen.random = not torch.equal(random, device.generator().get_state())
-        seen.entry_grads = [grads.get(id(leaf)) for leaf in seen.leaves]
-        kind = _kind(tensors, seen)
-        if kind is Kind.STEP:  # its backward has run; and what is left of it would hold on to gradients' nodes
-            result = map_tensors(result, torch.Tensor.detach)
+    def _observe(self, device: Device, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs a call as it is and looks on. Of the very first call nothing is kept: it makes what later ones find
+        made."""
+        found = examined(device, self._function, call, args, kwargs)
         if not self._warm:
             self._warm = True
-            return result
-        changed = watch.limited_to(seen.names).changes(first=True)
-        if seen.only_waits and not changed:
-            seen = self._seen_in_a_capture(call, args, kwargs, seen) or seen
-        if not seen.refusals and any(tensor.device.type != device.type for tensor in tensors):
-            seen.refusals.append(Refusal("its result holds a CPU tensor", None, "return tensors of the device"))
-        if not seen.refusals and not seen.launches:
-            seen.refusals.append(Refusal("it puts no work on the device"))
-        for refusal in seen.refusals:
+            return found.result
+        for refusal in found.seen.refusals:
             self._note(refusal)
-        if seen.refusals:
-            shelf.refusal = seen.refusals[0]
-            return result
-        shelf.effects = shelf.effects + 1 if changed else 0
+        if found.seen.refusals:
+            shelf.refusal = found.seen.refusals[0]
+            return found.result
+        shelf.effects = shelf.effects + 1 if found.changed else 0
         if shelf.effects > 1:  # the first time may fill a cache
-            reason = f"it changes the program's own state at each call, and a graph would not: {changed[0]}"
+            reason = f"it changes the program's own state at each call, and a graph would not: {found.changed[0]}"
             self._refuse(shelf, Refusal(reason, None, "do that outside, or write into a tensor"))
-        shelf.kind, shelf.seen = kind, None if changed else seen
-        return result
+        shelf.kind, shelf.seen = found.kind, None if found.changed else found.seen
+        return found.result
 
-    def _seen_in_a_capture(
-        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], seen: Observation
-    ) -> Observation | None:
-        """What a function does that leaves out its waits while it is captured. None where it does not."""
-        device = self._device
-        assert device is not None
-        if not seen.asks_whether_captured:
-            return None
-        try:
-            with without_autocast_cache(), _inside():
-                graph, (_, dry), _ = device.capture(
-                    device.new_pool(),
-                    [device.generator(), *seen.generators],
-                    lambda: observed(lambda: self._function(*args, **kwargs), call.tensors, device, stops=True),
-                )
-        except (Refused, RuntimeError):
-            return None
-        graph.reset()
-        dry.random = seen.random
-        grads = {id(leaf): grad for leaf, grad in zip(seen.leaves, seen.entry_grads, strict=True)}
-        dry.entry_grads = [grads.get(id(leaf)) for leaf in dry.leaves]
-        dry.names = None if dry.names is None or seen.names is None else dry.names | seen.names
-        return dry
-
-    def _capture(self, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        device = self._device
-        assert device is not None
+    def _capture(
+        self, device: Device, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bool, Any]:
         assert shelf.seen is not None
         if shelf.kind is Kind.STEP and shelf.seen.concerns_grads() and not shelf.seen.grads_as_seen():
             shelf.strikes += 1
             if shelf.strikes >= _STRIKES:
                 reason = "what it relies on changes between calls: gradients that it reads are other tensors"
                 self._refuse(shelf, Refusal(reason, None, "keep them, with zero_grad(set_to_none=False)"))
-                return self._function(*args, **kwargs)
-            return self._observe(shelf, call, args, kwargs)
+                return False, None
+            return True, self._observe(device, shelf, call, args, kwargs)
+        if not Sharing(shelf.seen).is_safe(call.tensors):
+            reason = "it writes into an argument that shares memory with another, or with what it reads"
+            self._refuse(shelf, Refusal(reason, None, "pass a clone"))
+            return False, None
         candidate = Candidate(
             self._function, args, kwargs, call.tensors, [self._function, *call.others], shelf.seen, shelf.kind
         )
         try:
-            with _inside():
-                ready = prepared(device, self._pool_for(shelf.kind), candidate, self._options)
+            with inside():
+                ready = prepared(device, self._pool_for(device, shelf.kind), candidate, self._options)
         except Refused as refused:
             self._refuse(shelf, refused.refusals[0])
-            return self._function(*args, **kwargs)
+            return False, None
         except Exception as error:
             reason = f"it could not be captured: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             self._refuse(shelf, Refusal(reason, raising_place(error)), error)
-            return self._function(*args, **kwargs)
+            return False, None
         self._tally.captures += 1
         shelf.spent = True
         shelf.ready.insert(0, ready)
         self._evict(shelf)
         ready.checks_left = 0
-        served, result = self._try(shelf, ready, call, args, kwargs)
+        served, result = self._try(shelf, ready, call)
         ready.checks_left = 1
-        return result if served else self._function(*args, **kwargs)
+        return served, result
 
-    def _pool_for(self, kind: Kind) -> Any:
-        """One for all graphs whose results are copied before another replay; what autograd keeps is apart."""
-        assert self._device is not None
-        pool = self._device.new_pool() if kind is Kind.DIFFERENTIABLE else self._device.shared_pool()
+    def _pool_for(self, device: Device, kind: Kind) -> Any:
+        """One for all graphs whose results are copied before another replay; apart is what autograd keeps, and the
+        gradients that a step leaves."""
+        pool = device.shared_pool() if kind is Kind.PURE else device.new_pool()
         if pool not in self._pools:
             self._pools.append(pool)
         return pool
@@ -302,6 +271,10 @@ class Graphed:
         shelf = self._shelves.get(call.key)
         if shelf is None:
             shelf = self._shelves[call.key] = _Shelf(call.others, tuple(tuple(t.shape) for t in call.tensors))
+            if call.others:  # which are kept alive: not for long where each call brings new ones
+                idle = [key for key, each in self._shelves.items() if each.others and not each.ready]
+                for key in idle[: -self._max_graphs]:
+                    del self._shelves[key]
             while len(self._shelves) > 16 * self._max_graphs:
                 self._shelves.popitem(last=False)
         self._shelves.move_to_end(call.key)
@@ -331,57 +304,27 @@ class Graphed:
             file, line = (caller.file, caller.line) if caller else ("<unknown>", 1)
             warnings.warn_explicit(f"{self!r} runs as it is: {refusal}", RuntimeWarning, file, line)
 
-    def _in_a_bucket(self, padded: Padded, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _in_a_bucket(
+        self, device: Device, padded: Padded, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bool, Any]:
         if not padded.proved:
-            return self._prove(padded, call, args, kwargs)
+            return True, self._prove(device, padded, call, args, kwargs)
         self._tally.padded += padded.padding
         self._tally.worked_on += padded.elements
-        return padded.cut(self._serve(padded.call, padded.args, padded.kwargs))
+        done, result = self._serve(device, padded.call, padded.args, padded.kwargs)
+        return done, padded.cut(result) if done else None
 
-    def _prove(self, padded: Padded, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _prove(self, device: Device, padded: Padded, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a call as it is and in its bucket; gives the result of the former."""
-        device = self._device
-        assert device is not None
         random = device.generator().get_state()
-        with device.side(), _inside():
+        with device.side(), inside():
             result, seen = observed(lambda: self._function(*args, **kwargs), call.tensors, device)
             seen.random = not torch.equal(random, device.generator().get_state())
             try:
                 safe = not (seen.written or seen.written_inputs or seen.random or seen.refusals)
-                prove(padded, result, seen, self._function(*padded.args, **padded.kwargs) if safe else None)
+                trial = padded.trial()
+                prove(padded, result, seen, self._function(*trial[0], **trial[1]) if safe else None)
             except Refused as refused:
                 self._note(refused.refusals[0])
         device.hand_over(tensors_in(result))
         return result
-
-
-_local = threading.local()
-
-
-class _inside:  # noqa: N801 - used as a context manager
-    """A function that is being observed or captured may call another graphed one, which then runs as it is."""
-
-    def __enter__(self) -> None:
-        _local.depth = getattr(_local, "depth", 0) + 1
-
-    def __exit__(self, *_: object) -> None:
-        _local.depth -= 1
-
-
-def _elsewhere() -> bool:
-    """Whether something else is to see the operators themselves: a mode, a transform, a compiler, another capture."""
-    return bool(
-        getattr(_local, "depth", 0)
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-    )
-
-
-def _kind(results: list[torch.Tensor], seen: Observation) -> Kind:
-    changes = bool(seen.written or seen.written_inputs)
-    grads = bool(seen.leaves)
-    if differentiable(results) and torch.is_grad_enabled() and not (seen.backward_ran and (changes or grads)):
-        return Kind.DIFFERENTIABLE
-    return Kind.STEP if changes or (seen.backward_ran and grads) else Kind.PURE

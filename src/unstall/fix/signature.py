@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import UserDict
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._device import DeviceContext
 
 from unstall.fix.nesting import map_tensors
 from unstall.fix.refusals import Refusal, Refused
@@ -36,10 +38,9 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     others: list[Any] = []
     for value in args:
         _take(value, parts, tensors, others)
-    if kwargs:
-        for name in sorted(kwargs):
-            parts.append(name)
-            _take(kwargs[name], parts, tensors, others)
+    for name, value in kwargs.items():  # in their order, which a function may go by
+        parts.append(name)
+        _take(value, parts, tensors, others)
     parts.extend(_modes())
     return Call(tuple(parts), tensors, others)
 
@@ -53,7 +54,9 @@ def _take(value: Any, parts: list[Any], tensors: list[torch.Tensor], others: lis
             raise Refused(Refusal(f"an argument is a {type(value).__name__}, a tensor that is not a plain one"))
         parts.append(id(value))
         others.append(value)
-    elif value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+    elif isinstance(value, (float, complex)):
+        parts.append((type(value), repr(value)))  # 0.0 is equal to -0.0
+    elif value is None or isinstance(value, (bool, int, str, bytes)):
         parts.append((type(value), value))
     elif isinstance(value, PackedSequence):
         parts.append((PackedSequence, tuple(value.batch_sizes.tolist())))
@@ -62,21 +65,38 @@ def _take(value: Any, parts: list[Any], tensors: list[torch.Tensor], others: lis
     elif isinstance(value, Mapping):
         parts.append((type(value), len(value)))
         for key, item in value.items():
-            parts.append(key)
+            parts.append((type(key), key))
             _take(item, parts, tensors, others)
+        _take_attributes(value, set(value), parts, others)
     elif isinstance(value, (tuple, list)):
         parts.append((type(value), len(value)))
         for item in value:
             _take(item, parts, tensors, others)
+        _take_attributes(value, set(), parts, others)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts.append(type(value))
-        for field in dataclasses.fields(value):
-            _take(getattr(value, field.name), parts, tensors, others)
+        names = [field.name for field in dataclasses.fields(value)]
+        for name in names:
+            _take(getattr(value, name), parts, tensors, others)
+        _take_attributes(value, set(names), parts, others)
     elif isinstance(value, (torch.dtype, torch.device, torch.memory_format, torch.layout, slice)):
         parts.append(repr(value))
     else:
         parts.append(id(value))
         others.append(value)
+
+
+def _take_attributes(value: Any, items: set[Any], parts: list[Any], others: list[Any]) -> None:
+    """What a container holds beside its items: it is not exchanged, and so part of the key."""
+    for name, held in getattr(value, "__dict__", {}).items():
+        if name in items or (name == "data" and isinstance(value, UserDict)):
+            continue
+        parts.append(name)
+        if held is None or isinstance(held, (bool, int, float, str)):
+            parts.append(repr(held))
+        else:
+            parts.append(id(held))
+            others.append(held)
 
 
 def tensor_key(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -94,7 +114,16 @@ def _modes() -> tuple[Any, ...]:
         torch._C._get_cublas_allow_tf32(),
         torch._C._get_cudnn_allow_tf32(),
         torch._C._get_deterministic_algorithms(),
+        torch._C._get_cudnn_deterministic(),
+        torch.get_default_dtype(),
+        _function_modes() if torch._C._len_torch_function_stack() else (),
     )
+
+
+def _function_modes() -> tuple[Any, ...]:
+    """As of `with torch.device(…)`. The modes themselves stand for what they do."""
+    stack = [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
+    return tuple(str(mode.device) if isinstance(mode, DeviceContext) else mode for mode in stack)
 
 
 def exchanged(
@@ -106,6 +135,5 @@ def exchanged(
     def other(tensor: torch.Tensor) -> torch.Tensor:
         return next(rest) if type(tensor) is torch.Tensor else tensor
 
-    names = sorted(kwargs)
     positional = tuple(map_tensors(value, other) for value in args)
-    return positional, {name: map_tensors(kwargs[name], other) for name in names}
+    return positional, {name: map_tensors(value, other) for name, value in kwargs.items()}

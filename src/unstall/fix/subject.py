@@ -59,10 +59,15 @@ class Subject:
         def backward(results: list[Any]) -> Callable[[], Any]:
             outputs = differentiable(results[0])
             grads = [torch.empty_like(output) for output in outputs]
-            wanted = self._wanted(self.buffers.tensors)
+            wanted = self.wanted
             return lambda: (grads, _grads(outputs, wanted, grads))
 
         return [forward, backward] if self.kind is Kind.DIFFERENTIABLE else [forward]
+
+    @property
+    def wanted(self) -> list[torch.Tensor]:
+        """What gradients flow to: inputs that require them, and tensors from outside."""
+        return self._wanted(self.buffers.tensors)
 
     def _wanted(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor for tensor in inputs if tensor.requires_grad] + self.differentiated
@@ -125,6 +130,29 @@ class Subject:
 
 def differentiable(result: Any) -> list[torch.Tensor]:
     return [tensor for tensor in tensors_in(result) if tensor.requires_grad]
+
+
+def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
+    """For each output the places of those that it depends on: a backward from others leaves them without gradients."""
+    leaves = {id(tensor): place for place, tensor in enumerate(wanted) if tensor.is_leaf}
+    nodes = {tensor.grad_fn: place for place, tensor in enumerate(wanted) if not tensor.is_leaf}
+    found: list[set[int]] = []
+    for output in outputs:
+        reached = {leaves[id(output)]} if id(output) in leaves else set()
+        todo, seen = [output.grad_fn], set()
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if node in nodes:
+                reached.add(nodes[node])
+            elif leaf is not None and id(leaf) in leaves:
+                reached.add(leaves[id(leaf)])
+            todo += [following for following, _ in node.next_functions]
+        found.append(reached)
+    return found
 
 
 @contextmanager

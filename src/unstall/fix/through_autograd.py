@@ -6,9 +6,7 @@ import weakref
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from unstall.fix.nesting import map_tensors
 from unstall.fix.ready import Ready
 
 
@@ -31,8 +29,12 @@ class _Replay(torch.autograd.Function):  # type: ignore[misc]
         return tuple(tensor.detach().clone() for tensor in ready.differentiable())
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "create_graph=True asks for gradients of a graphed function's gradients, which its graph does not "
+                "have: use it without unstall.graphed there"
+            )
         if ctx.awaited.done:
             raise RuntimeError(
                 "a graphed function's backward ran a second time: its graph holds one. Call the function again, or "
@@ -48,11 +50,17 @@ class _Replay(torch.autograd.Function):  # type: ignore[misc]
             else:
                 mine.copy_(given)
         ready.captured.graphs[1].replay()
-        found = iter(results)
-        buffers = ready.subject.buffers.tensors
-        to_inputs = [next(found) if buffer.requires_grad else None for buffer in buffers]
-        wanted = [*to_inputs, *found]
-        return (None, None, None, *(None if grad is None else grad.detach().clone() for grad in wanted))
+        # Of what no gradient came in for, none comes out: an optimizer tells none from zeros.
+        reached = set().union(
+            *(places for places, given in zip(ready.reached, grads, strict=True) if given is not None)
+        )
+        wanted = [
+            None if grad is None or place not in reached else grad.detach().clone()
+            for place, grad in enumerate(results)
+        ]
+        found = iter(wanted)
+        to_inputs = [next(found) if buffer.requires_grad else None for buffer in ready.subject.buffers.tensors]
+        return (None, None, None, *to_inputs, *found)
 
 
 def served_through_autograd(ready: Ready, inputs: list[torch.Tensor]) -> Any:
@@ -61,10 +69,4 @@ def served_through_autograd(ready: Ready, inputs: list[torch.Tensor]) -> Any:
     ready.awaited = weakref.ref(awaited)
     outputs = _Replay.apply(ready, awaited, len(inputs), *inputs, *ready.subject.differentiated)
     through = {id(mine): output for mine, output in zip(ready.differentiable(), outputs, strict=True)}
-    result, _ = ready.captured.results[0]
-    plain = ready.outputs
-
-    def exchanged(tensor: torch.Tensor) -> torch.Tensor:
-        return through[id(tensor)] if id(tensor) in through else plain.copy_of(tensor, inputs)
-
-    return map_tensors(result, exchanged)
+    return ready.outputs.copies(inputs, through)

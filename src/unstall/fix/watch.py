@@ -1,62 +1,70 @@
 """Python-side state that a function can reach: noticed when it changes, since a graph keeps what it was.
 
-Walked are closures, globals that the code names, `self`, what these hold, and so on; from all that, only what code
-that ran has names for is watched. Attributes, items and closure cells are slots: a container, and a key in it.
+Walked are closures, globals that the code names, `self`, the user's classes and modules, what these hold, and so on;
+from all that, only what code that ran has names for is watched. Attributes, items and closure cells are slots: a
+container, and a key in it.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
+import os
 import types
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from unstall.locate.frameworks import is_framework
+from unstall.fix.slots import Attributes, Cells, contents_of
+from unstall.fix.users import is_users_class, is_users_code, is_users_module
 
 _MOST_SLOTS = 50_000
-_LONG = 2_000  # items of a list or dict: it is data, and only its length is watched
+_LONG = 2_000  # items of a list or dict: it is data, whose items are not opened
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _MODULE_DICTS = {name for name, value in vars(torch.nn.Module()).items() if isinstance(value, (dict, set))}
-_LEAVES = (torch.Tensor, torch.Generator, types.ModuleType, type, types.BuiltinFunctionType)
+_HOOKS_OF_ALL = [
+    value
+    for name, value in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and isinstance(value, dict)
+]
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)  # of a list or dict, say
 
 
-class Cells:
-    """A function's closure as a container, so that cells are read as all other slots are."""
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Code that ran, with the globals that it names."""
 
-    def __init__(self, function: types.FunctionType) -> None:
-        self.function = function
-        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self._cells[name].cell_contents
-        except ValueError:  # not assigned yet
-            return None
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._cells)
+    code: types.CodeType
+    names: dict[str, Any]
 
 
 class Watch:
     """Slots with what they held. It keeps that alive, so that no address of a thing that is gone is compared."""
 
-    def __init__(self, roots: list[Any]) -> None:
+    def __init__(self, roots: list[Any], *, of_host_tensors: bool = False) -> None:
         self.complete = True
+        self.known: dict[int, Any] = {}
+        """All objects that were reached, by their ids."""
+        self.names: set[str] = set()  # read by code that may run where it cannot be seen, as in backward
+        self.hooks_of_backward: list[str] = []
+        self._of_host_tensors = of_host_tensors
         self._containers: list[Any] = []
         self._keys: list[Any] = []
         self._values: list[Any] = []
         self._labels: list[str] = []
+        self._nameless: list[bool] = []  # what is read without its name standing in the code, as items are
+        self._slotted: set[tuple[int, Any]] = set()
         self._sized: list[Any] = []
         self._sizes: list[int] = []
         self._size_labels: list[str] = []
         self._empty: list[Any] = []  # containers that held nothing, as most modules' hooks: quicker to ask than sizes
         self._empty_labels: list[str] = []
+        for hooks in _HOOKS_OF_ALL if roots else ():
+            self._size("hooks of all modules", hooks)
         self._walk(roots)
 
     def __len__(self) -> int:
@@ -66,18 +74,32 @@ class Watch:
     def tensors(self) -> list[torch.Tensor]:
         return [value for value in self._values if isinstance(value, torch.Tensor)]
 
+    def labelled(self) -> list[tuple[torch.Tensor, str]]:
+        """The tensors, and how the program calls them."""
+        pairs = zip(self._values, self._labels, strict=True)
+        return [(value, label) for value, label in pairs if isinstance(value, torch.Tensor)]
+
+    def iterators(self) -> list[str]:
+        """Names of those whose place cannot be seen, nor put back."""
+        held = [value.__self__ if isinstance(value, _BOUND) else value for value in self._values]
+        pairs = zip(held, self._labels, strict=True)
+        return [label for value, label in pairs if isinstance(value, Iterator) and not hasattr(value, "__dict__")]
+
     def limited_to(self, names: frozenset[str] | None) -> Watch:
         """Only the slots that code with these names could read. None: all."""
         if names is None:
             return self
         other = Watch([])
-        other.complete = self.complete
-        slots = zip(self._containers, self._keys, self._values, self._labels, strict=True)
-        # Items of a list, and those by a key that is no text, are read by no name.
-        kept = [slot for slot in slots if not isinstance(slot[1], str) or slot[1] in names or slot[3].endswith("]")]
-        for parts, column in zip(
-            zip(*kept, strict=True), (other._containers, other._keys, other._values, other._labels), strict=False
-        ):
+        other.complete, other.known, other.names = self.complete, self.known, self.names
+        other.hooks_of_backward = self.hooks_of_backward
+        columns = (self._containers, self._keys, self._values, self._labels, self._nameless)
+        kept = [
+            slot
+            for slot in zip(*columns, strict=True)
+            if slot[4] or not isinstance(slot[1], str) or slot[1] in names or slot[1] in self.names
+        ]
+        others = (other._containers, other._keys, other._values, other._labels, other._nameless)
+        for parts, column in zip(zip(*kept, strict=True), others, strict=False):
             column.extend(parts)
         other._sized, other._sizes, other._size_labels = self._sized, self._sizes, self._size_labels
         other._empty, other._empty_labels = self._empty, self._empty_labels
@@ -108,7 +130,7 @@ class Watch:
             else:
                 if new is old:
                     continue
-                if type(new) is type(old) and _plain(old) and (new == old or (new != new and old != old)):
+                if type(new) is type(old) and _plain(old) and repr(new) == repr(old):  # 0.0 is equal to -0.0
                     self._values[place] = new
                     continue
                 found.append(_difference(self._labels[place], old, new))
@@ -123,14 +145,13 @@ class Watch:
         return found
 
     def _walk(self, roots: list[Any]) -> None:
-        seen: set[int] = set()
         # Depth first in the order of the roots; the last entry is next.
         todo: list[tuple[str, Any]] = [("", root) for root in reversed(roots)]
         while todo:
             label, value = todo.pop()
-            if isinstance(value, (*_SCALARS, *_LEAVES)) or id(value) in seen:
+            if isinstance(value, _SCALARS) or id(value) in self.known:
                 continue
-            seen.add(id(value))
+            self.known[id(value)] = value
             for part, child in reversed(self._open(label, value)):
                 todo.append((part, child))
             if len(self._keys) > _MOST_SLOTS:
@@ -139,35 +160,70 @@ class Watch:
 
     def _open(self, label: str, value: Any) -> list[tuple[str, Any]]:
         """Notes the slots of one object; gives what is in them. Code of the user's own is not run by that."""
+        if isinstance(value, torch.Tensor):
+            self._contents(label, value)
+            return _hooks_of(label, value)
+        if isinstance(value, (torch.Generator, property, classmethod, staticmethod, functools.partial, Scope)):
+            return self._parts(label, value)
         if isinstance(value, types.FunctionType):
             return self._function(value)
         if isinstance(value, types.MethodType):
             return [(value.__func__.__name__, value.__func__), ("self", value.__self__)]
-        if isinstance(value, dict):
-            if type(value).__len__ is not dict.__len__:
-                return []
-            self._size(label, value)
-            if len(value) > _LONG or type(value).__getitem__ is not dict.__getitem__:
-                return []
-            return self._slots(value, [(key, f"{label}[{_shown(key)}]") for key in value])
-        if isinstance(value, list):
-            if type(value).__getitem__ is not list.__getitem__ or type(value).__len__ is not list.__len__:
-                return []
-            self._size(label, value)
-            return [] if len(value) > _LONG else self._slots(value, [(i, f"{label}[{i}]") for i in range(len(value))])
-        if isinstance(value, (tuple, set, frozenset)):
-            return [(f"{label}[…]", item) for item in value] if len(value) <= _LONG else []
+        if isinstance(value, _BOUND):
+            return [(label, value.__self__)] if value.__self__ is not None else []
+        if isinstance(value, (dict, list, deque, tuple, set, frozenset)):
+            return self._collection(label, value)
+        if isinstance(value, types.ModuleType):
+            return self._namespace(label, vars(value)) if is_users_module(value) else []
+        if isinstance(value, type):
+            return self._class(value)
         if type(value).__module__.startswith("unstall."):  # ours changes with each call; what it wraps is the user's
-            wrapped = getattr(value, "__wrapped__", None) or getattr(value, "_module", None)
+            wrapped = getattr(value, "__wrapped__", None) or getattr(value, "_unstall_module", None)
             return [(label, wrapped)] if wrapped is not None else []
+        return self._object(label, value)
+
+    def _parts(self, label: str, value: Any) -> list[tuple[str, Any]]:
+        if isinstance(value, property):
+            return [(label, part) for part in (value.fget, value.fset) if part is not None]
+        if isinstance(value, (classmethod, staticmethod)):
+            return [(label, value.__func__)]
+        if isinstance(value, functools.partial):
+            return [(label, value.func), (label, value.args), (label, value.keywords)]
+        return self._globals(value.code, value.names) if isinstance(value, Scope) else []
+
+    def _collection(self, label: str, value: Any) -> list[tuple[str, Any]]:
+        kind = next(base for base in (dict, list, deque, tuple, set, frozenset) if isinstance(value, base))
+        read = ("__len__", "__getitem__") if kind in (dict, list) else ("__len__",)
+        if any(getattr(type(value), name) is not getattr(kind, name) for name in read):  # the user's code would run
+            return []
+        if kind not in (tuple, frozenset):
+            self._size(label, value)
+        if kind in (set, frozenset) or len(value) > _LONG:
+            self._contents(label, value)
+            return [] if len(value) > _LONG else [(f"{label}[…]", item) for item in value]
+        if kind is tuple:
+            return [(f"{label}[…]", item) for item in value]
+        keys = dict.__iter__(value) if kind is dict else range(len(value))
+        return self._slots(value, [(key, f"{label}[{_shown(key)}]") for key in keys], nameless=True)
+
+    def _object(self, label: str, value: Any) -> list[tuple[str, Any]]:
+        start = f"{label}." if label else ""
+        inside: list[tuple[str, Any]] = []
         try:
             state = object.__getattribute__(value, "__dict__")
         except AttributeError:
-            return []
+            state = None
         if isinstance(value, torch.nn.Module):
-            return self._module(label, value, state)
-        inside = self._slots(state, [(key, f"{label}.{key}" if label else str(key)) for key in state])
-        return inside + _code_of(value)
+            inside += self._module(label, value, state)
+        elif isinstance(state, dict):
+            inside += self._slots(state, [(key, start + str(key)) for key in state])
+        if isinstance(state, dict):  # an attribute that is added may stand before one of its class
+            self._size(f"{label or f'a {type(value).__name__}'}'s attributes", state)
+        else:
+            self._contents(label, value)
+        slotted = Attributes(value)
+        inside += self._slots(slotted, [(key, start + key) for key in slotted])
+        return [*inside, *((base.__name__, base) for base in type(value).__mro__ if is_users_class(base))]
 
     def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[tuple[str, Any]]:
         """Its own dictionaries are never exchanged for others: what stands in them is watched, and how many hooks."""
@@ -175,37 +231,71 @@ class Watch:
         inside = self._slots(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
         for part in ("_parameters", "_buffers", "_modules"):
             entries = state[part]
-            inside += self._slots(entries, [(key, start + key) for key in entries if entries[key] is not None])
+            inside += self._slots(entries, [(key, start + key) for key in entries], nameless=True)
         if state["_modules"]:
             self._size(f"{label or 'a module'}'s modules", state["_modules"])
         for part in _HOOKS:
             self._size(f"{label or 'a module'}'s {part.strip('_').replace('_', ' ')}", state[part])
-        return inside + _code_of(module)
+            inside += [(part, hook) for hook in state[part].values()]
+            if state[part] and "backward" in part:
+                self.hooks_of_backward.append(f"a backward hook of {label or 'the module'}")
+        return inside
+
+    def _class(self, value: type) -> list[tuple[str, Any]]:
+        if not is_users_class(value):
+            return []
+        inside = self._namespace(value.__name__, vars(value))
+        if issubclass(value, torch.autograd.Function):
+            for _, part in inside:
+                function = getattr(part, "__func__", part)
+                if isinstance(function, types.FunctionType):
+                    self.names |= _names_of(function.__code__)
+        return inside
+
+    def _namespace(self, label: str, names: Any) -> list[tuple[str, Any]]:
+        keys = [key for key in names if not (key.startswith("__") and key.endswith("__")) or key == "__call__"]
+        return self._slots(names, [(key, f"{label}.{key}") for key in keys])
 
     def _function(self, function: types.FunctionType) -> list[tuple[str, Any]]:
         inside: list[tuple[str, Any]] = []
         if function.__closure__:
             cells = Cells(function)
             inside += self._slots(cells, [(name, name) for name in cells])
-        inside += [("a default", value) for value in function.__defaults__ or ()]
-        if _users(function):
-            names = _named_globals(function.__code__)
-            inside += self._slots(
-                function.__globals__, [(name, name) for name in sorted(names) if name in function.__globals__]
-            )
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        inside += [("a default", value) for value in defaults]
+        if is_users_code(function.__code__):
+            start = function.__name__
+            inside += self._slots(vars(function), [(key, f"{start}.{key}") for key in vars(function)])
+            inside += self._globals(function.__code__, function.__globals__)
         wrapped = getattr(function, "__wrapped__", None)
         return [*inside, ("", wrapped)] if wrapped is not None else inside
 
-    def _slots(self, container: Any, keys: list[tuple[Any, str]]) -> list[tuple[str, Any]]:
+    def _globals(self, code: types.CodeType, names: dict[str, Any]) -> list[tuple[str, Any]]:
+        named = _names_of(code)
+        inside = self._slots(names, [(name, name) for name in sorted(named) if name in names])
+        if not named.isdisjoint(("environ", "getenv")):
+            inside += [("os.environ", getattr(os.environ, "_data", None))]
+        return inside
+
+    def _slots(self, container: Any, keys: list[tuple[Any, str]], *, nameless: bool = False) -> list[tuple[str, Any]]:
         inside: list[tuple[str, Any]] = []
         for key, label in keys:
+            if (id(container), key) in self._slotted:
+                continue
+            self._slotted.add((id(container), key))
             value = container[key]
             self._containers.append(container)
             self._keys.append(key)
             self._values.append(value)
             self._labels.append(label)
+            self._nameless.append(nameless)
             inside.append((label, value))
         return inside
+
+    def _contents(self, label: str, value: Any) -> None:
+        contents = contents_of(value, of_host_tensors=self._of_host_tensors)
+        if contents is not None:
+            self._slots(contents, [(0, f"what {label or 'an argument'} holds")], nameless=True)
 
     def _size(self, label: str, container: Any) -> None:
         label = label or "a container"
@@ -218,23 +308,17 @@ class Watch:
             self._empty_labels.append(label)
 
 
-def _code_of(value: Any) -> list[tuple[str, Any]]:
-    """The function that a call of an object runs, where it is the user's: it may name globals."""
-    code = vars(type(value)).get("forward") or vars(type(value)).get("__call__")
-    return [(code.__name__, code)] if isinstance(code, types.FunctionType) and _users(code) else []
+def _hooks_of(label: str, tensor: torch.Tensor) -> list[tuple[str, Any]]:
+    held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)) if tensor.is_leaf else ()
+    return [(f"a hook of {label}", hook) for hooks in held if hooks for hook in hooks.values()]
 
 
-def _named_globals(code: types.CodeType) -> set[str]:
-    names = set(code.co_names)
+def _names_of(code: types.CodeType) -> set[str]:
+    names = {*code.co_names, *code.co_freevars}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= _named_globals(constant)
+            names |= _names_of(constant)
     return names
-
-
-def _users(function: Callable[..., Any]) -> bool:
-    file = function.__code__.co_filename
-    return not (is_framework(file) or "site-packages" in file or "dist-packages" in file)
 
 
 def _plain(value: Any) -> bool:
@@ -246,6 +330,8 @@ def _shown(key: Any) -> str:
 
 
 def _difference(label: str, old: Any, new: Any) -> str:
+    if label.startswith("what "):
+        return f"{label} has changed"
     if _plain(old) and _plain(new):
         return f"{label} was {old!r} and is {new!r}"
     if isinstance(new, torch.Tensor):

@@ -8,7 +8,7 @@ import torch
 from fix.graphed.tape import TapeDevice
 
 from unstall.fix.buckets import sizes_from
-from unstall.fix.graphed_module import GraphedModule
+from unstall.fix.graphed_module import graphed_module
 from unstall.fix.serving import Graphed
 
 
@@ -31,7 +31,7 @@ def on_tape(
         strict=strict,
         device=device or TapeDevice(),
     )
-    return GraphedModule.of(function, made) if isinstance(function, torch.nn.Module) else made
+    return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 
 
 def mlp(*, dropout: float = 0.0) -> torch.nn.Sequential:
