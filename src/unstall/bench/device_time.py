@@ -13,7 +13,7 @@ from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.measurement import Method
 from unstall.bench.observed import Observed
-from unstall.bench.sampling import LEAST, LEAST_OF_A_MODEL, Sampled, sample_until
+from unstall.bench.sampling import LEAST, Sampled, sample_until
 from unstall.bench.statistics import Spread
 from unstall.errors import UnstallError, UsageError
 
@@ -104,10 +104,8 @@ def _observed(
         spans.append(seen.span_ns())
         return seen.busy_ns()
 
-    first, least = int(max(LEAST, min(_FIRST, 0.5e9 * seconds / max(each_ns, 1.0)))), LEAST
-    if adapter.virtual:
-        first = least = LEAST_OF_A_MODEL
-    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds, first=first, least=least)
+    first = LEAST if adapter.virtual else int(max(LEAST, min(_FIRST, 0.5e9 * seconds / max(each_ns, 1.0))))
+    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds, first=first)
     return DeviceTime(observer.method, sampled, Spread.of(np.concatenate(spans)), anatomy)
 
 

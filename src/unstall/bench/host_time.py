@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
 from unstall.bench.cache import Caching
-from unstall.bench.sampling import LEAST, LEAST_OF_A_MODEL, Sampled, sample_until
+from unstall.bench.sampling import Sampled, sample_until
 from unstall.bench.statistics import Spread
 
 _SAMPLE_NS = 100_000  # a sample of what is shorter holds several calls: some thousand times a clock's own cost
+_MOST_LOOPS = 1 << 16
 _BATCH_NS = 2_000_000
 _MOST_IN_BATCH = 1_000
 _LEAST_IN_BATCH = 8
@@ -47,15 +48,17 @@ def synchronised(caching: Caching, adapter: Adapter, *, rel_ci: float, seconds: 
             del result
         return wall
 
-    least = _least(adapter)
-    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds, first=least, least=least)
+    take(1)
+    host.clear()
+    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds)
     return Spread.of(host), sampled
 
 
-def by_itself(caching: Caching, *, rel_ci: float, seconds: float) -> Sampled:
-    """Calls that return when they are done; of short ones several make a sample, where the cache may be hot."""
+def by_itself(caching: Caching, *, rel_ci: float, seconds: float, single: bool = False) -> Sampled:
+    """Calls that return when they are done; of short ones several make a sample, where the cache may be hot, unless
+    they are to be `single`."""
     run, clock = caching.run, time.perf_counter_ns
-    loops = 1 if caching.cache == "cold" else _loops(run)
+    loops = 1 if single or caching.cache == "cold" else _loops(run)
     cost = clock_ns()
 
     def take(count: int) -> NDArray[np.float64]:
@@ -95,28 +98,17 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, *, rel_ci: 
         adapter.wait(result)
         return (clock() - began) / count
 
-    least = _least(adapter)
-    return sample_until(
-        lambda wanted: [batch() for _ in range(wanted)],
-        rel_ci=rel_ci,
-        seconds=seconds,
-        first=min(5, least),
-        least=least,
-    )
-
-
-def _least(adapter: Adapter) -> int:
-    return LEAST_OF_A_MODEL if adapter.virtual else LEAST
+    return sample_until(lambda wanted: [batch() for _ in range(wanted)], rel_ci=rel_ci, seconds=seconds, first=5)
 
 
 def _loops(run: Callable[[], Any]) -> int:
-    """How many calls make a sample long enough."""
+    """How many calls make a sample long enough, by the machine's own clock: the program's may stand still."""
     loops = 1
     while True:
-        took = _timed(run, loops, time.perf_counter_ns)
-        if took >= _SAMPLE_NS or loops >= 1 << 20:
+        took = _timed(run, loops, time.monotonic_ns)
+        if took >= _SAMPLE_NS or loops >= _MOST_LOOPS:
             return loops
-        loops = max(2 * loops, min(1 << 20, int(1.2 * loops * _SAMPLE_NS / max(took, 1))))
+        loops = min(_MOST_LOOPS, max(2 * loops, int(1.2 * loops * _SAMPLE_NS / max(took, 1))))
 
 
 def _timed(run: Callable[[], Any], loops: int, clock: Callable[[], int]) -> int:

@@ -27,7 +27,8 @@ class Look:
     """What was seen. Names are of inputs, as in `Call.inputs`."""
 
     inputs: tuple[Array, ...]
-    changed: tuple[str, ...]
+    changed: tuple[str, ...]  # by this call
+    written: tuple[str, ...]  # by this call or those before: they may hold again what they held before this one
     zeros: tuple[str, ...]
     subnormal: tuple[str, ...]
     later: str | None  # what goes on after the call's return, in words
@@ -46,8 +47,13 @@ class Look:
         return tuple(array for array in self.inputs if array.device.split(":")[0] == device)
 
 
-def look(call: Call, adapter: Adapter) -> Look:
-    """Make one call and say what was seen."""
+def held(call: Call, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
+    """Some of the values that inputs hold now, by the inputs' ids."""
+    return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
+
+
+def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]]) -> Look:
+    """Make one call and say what was seen. `at_first` is what inputs held before the first one."""
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
     adapter.synchronize()
     values = [adapter.sample(array) for array in inputs]
@@ -60,14 +66,17 @@ def look(call: Call, adapter: Adapter) -> Look:
     adapter.wait(result)
     after = adapter.memory()
     later = _left_running(result, threads, moving)
+    now = [adapter.sample(array) for array in inputs]
+    rewritten = [adapter.version(array) != version for array, version in zip(inputs, versions, strict=True)]
     arrays = [array for array in _results(result, adapter) if not any(array.value is each.value for each in inputs)]
     size = sum(array.bytes for array in arrays)
     return Look(
         inputs=inputs,
-        changed=tuple(
+        changed=tuple(array.name for array, new, old in zip(inputs, now, values, strict=True) if not _same(new, old)),
+        written=tuple(
             array.name
-            for array, version, value in zip(inputs, versions, values, strict=True)
-            if adapter.version(array) != version or not _same(adapter.sample(array), value)
+            for array, new, again in zip(inputs, now, rewritten, strict=True)
+            if again or not _same(new, at_first.get(id(array.value), new))
         ),
         zeros=tuple(array.name for array, value in zip(inputs, values, strict=True) if _all_zero(value)),
         subnormal=tuple(

@@ -33,7 +33,7 @@ from unstall.bench.call import Call
 from unstall.bench.compiled import compilations
 from unstall.bench.device_time import DeviceTime, device_time
 from unstall.bench.host_time import back_to_back, by_itself, empty_call_ns, synchronised
-from unstall.bench.look import Look, look, opened
+from unstall.bench.look import Look, held, look, opened
 from unstall.bench.measurement import Cache, Clocks, Measurement
 from unstall.bench.page_faults import page_faults
 from unstall.bench.sampling import Sampled
@@ -91,7 +91,7 @@ def bench(
     call = Call(fn, args, kwargs)
     guess = adapter_for([value for _, value in call.inputs()])
     with guess.threads(num_threads):
-        compiled = compilations()
+        compiled, at_first = compilations(), held(call, guess)
         clock = time.perf_counter_ns
         began = clock()
         result = call()
@@ -101,7 +101,7 @@ def bench(
         adapter.wait(result)
         first_ns += clock() - began
         del result
-        run = _Run(call, adapter, cache, method, rel_ci, max_seconds, first_ns, compilations() > compiled)
+        run = _Run(call, adapter, cache, method, rel_ci, max_seconds, first_ns, compilations() > compiled, at_first)
         return run.measured(label or call.label(), bytes, flops)
 
 
@@ -126,16 +126,17 @@ class _Run:
     max_seconds: float
     first_ns: int
     compiled_first: bool
+    at_first: dict[int, Any]
 
     def measured(self, label: str, size_bytes: int | None, flops: int | None) -> Measurement:
         self._warm_up()
-        seen = look(self.call, self.adapter)
+        seen = look(self.call, self.adapter, self.at_first)
         compiled = compilations()
         before = clocks.read(self.adapter.bus_id())
         taken = self._on_device() if self.adapter.asynchronous else None
         if taken is None:
             self.adapter = on_the_host(self.adapter.framework == "torch")
-            taken = self._on_host()
+            taken = self._on_host(single=seen.later is not None)
         after = clocks.read(self.adapter.bus_id())
         evidence = self._evidence(taken, seen, before, after, compilations() > compiled)
         best = taken.main.spread.median
@@ -182,6 +183,8 @@ class _Run:
         adapter, caching = self.adapter, Caching(self.call, self._cache(), self.adapter)
         host, wall = synchronised(caching, adapter, rel_ci=self.rel_ci, seconds=self._share("wall"))
         taken = _Taken(host, wall)
+        if adapter.virtual:
+            taken.notes.append("the virtual GPU knows of no caches: cold and hot are the same")
         if self.method != "host":
             taken.device = device_time(
                 caching,
@@ -201,11 +204,12 @@ class _Run:
         taken.throughput = throughput.spread
         return taken
 
-    def _on_host(self) -> _Taken:
+    def _on_host(self, *, single: bool) -> _Taken:
         if self.method not in ("auto", "host"):
             raise UsageError(f'method="{self.method}" is of a device, and {self.call.label()} has no work on one')
         caching = Caching(self.call, self._cache(), self.adapter)
-        wall = by_itself(caching, rel_ci=self.rel_ci, seconds=self.max_seconds * (1 - _SHARES["warm up"]))
+        seconds = self.max_seconds * (1 - _SHARES["warm up"])
+        wall = by_itself(caching, rel_ci=self.rel_ci, seconds=seconds, single=single)
         return _Taken(wall.spread, wall)
 
     def _share(self, what: str) -> float:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from unstall.bench.statistics import Spread, entropy_flat
 
 LEAST = 10  # samples, unless time is up
-LEAST_OF_A_MODEL = 3  # whose clock has no noise
 _MOST = 20_000
 _GROWTH = 2
 
@@ -29,7 +28,7 @@ class Sampled:
     converged: bool
 
 
-def sample_until(take: Take, *, rel_ci: float, seconds: float, first: int = LEAST, least: int = LEAST) -> Sampled:
+def sample_until(take: Take, *, rel_ci: float, seconds: float, first: int = LEAST) -> Sampled:
     """Take samples, in batches that grow, until the median's 95 % interval is within ± `rel_ci`, the noise's entropy
     is flat, or `seconds` of the machine's own clock are over. There is always one batch."""
     deadline = time.monotonic() + seconds
@@ -41,7 +40,7 @@ def sample_until(take: Take, *, rel_ci: float, seconds: float, first: int = LEAS
         samples = np.concatenate((samples, new))
         now = time.monotonic()
         spread = Spread.of(samples)
-        if spread.n >= least and spread.relative_ci <= rel_ci:
+        if spread.n >= LEAST and spread.relative_ci <= rel_ci:
             return Sampled(spread, f"the median is known to {100 * rel_ci:.3g} %", True)
         if entropy_flat(samples):
             return Sampled(spread, f"the noise's entropy is flat: the median is known to {_percent(spread)}", True)

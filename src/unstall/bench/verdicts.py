@@ -19,6 +19,8 @@ from unstall.timeline import CopyDirection
 _CLEARLY = 1.1  # more, of two times that bound each other
 _DRIFT = 0.05
 _LEAST_FOR_DRIFT = 30
+_WIDE = 0.05  # of the median, its interval
+_UNLIKE = 0.25  # of the median, the middle half of the samples
 _FIRST_NS, _FIRST_RATIO = 100_000, 3.0
 _EVENTS_RESOLVE_NS = 500.0
 _EMPTY_CALLS = 2.0
@@ -69,7 +71,7 @@ def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
 
 def bound(seen: Evidence) -> Iterable[Verdict]:
     busy, host = seen.device_ns, seen.host.median
-    if not busy or _waits(seen):
+    if not busy or _waits(seen) or seen.look.later:
         return
     if host > _CLEARLY * busy:
         back = f"; back to back, a call ends every {_ns(seen.throughput.median)}" if seen.throughput else ""
@@ -146,12 +148,15 @@ def throttled(seen: Evidence) -> Iterable[Verdict]:
 
 
 def not_converged(seen: Evidence) -> Iterable[Verdict]:
-    drift = _drift(seen)
+    drift, spread = _drift(seen), _main(seen)
     if not seen.converged:
         yield Verdict("not converged", f"{seen.stopped}: give it more time, or a quieter machine", serious=True)
-    if drift is not None:
+    elif drift is not None:
         longer = "longer" if drift > 0 else "shorter"
         text = f"the last samples are {100 * abs(drift):.0f} % {longer} than the first: calls are not alike"
+        yield Verdict("not converged", text, serious=True)
+    elif spread.relative_ci > _WIDE or (seen.device_ns is not None and spread.iqr > _UNLIKE * spread.median):
+        text = f"calls are not alike: half of them take from {_ns(spread.q1)} to {_ns(spread.q3)}"
         yield Verdict("not converged", text, serious=True)
 
 
@@ -197,7 +202,7 @@ def allocates(seen: Evidence) -> Iterable[Verdict]:
 
 def unused(seen: Evidence) -> Iterable[Verdict]:
     look = seen.look
-    if not look.result_none or look.changed or not look.inputs or seen.framework == "Python":
+    if not look.result_none or look.written or look.changed or not look.inputs or seen.framework == "Python":
         return
     if seen.framework == "JAX":
         text = (
@@ -210,8 +215,12 @@ def unused(seen: Evidence) -> Iterable[Verdict]:
 
 
 def input_changes(seen: Evidence) -> Iterable[Verdict]:
-    if seen.look.changed:
-        text = f"the call writes to what it reads ({_names(seen.look.changed)}): each call begins with other values"
+    look = seen.look
+    if look.changed:
+        text = f"the call writes to what it reads ({_names(look.changed)}): each call begins with other values"
+        yield Verdict("input changes", text, serious=True)
+    elif look.written:
+        text = f"the call writes to {_names(look.written)}: those that were timed found there what earlier ones left"
         yield Verdict("input changes", text, serious=True)
 
 
@@ -238,7 +247,9 @@ def values(seen: Evidence) -> Iterable[Verdict]:
         text = f"{_names(look.subnormal)} holds subnormal numbers, which processors may take many times as long for"
         yield Verdict("denormals", text, serious=True)
     if look.zeros:
-        text = f"{_names(look.zeros)} holds zeros alone: they cost less power, so clocks are higher, and branches go one way"
+        text = (
+            f"{_names(look.zeros)} holds zeros alone, which cost less power: clocks stay higher than with other values"
+        )
         yield Verdict("zeros", text, serious=True)
 
 
@@ -291,9 +302,13 @@ def _waits(seen: Evidence) -> bool:
     )
 
 
+def _main(seen: Evidence) -> Spread:
+    return seen.device.device.spread if seen.device and seen.device.device else seen.wall
+
+
 def _drift(seen: Evidence) -> float | None:
     """By how much the last third of the samples is longer than the first, where noise does not explain it."""
-    spread = seen.device.device.spread if seen.device and seen.device.device else seen.wall
+    spread = _main(seen)
     third = spread.n // 3
     if spread.n < _LEAST_FOR_DRIFT:
         return None
