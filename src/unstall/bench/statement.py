@@ -1,0 +1,94 @@
+"""Source text as functions to measure: what a command line or a notebook's line asks about."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from unstall.errors import UnstallError, UsageError
+
+_MODULES = {
+    "F": "torch.nn.functional",
+    "cp": "cupy",
+    "cupy": "cupy",
+    "jax": "jax",
+    "jnp": "jax.numpy",
+    "math": "math",
+    "nn": "torch.nn",
+    "np": "numpy",
+    "numpy": "numpy",
+    "torch": "torch",
+}
+"""What these names are where nothing else gives them a meaning."""
+
+
+def functions(statements: Sequence[str], setup: str, names: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """A function of each statement, by its text; it returns the value of what is an expression.
+
+    `names` are the globals of all; the setup is run in them once. Modules that everybody knows by these names are
+    imported where they are used. Raises UsageError for what is no Python, for a statement twice, and for a setup that
+    fails.
+    """
+    trees = [_parsed(setup, "the setup"), *(_parsed(each, each) for each in statements)]
+    _import_known(trees, names)
+    with told("the setup fails"):
+        exec(compile(trees[0], "<setup>", "exec"), names)
+    made = {_short(text): _function(tree, names) for text, tree in zip(statements, trees[1:], strict=True)}
+    if len(made) < len(statements):
+        raise UsageError("a statement is there twice: give each another text, such as a comment at its end")
+    return made
+
+
+@contextmanager
+def told(text: str) -> Iterator[None]:
+    """What a statement raises is a UsageError with its text."""
+    try:
+        yield
+    except UnstallError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{text}: {type(error).__name__}: {error}") from error
+
+
+def _parsed(source: str, what: str) -> ast.Module:
+    try:
+        return ast.parse(textwrap.dedent(source).strip())
+    except SyntaxError as error:
+        raise UsageError(f"{what}: {error.msg}, in line {error.lineno}: {(error.text or '').strip()}") from error
+
+
+def _function(tree: ast.Module, names: dict[str, Any]) -> Callable[[], Any]:
+    body: list[ast.stmt] = list(tree.body) or [ast.Pass()]
+    if isinstance(body[-1], ast.Expr):
+        body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
+    made = ast.parse("def statement(): pass")
+    definition = made.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    definition.body = body
+    found: dict[str, Any] = {}
+    # Defined apart, so that the name hides none of the user's; its globals are theirs all the same.
+    exec(compile(ast.fix_missing_locations(made), "<statement>", "exec"), names, found)
+    function: Callable[[], Any] = found["statement"]
+    return function
+
+
+def _import_known(trees: Sequence[ast.Module], names: dict[str, Any]) -> None:
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    for name in sorted(used & _MODULES.keys()):
+        if name in names or hasattr(builtins, name):
+            continue
+        try:
+            names[name] = import_module(_MODULES[name])
+        except ImportError:  # the name may be the setup's own; if not, Python says so
+            continue
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:59]}…"
