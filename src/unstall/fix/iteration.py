@@ -23,7 +23,6 @@ _LOOKED_AT = 3  # batches that the program's own thread fetches first; 2 where t
 _TRIED = 24  # batches ahead, before they are held against those
 _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
-_LITTLE = 0.05
 _DEPTH, _DEEP = 2, 4
 _SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along with the call, and nobody waits
 _JITTER = 2.0  # of fetches: the longest over the median
@@ -187,10 +186,9 @@ class Iteration:
             part = hideable / interval
             self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
             return
-        copy = median(batch.sent.copy_ns() for batch in later)
-        if self._batches.has_workers and all(batch.sent.pinned for batch in later) and copy < _LITTLE * interval:
+        if self._batches.has_workers and all(batch.sent.pinned for batch in later):
             # A thread more would only take the interpreter's lock from the one that pins.
-            self._change("beside", "copies overlap alone: the loader's workers fetch ahead, and copying takes little")
+            self._change("beside", "copies overlap alone: the loader's own workers fetch ahead")
             return
         uneven = max(batch.fetch_ns for batch in later) > _JITTER * fetch
         self._go_ahead(_DEEP if uneven else _DEPTH, "fetched ahead by a thread")
