@@ -1,6 +1,6 @@
 """Baselines: times in a file, `unstall.bench-baseline/1`, that later ones are held against.
 
-Both have an interval, but a machine differs from run to run by more than its samples tell: the budget is to allow for it.
+Both have an interval, but a machine differs from run to run by more than its samples tell: a budget is to allow for it.
 """
 
 from __future__ import annotations

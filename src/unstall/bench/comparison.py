@@ -36,7 +36,7 @@ class Candidate:
         return self.agreement is None or self.agreement.agrees
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """What `compare` found. `str()` is a table for a terminal of 80 columns."""
 
@@ -76,13 +76,15 @@ class Comparison:
 
         return render([self])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         from unstall.bench.tables import notebook
 
         return notebook([self])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparisons:
     """A comparison for each of several inputs."""
 
@@ -115,6 +117,8 @@ class Comparisons:
         from unstall.bench.tables import render
 
         return render(self.rows, self.label)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from unstall.bench.tables import notebook

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from unstall.bench.measurement import Measurement
 
 _ALLOWED = 0.05
+_SECONDS, _SECONDS_TO_COMPARE = 2.0, 5.0
 _FORMATS = {".htm": "html", ".html": "html", ".json": "json", ".txt": "text"}
 
 
@@ -106,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
 def _measured(args: argparse.Namespace) -> Measurement | Comparison:
     from unstall.bench.compare import compare
     from unstall.bench.measure import bench
+    from unstall.bench.rounds import MARGIN
     from unstall.bench.statement import functions, told
 
     if not args.vs and (args.by is not None or args.same_within is not None):
@@ -117,23 +119,20 @@ def _measured(args: argparse.Namespace) -> Measurement | Comparison:
             stack.enter_context(virtual_gpu(args.gpu))
         sys.path.insert(0, str(Path.cwd()))  # as `python -c` does
         made = functions([args.statement, *args.vs], args.setup, {"__name__": "__main__"})
-        bounds = {} if args.max_seconds is None else {"max_seconds": args.max_seconds}
-        if not args.vs:
-            ((label, function),) = made.items()
-            with told(label):
-                measured = bench(function, label=label, cache=args.cache, num_threads=args.num_threads, **bounds)
-            return measured
         for label, function in made.items():
             with told(label):
-                function()
-        margin = {} if args.same_within is None else {"same_within": args.same_within}
+                if args.vs:
+                    function()
+                    continue
+                seconds = args.max_seconds or _SECONDS
+                return bench(function, label=label, cache=args.cache, max_seconds=seconds, num_threads=args.num_threads)
         return compare(
             made,
             by=args.by or "auto",
             cache=args.cache or "auto",
+            max_seconds=args.max_seconds or _SECONDS_TO_COMPARE,
             num_threads=args.num_threads,
-            **bounds,
-            **margin,
+            same_within=args.same_within or MARGIN,
         )
 
 

@@ -36,12 +36,15 @@ class Shell(Protocol):
 
     def transform_cell(self, raw_cell: str) -> str: ...
     def transform_ast(self, node: ast.Module) -> ast.Module: ...
-    def register_magic_function(self, func: Callable[[str, str], object], magic_kind: str) -> None: ...
+    def register_magic_function(self, func: Callable[..., object], magic_kind: str) -> None: ...
 
 
 def load_ipython_extension(shell: Shell) -> None:
-    """Offer `%%unstall`; called by `%load_ext unstall`."""
+    """Offer `%%unstall` and `%unstall_bench`; called by `%load_ext unstall`."""
+    from unstall.bench.notebook import BenchMagic
+
     shell.register_magic_function(CellMagic(shell).unstall, magic_kind="cell")
+    shell.register_magic_function(BenchMagic(shell).unstall_bench, magic_kind="line_cell")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""`%unstall_bench`: a statement of a notebook's line or cell, measured with the notebook's names.
+
+%unstall_bench torch.softmax(x, -1)
+%unstall_bench --max-seconds 1 x.sum() --vs x @ one
+
+%%unstall_bench --cache hot
+y = x + 1
+y.relu()
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from unstall.errors import UnstallError, UsageError
+
+if TYPE_CHECKING:
+    from unstall.bench.comparison import Comparison
+    from unstall.bench.measurement import Measurement
+    from unstall.record.notebook import Shell
+
+_OPTIONS = {"--max-seconds": float, "--num-threads": int, "--cache": str, "--by": str}
+_OPTION = re.compile(r"\s*(--[a-z-]+)(?:\s+|=)(\S+)\s*")
+
+
+@dataclass(frozen=True)
+class BenchMagic:
+    """The magic of one shell."""
+
+    shell: Shell
+
+    def unstall_bench(self, line: str, cell: str | None = None) -> Measurement | Comparison:
+        """Measure a statement, or compare several: time on the device, on the host, and what must be known of both.
+
+        %unstall_bench [OPTION VALUE]... STATEMENT [--vs STATEMENT]...
+
+        Options are --max-seconds, --num-threads, --cache (cold, hot, rotate), and of a comparison --by (device, wall,
+        throughput). Of a cell the statement is its text, and the line has options alone.
+        """
+        from unstall.bench.compare import compare
+        from unstall.bench.measure import bench
+        from unstall.bench.statement import functions
+
+        try:
+            statements, options = _parsed(line, cell)
+            if len(statements) == 1 and "by" in options:
+                raise UsageError("--by is about a comparison: give --vs too")
+            texts = [self.shell.transform_cell(each).rstrip() for each in statements]
+            made = functions(texts, "", dict(self.shell.user_ns))
+            found: Measurement | Comparison
+            if len(made) > 1:
+                found = compare(made, **options)
+            else:
+                ((label, function),) = made.items()
+                found = bench(function, label=label, **options)
+            return found
+        except UnstallError as error:
+            raise import_module("IPython.core.error").UsageError(f"%unstall_bench: {error}") from None
+
+
+def _parsed(line: str, cell: str | None) -> tuple[list[str], dict[str, Any]]:
+    """Statements and options. Raises UsageError for others."""
+    options: dict[str, Any] = {}
+    while match := _OPTION.match(line):
+        name, value = match.groups()
+        if name not in _OPTIONS:
+            break
+        try:
+            options[name[2:].replace("-", "_")] = _OPTIONS[name](value)
+        except ValueError:
+            raise UsageError(f"{name} {value}: this is no number") from None
+        line = line[match.end() :]
+    if line.lstrip().startswith("--"):
+        raise UsageError(f"{line.split()[0]}: there is no such option, or it has no value")
+    if cell is not None:
+        if line.strip():
+            raise UsageError(f"{line.strip()!r}: of a cell the line has options alone")
+        return [cell], options
+    statements = [each.strip() for each in re.split(r"\s--vs\s", line)]
+    if not all(statements):
+        raise UsageError("a statement is missing: %unstall_bench x.sum() --vs x.mean()")
+    return statements, options
