@@ -88,7 +88,7 @@ def _one(row: Comparison) -> RenderableType:
     table.add_column("95 % interval", no_wrap=True)
     for each in row.candidates:
         time = each.time
-        ratio = ("", "") if each.answer is None else (f"{each.ratio.median:.3f}", _interval(each))
+        ratio = ("", "") if each.answer is None else (_ratio(each.ratio.median), _interval(each))
         said = Text(each.answer or "", style=_STYLES.get(each.answer or "", ""))
         table.add_row(_name(row, each), precise(time.median), _between(time.low, time.high), said, *ratio)
     return table
@@ -124,7 +124,9 @@ def _change(ratio: Interval, first: str) -> str:
     more = ratio.median > 1
     if ratio.median >= _TIMES or ratio.median <= 1 / _TIMES:
         times = ratio.median if more else 1 / ratio.median
-        return f"is {times:.3g} times as {'slow' if more else 'fast'} as {first}"
+        return (
+            f"is {f'{times:,.0f}' if times >= 100 else f'{times:.3g}'} times as {'slow' if more else 'fast'} as {first}"
+        )
     change = abs(1 - ratio.median)
     low, high = sorted((abs(1 - ratio.low), abs(1 - ratio.high)))
     return f"takes {100 * change:.3g} % {'more' if more else 'less'} time than {first} ({_range(low, high)})"
@@ -158,7 +160,7 @@ def _grid(rows: Sequence[Comparison]) -> RenderableType:
             cells.append(Text(f"{precise(each.time.median)} {mark or ' '}", style="bold" if mark else ""))
             if number:
                 said = each.answer or ""
-                cells.append(Text(f"{said} {each.ratio.median:.2f}", style=_STYLES.get(said, "")))
+                cells.append(Text(f"{said} {_ratio(each.ratio.median)}", style=_STYLES.get(said, "")))
         table.add_row(Text(plain(row.label)), *cells)
     return table
 
@@ -189,8 +191,15 @@ def _between(low: float, high: float) -> str:
     return f"{precise(low)} - {precise(high)}"
 
 
+def _ratio(ratio: float) -> str:
+    """Three digits at least."""
+    if ratio < 0.1:
+        return f"{ratio:.3g}"
+    return f"{ratio:.3f}" if ratio < 10 else f"{ratio:,.1f}" if ratio < 1000 else f"{ratio:,.0f}"
+
+
 def _interval(each: Candidate) -> str:
-    return f"{each.ratio.low:.3f} - {each.ratio.high:.3f}"
+    return f"{_ratio(each.ratio.low)} - {_ratio(each.ratio.high)}"
 
 
 def _range(low: float, high: float) -> str:
