@@ -34,6 +34,7 @@ class ByEvents:
         self._adapter = adapter
         self._most = MOST
         self._offset: float | None = None
+        self._floor: float | None = None
         self.blocked = True
         """Whether the stream could be held back each time."""
 
@@ -44,19 +45,32 @@ class ByEvents:
             self._offset = float(np.median(self._raw(_nothing, _EMPTY, _nothing)))
         return self._offset
 
+    @property
+    def floor_ns(self) -> float:
+        """What is measured of next to no work: the device's front end needs that long for a launch and an event, and
+        what ends before cannot be told from it. On an H200 2.8 µs, of a kernel of 0.9."""
+        if self._floor is None:
+            raw = self._raw(self._adapter.mark, _EMPTY, _nothing)
+            self._floor = max(0.0, float(np.median(raw)) - self.offset_ns)
+        return self._floor
+
     def take(self, run: Callable[[], Any], count: int, before: Callable[[], None] | None) -> NDArray[np.float64]:
         """Samples in ns; fewer than asked for where the queue holds no more. `before` is queued before each.
 
         Raises QueueError where a call waits for the device.
         """
         offset = self.offset_ns
+        again = True
         while True:
             try:
                 return np.maximum(self._raw(run, min(count, self._most), before or _nothing) - offset, 0.0)
             except QueueError:
-                if self._most == 1:
+                # What loads a kernel waits for the device, once.
+                if self._most == 1 and not again:
                     raise
-                self._most = max(1, self._most // 4)
+                if not again:
+                    self._most = max(1, self._most // 4)
+                again = False
 
     def _raw(self, run: Callable[[], Any], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
         adapter = self._adapter

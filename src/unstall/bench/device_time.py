@@ -38,6 +38,7 @@ class DeviceTime:
     span: Spread | None
     anatomy: Observed | None
     notes: tuple[str, ...] = ()
+    floor_ns: float = 0.0  # the least that can be measured so
     waits_inside: bool = False  # where no call could be queued, since each waits
 
 
@@ -126,10 +127,11 @@ def _by_events(
             lambda count: _one_by_one(events, caching, adapter, count), rel_ci=rel_ci, seconds=seconds, first=10
         )
         waited = "each call waits for the device, so that device time by events holds the host's time between"
-        return DeviceTime("events", sampled, sampled.spread, None, (*notes, waited), True)
+        return DeviceTime("events", sampled, sampled.spread, None, (*notes, waited), events.floor_ns, True)
+    notes = (*notes, "device time by events holds the gaps between a call's kernels")
     if not events.blocked:
         notes = (*notes, "the device could not be held back while its queue was filled: gaps may be counted")
-    return DeviceTime("events", sampled, sampled.spread, None, notes)
+    return DeviceTime("events", sampled, sampled.spread, None, notes, events.floor_ns)
 
 
 def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:

@@ -22,7 +22,8 @@ _LEAST_FOR_DRIFT = 30
 _WIDE = 0.05  # of the median, its interval
 _UNLIKE = 0.25  # of the median, the middle half of the samples
 _FIRST_NS, _FIRST_RATIO = 100_000, 3.0
-_EVENTS_RESOLVE_NS = 500.0
+_FLOORS = 1.5  # as many of the least that can be measured
+_LAUNCHING = 0.35  # of the host's time: what launches of kernels that take no time take of the device
 _EMPTY_CALLS = 2.0
 _EXTRA_BYTES = 1 << 20
 _FAULTS = 64  # of 4 KiB each: 256 KiB
@@ -136,7 +137,7 @@ def throttled(seen: Evidence) -> Iterable[Verdict]:
     before, after = seen.before, seen.after
     if before is None or after is None:
         return
-    reasons = tuple(dict.fromkeys((*before.reasons, *after.reasons)))
+    reasons = after.reasons  # those before may be of other work
     fell = after.mhz < (1 - _DRIFT) * before.mhz
     if reasons:
         text = (
@@ -173,9 +174,14 @@ def first_call(seen: Evidence) -> Iterable[Verdict]:
 
 def too_short(seen: Evidence) -> Iterable[Verdict]:
     busy = seen.device_ns
-    if seen.device and seen.device.method == "events" and busy is not None and busy < _EVENTS_RESOLVE_NS:
-        text = f"{_ns(busy)} is less than events can tell apart ({_ns(_EVENTS_RESOLVE_NS)})"
-        yield Verdict("too short to resolve", text, serious=True)
+    if seen.device and seen.device.method == "events" and busy is not None:
+        floor = seen.device.floor_ns
+        if busy < _FLOORS * floor:
+            text = f"next to no work takes {_ns(floor)} by events, and this {_ns(busy)}: it may be much shorter"
+            yield Verdict("too short to resolve", text, serious=True)
+        elif busy < _LAUNCHING * seen.host.median and not _waits(seen):
+            text = f"launches alone may take most of the {_ns(busy)} between events: the kernels may be much shorter"
+            yield Verdict("too short to resolve", text, serious=True)
     elif not seen.asynchronous and seen.wall.median < _EMPTY_CALLS * seen.empty_call_ns:
         text = f"a function that does nothing takes {_ns(seen.empty_call_ns)}, and this one {_ns(seen.wall.median)}"
         yield Verdict("too short to resolve", text, serious=True)

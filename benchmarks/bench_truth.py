@@ -1,0 +1,282 @@
+"""How true device times are: `unstall.bench` by CUPTI and by events against `ncu`, and what the usual timers say.
+
+    python benchmarks/bench_truth.py                       # needs a CUDA device; ncu in PATH for the oracle
+    python benchmarks/bench_truth.py --only softmax --json truth.json
+
+The oracle is `ncu --clock-control none --cache-control none`, which times every kernel by the device's own counters:
+medians of the sums over a call's kernels. Kernels of two streams run one after the other under it, so that for these
+events are held against CUPTI's span alone. Without a CUDA device it says so and ends well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+REPEATS = 7
+MARKER = "spin_kernel"
+Case = Callable[[], Any]
+COLUMNS = ("ncu", "cupti", "events", "naive", "Timer", "timeit", "around", "do_bench", "cudagraph")
+
+
+def cases(torch: Any) -> dict[str, Case]:
+    """Sixteen functions, by name."""
+    functional, device = torch.nn.functional, "cuda"
+    half, brain = torch.float16, torch.bfloat16
+    small, square = torch.randn(64, 64, device=device), torch.randn(1024, 1024, device=device)
+    large = torch.randn(4096, 4096, device=device, dtype=brain)
+    little = torch.randn(256, 256, device=device, dtype=half)
+    vector = torch.randn(1 << 24, device=device)
+    rows = torch.randn(4096, 4096, device=device)
+    weight, bias = torch.randn(4096, device=device), torch.randn(4096, device=device)
+    images, filters = (torch.randn(*shape, device=device, dtype=half) for shape in ((32, 64, 56, 56), (64, 64, 3, 3)))
+    query = torch.randn(4, 16, 1024, 64, device=device, dtype=brain)
+    table, tokens = torch.randn(50_000, 512, device=device), torch.randint(0, 50_000, (8192,), device=device)
+    target = torch.empty(4096, 4096, device=device)
+    side = torch.cuda.Stream()
+    static = torch.randn(1024, 1024, device=device)
+
+    def two_streams() -> Any:
+        main = torch.cuda.current_stream()
+        side.wait_stream(main)
+        first = large @ large
+        with torch.cuda.stream(side):
+            second = large @ large
+        main.wait_stream(side)
+        return first, second
+
+    def chain() -> Any:
+        value = static
+        for _ in range(5):
+            value = functional.gelu(value @ static)
+        return value
+
+    chain()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = chain()
+
+    def replay() -> Any:
+        graph.replay()
+        return output
+
+    return {
+        "add 64x64": lambda: small + 1,
+        "mm 1024 fp32": lambda: square @ square,
+        "mm 4096 bf16": lambda: large @ large,
+        "softmax 16M": lambda: torch.softmax(vector, 0),
+        "gelu chain x20": lambda: [functional.gelu(small) for _ in range(20)],
+        "sort 16M": lambda: vector.sort(),
+        "mm 256 fp16": lambda: little @ little,
+        "conv 3x3 fp16": lambda: functional.conv2d(images, filters, padding=1),
+        "softmax rows": lambda: torch.softmax(rows, -1),
+        "layer norm": lambda: functional.layer_norm(rows, (4096,), weight, bias),
+        "attention bf16": lambda: functional.scaled_dot_product_attention(query, query, query),
+        "sort rows": lambda: square.sort(-1),
+        "index": lambda: table[tokens],
+        "copy transposed": lambda: target.copy_(rows.t()),
+        "two streams": two_streams,
+        "graph replay": replay,
+    }
+
+
+def under_ncu(chosen: dict[str, Case], torch: Any) -> None:
+    """What ncu watches: REPEATS samples of each case, cold and hot; before each sample one kernel that marks it."""
+    flushed = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.uint8, device="cuda")
+    for fn in chosen.values():
+        for _ in range(3):
+            fn()
+        for cold in (True, False):
+            for _ in range(REPEATS):
+                flushed.zero_() if cold else fn()
+                torch.cuda.synchronize()
+                torch.cuda.profiler.start()
+                torch.cuda._sleep(100)
+                fn()
+                torch.cuda.synchronize()
+                torch.cuda.profiler.stop()
+
+
+def oracle(names: list[str]) -> dict[str, dict[str, list[float]]]:
+    """By case and cache the device's time in ns of each sample, as ncu counts it; empty where ncu does not run."""
+    ncu = shutil.which("ncu") or next((str(path) for path in sorted(Path("/usr/local").glob("cuda*/bin/ncu"))), None)
+    if ncu is None:
+        print("no ncu here: no oracle")
+        return {}
+    options = "--clock-control none --cache-control none --profile-from-start off --csv --page raw --print-units base"
+    metrics = ["--metrics", "gpu__time_duration.sum"]
+    program = [sys.executable, __file__, "--under-ncu", "--only", *names]
+    done = subprocess.run([ncu, *options.split(), *metrics, *program], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    head = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if head is None:
+        print("ncu gave no table:", *(lines + done.stderr.splitlines())[-8:], sep="\n  ")
+        return {}
+    samples: list[float] = []
+    for row in csv.DictReader(io.StringIO("\n".join(lines[head:]))):
+        if not row["ID"]:
+            continue  # the row of units
+        if MARKER in row["Kernel Name"]:
+            samples.append(0.0)
+        else:
+            samples[-1] += float(row["gpu__time_duration.sum"].replace(",", ""))
+    if len(samples) != 2 * REPEATS * len(names):
+        print(f"ncu saw {len(samples)} samples of {2 * REPEATS * len(names)}: no oracle")
+        return {}
+    parts = iter([samples[at : at + REPEATS] for at in range(0, len(samples), REPEATS)])
+    return {name: {"cold": next(parts), "hot": next(parts)} for name in names}
+
+
+def naive(fn: Case) -> float:
+    samples = []
+    for _ in range(100):
+        began = time.perf_counter_ns()
+        fn()
+        samples.append(time.perf_counter_ns() - began)
+    return statistics.median(samples)
+
+
+def around(fn: Case, torch: Any) -> float:
+    """An event before, one after, and a wait."""
+    samples = []
+    for _ in range(100):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        fn()
+        last.record()
+        torch.cuda.synchronize()
+        samples.append(first.elapsed_time(last) * 1e6)
+    return statistics.median(samples)
+
+
+def others(fn: Case, torch: Any) -> dict[str, float]:
+    """What the usual timers say, ns. None of them flushes the L2 but do_bench."""
+    from torch.utils.benchmark import Timer
+
+    found = {"naive": naive(fn), "around": around(fn, torch)}
+    torch.cuda.synchronize()
+    found["Timer"] = Timer("fn()", globals={"fn": fn}).blocked_autorange(min_run_time=0.1).median * 1e9
+    found["timeit"] = min(timeit.repeat(fn, number=20, repeat=3)) / 20 * 1e9
+    torch.cuda.synchronize()
+    try:
+        from triton import testing
+    except ImportError:
+        return found
+    found["do_bench"] = testing.do_bench(fn, warmup=5, rep=30, return_mode="median") * 1e6
+    try:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            found["cudagraph"] = testing.do_bench_cudagraph(fn, rep=10, return_mode="median") * 1e6
+    except Exception as error:  # what cannot be captured raises whatever it likes, and spoils the capture
+        print(f"  do_bench_cudagraph: {type(error).__name__}")
+        torch.cuda.synchronize()
+    return found
+
+
+def ours(fn: Case, cache: Any, seconds: float) -> dict[str, Any]:
+    """Both methods of `unstall.bench`, ns."""
+    import unstall
+
+    found: dict[str, Any] = {"verdicts": []}
+    for method in ("cupti", "events"):
+        measured = unstall.bench(fn, cache=cache, max_seconds=seconds, method=method)
+        assert measured.device is not None
+        found[method] = measured.device.median
+        found[f"{method} ±"] = measured.device.relative_ci
+        found[f"{method} n"] = measured.device.n
+        if method == "cupti" and measured.span is not None:
+            found["span"] = measured.span.median
+            found["ops"] = measured.device_ops
+            found["host"], found["wall"] = measured.host.median, measured.wall.median
+            found["verdicts"] = [f"{each.kind}: {each.text}" for each in measured.verdicts]
+        else:
+            found["too short for events"] = measured.has("too short to resolve")
+    return found
+
+
+def measure(chosen: dict[str, Case], torch: Any, seconds: float) -> dict[str, dict[str, dict[str, Any]]]:
+    """By case and cache all figures but the oracle's."""
+    results: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, fn in chosen.items():
+        results[name] = {cache: ours(fn, cache, seconds) for cache in ("cold", "hot")}
+        usual = others(fn, torch)
+        results[name]["cold"]["do_bench"] = usual.pop("do_bench", None)
+        results[name]["hot"] |= usual
+        print(f"  {name}", flush=True)
+    return results
+
+
+def row(name: str, cache: str, found: dict[str, Any]) -> str:
+    cells = [f"{found[column] / 1e3:10.2f}" if found.get(column) is not None else f"{'':10s}" for column in COLUMNS]
+    return f"{name:16s} {cache:4s} {''.join(cells)}"
+
+
+def judge(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+    """Where figures are further apart than is claimed."""
+    missed = []
+    for name, by_cache in results.items():
+        for cache, found in by_cache.items():
+            apart = name == "two streams"
+            truth, cupti, events = found.get("ncu"), found["cupti"], found["events"]
+            if truth is not None and not apart and abs(cupti - truth) > max(0.02 * truth, 100):
+                missed.append(f"{name}, {cache}: CUPTI {cupti / 1e3:.2f} µs, ncu {truth / 1e3:.2f}")
+            beside = found["span"] if apart else cupti
+            if not found["too short for events"] and abs(events - beside) > max(0.03 * beside, 300):
+                missed.append(f"{name}, {cache}: events {events / 1e3:.2f} µs, CUPTI {beside / 1e3:.2f}")
+    return missed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[], help="names of cases")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for one measurement of unstall.bench")
+    parser.add_argument("--json", type=Path, help="where all figures go")
+    parser.add_argument("--no-ncu", action="store_true")
+    parser.add_argument("--under-ncu", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    try:
+        import torch
+    except ImportError:
+        print("skipped: torch is not installed")
+        return 0
+    if not torch.cuda.is_available():
+        print("skipped: needs a CUDA device")
+        return 0
+    all_of = cases(torch)
+    chosen = {name: fn for name, fn in all_of.items() if not options.only or name in options.only}
+    if options.under_ncu:
+        under_ncu(chosen, torch)
+        return 0
+    results = measure(chosen, torch, options.seconds)
+    for name, counted in ({} if options.no_ncu else oracle(list(chosen))).items():
+        for cache, samples in counted.items():
+            results[name][cache] |= {"ncu": statistics.median(samples), "ncu samples": samples}
+    about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    print(", ".join(f"{name} {value}" for name, value in about.items()), "(µs)")
+    print(f"{'case':21s} {''.join(f'{column:>10s}' for column in COLUMNS)}")
+    for name, by_cache in results.items():
+        for cache, found in by_cache.items():
+            print(row(name, cache, found))
+    missed = judge(results)
+    flagged = sum(found["too short for events"] for by_cache in results.values() for found in by_cache.values())
+    print(f"{flagged} of {2 * len(results)} times by events were said to be too short to resolve")
+    print(f"{len(missed)} other figures further apart than 2 % or 0.1 µs (CUPTI, ncu), 3 % or 0.3 µs (events, CUPTI)")
+    print(*missed, sep="\n")
+    if options.json:
+        options.json.write_text(json.dumps({"about": about, "results": results, "missed": missed}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
