@@ -188,7 +188,7 @@ A CPU · torch 2.13.0 · time of a call · hot cache
 
 yours takes 25 % less time than mine (25 to 25 %)
 theirs is 4,000 times as slow as mine
-24 rounds by turns answered the question; SAME is within 1.5 %"""
+24 rounds by turns: the question is answered; SAME is within 1.5 %"""
     )
 
 

@@ -77,10 +77,11 @@ def test_an_answer_is_of_the_whole_interval(interval: Interval, said: str, settl
 
 def test_a_round_is_an_order_and_its_reverse() -> None:
     orders: list[list[int]] = []
+    rng = np.random.default_rng(1)
 
     def take(order: Sequence[int]) -> list[float]:
         orders.append(list(order))
-        return [1.0] * len(order)
+        return [float(each) for each in rng.lognormal(0, 0.1, len(order))]
 
     ticks = itertools.count()
     by_turns(take, 3, max_seconds=100, clock=lambda: next(ticks))
@@ -110,7 +111,16 @@ def test_time_that_is_up_is_said_and_no_answer_is_made_up() -> None:
     assert answer(found.ratio(1, 0), MARGIN) == "UNCLEAR"
 
 
-def test_there_is_always_one_round() -> None:
+def test_there_is_always_one_round_which_is_no_answer() -> None:
     ticks = itertools.count(0, 100)
     found = by_turns(lambda order: [1.0 + one for one in order], 2, max_seconds=1, clock=lambda: next(ticks))
     assert found.times.shape == (2, 1, 2)
+    assert found.answer(1, 0, MARGIN) == "UNCLEAR"
+
+
+def test_two_rounds_are_enough_where_times_are_always_the_same() -> None:
+    ticks = itertools.count()
+    found = by_turns(lambda order: [1.0 + one for one in order], 2, max_seconds=100, clock=lambda: next(ticks))
+    assert found.stopped == "the times are always the same"
+    assert found.times.shape == (2, 2, 2)
+    assert found.answer(1, 0, MARGIN) == "SLOW"

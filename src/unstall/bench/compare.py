@@ -17,7 +17,7 @@ from unstall.bench.call import Call
 from unstall.bench.comparison import Candidate, Comparison, Comparisons
 from unstall.bench.measurement import Cache
 from unstall.bench.randomness import same_randomness
-from unstall.bench.rounds import MARGIN, Rounds, answer, by_turns, is_within
+from unstall.bench.rounds import MARGIN, Rounds, by_turns, is_within
 from unstall.bench.statistics import Spread
 from unstall.bench.turns import By, takes
 from unstall.errors import UsageError
@@ -173,7 +173,7 @@ def _candidates(
             name=name,
             time=spreads[one],
             ratio=rounds.ratio(one, 0),
-            answer=answer(rounds.ratio(one, 0), margin) if one else None,
+            answer=rounds.answer(one, 0, margin) if one else None,
             best=one in right and (one == fastest or is_within(rounds.ratio(one, fastest), margin)),
             agreement=agreements.get(name),
         )

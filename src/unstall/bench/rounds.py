@@ -25,6 +25,7 @@ Take: TypeAlias = Callable[[Sequence[int]], ArrayLike]
 Answer: TypeAlias = Literal["FAST", "SLOW", "SAME", "UNCLEAR"]
 
 MARGIN = 0.015
+_FEWEST_ROUNDS = 3
 _LEAST_ROUNDS = 24
 _LEAST_SECONDS = 0.2  # shorter is one moment of the machine, of which the times themselves would be
 _MOST_ROUNDS = 4096
@@ -43,6 +44,17 @@ class Rounds:
         if one == other:
             return Interval(1.0, 1.0, 1.0)
         return ratio_interval(self.times[one], self.times[other], pairs=True, seed=len(self.times[0]))
+
+    @property
+    def exact(self) -> bool:
+        """Whether each candidate always took the same: a model's times, of which two rounds say all."""
+        return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
+
+    def answer(self, one: int, other: int, margin: float) -> Answer:
+        """What the ratio says of the one. Of less than 3 rounds all pairs may point one way by chance, once in 9."""
+        if self.times.shape[1] < _FEWEST_ROUNDS and not self.exact:
+            return "UNCLEAR"
+        return answer(self.ratio(one, other), margin)
 
 
 def answer(ratio: Interval, margin: float) -> Answer:
@@ -77,12 +89,14 @@ def by_turns(
     rng = np.random.default_rng(seed)
     began = clock()
     rounds: list[NDArray[np.float64]] = []
-    look, count = _LEAST_ROUNDS, 1
+    look, count = _LEAST_ROUNDS, 1  # by the first round the time of others is known
     while True:
         order = [_order(candidates, rng) for _ in range(count)]
         times = np.asarray(take([one for each in order for one in each]), np.float64)
         rounds += [_by_candidate(*each) for each in zip(order, times.reshape(count, -1), strict=True)]
         done, spent = len(rounds), clock() - began
+        if done > 1 and Rounds(np.array(rounds).transpose(1, 0, 2), "").exact:
+            return Rounds(np.array(rounds).transpose(1, 0, 2), "the times are always the same")
         if done >= look or done == _MOST_ROUNDS:
             found = np.array(rounds).transpose(1, 0, 2)
             ratios = (Rounds(found, "").ratio(other, 0) for other in range(1, candidates))
@@ -94,7 +108,7 @@ def by_turns(
         affordable = (max_seconds - spent) * done / spent if spent > 0 else look
         if affordable < 1:
             return Rounds(np.array(rounds).transpose(1, 0, 2), "time is up")
-        count = min(look - done, int(affordable))
+        count = 1 if done == 1 else min(look - done, int(affordable))
 
 
 def _order(candidates: int, rng: np.random.Generator) -> list[int]:

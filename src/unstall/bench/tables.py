@@ -12,7 +12,7 @@ from rich.text import Text
 
 from unstall.bench.comparison import Candidate, Comparison
 from unstall.bench.statistics import Interval
-from unstall.figures import duration
+from unstall.figures import counted, duration
 from unstall.report.wording import plain
 
 _WIDEST = 120
@@ -102,9 +102,7 @@ def _said(row: Comparison) -> list[RenderableType]:
         for each in row.candidates
         if each.agreement is not None and each.agreement.agrees
     ]
-    ran = f"{row.rounds:,} rounds by turns, until {row.stopped.removeprefix('the ')}" if row.rounds > 1 else "1 round"
-    if row.stopped == "the question is answered":
-        ran = f"{row.rounds:,} rounds by turns answered the question"
+    ran = f"{counted(row.rounds, 'round')} by turns: {row.stopped}"
     lines.append(Text(f"{ran}; SAME is within {100 * row.margin:.2g} %", style="dim"))
     return lines
 

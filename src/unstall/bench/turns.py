@@ -23,6 +23,7 @@ By: TypeAlias = Literal["device", "wall", "throughput"]
 
 _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour, and mostly all quiet or all disturbed
 _MOST_CALLS = 1 << 20
+_BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
 _WARM = 3
 
 
@@ -34,8 +35,15 @@ def takes(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
 
 
 def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
+    if by == "throughput" and candidates[0].cache == "cold":
+        raise UsageError('by="throughput" is of calls back to back, whose cache is never cold: take cache="hot"')
     turns = [_turn(caching, adapter, each=by == "wall") for caching in candidates]
-    calls = [1 if caching.cache == "cold" else _calls(turn) for caching, turn in zip(candidates, turns, strict=True)]
+    fills = adapter.asynchronous and by == "throughput"
+    ns, least = (_BATCH_NS, _LEAST_IN_BATCH) if fills else (_TURN_NS, 1)
+    calls = [
+        1 if caching.cache == "cold" else max(_calls(turn, ns), least)
+        for caching, turn in zip(candidates, turns, strict=True)
+    ]
 
     def take(order: Sequence[int]) -> NDArray[np.float64]:
         times = np.zeros(len(order))
@@ -84,16 +92,16 @@ def _waits(adapter: Adapter) -> bool:
     return kind.wait is not Adapter.wait or kind.synchronize is not Adapter.synchronize
 
 
-def _calls(turn: Callable[[int], int]) -> int:
-    """How many calls make a turn long enough, of a function that is warm by then."""
+def _calls(turn: Callable[[int], int], ns: int) -> int:
+    """How many calls make a turn of so many ns, of a function that is warm by then."""
     calls = 1
     for _ in range(_WARM):
         turn(1)
     while calls < _MOST_CALLS:
         took = min(turn(calls) for _ in range(2))
-        if took >= _TURN_NS / 2:
-            return max(1, min(_MOST_CALLS, round(calls * _TURN_NS / took)))
-        calls = min(_MOST_CALLS, max(2 * calls, int(calls * _TURN_NS / max(took, 1))))
+        if took >= ns / 2:
+            return max(1, min(_MOST_CALLS, round(calls * ns / took)))
+        calls = min(_MOST_CALLS, max(2 * calls, int(calls * ns / max(took, 1))))
     return calls
 
 

@@ -1,0 +1,86 @@
+"""`unstall bench`: statements measured, compared, and held against a baseline."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from cli.command import Cli
+
+QUICK = "--max-seconds", "0.1"
+
+
+def test_a_statement_is_measured(unstall: Cli) -> None:
+    done = unstall("bench", "sum(numbers)", "--setup", "numbers = range(100)", *QUICK)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("sum(numbers)\n")
+    assert re.search(r"^wall +\d", done.out, re.MULTILINE)
+
+
+def test_names_that_everybody_knows_are_imported(unstall: Cli) -> None:
+    done = unstall("bench", "np.add(x, x)", "--vs", "x + x", "--setup", "x = np.ones(10)", *QUICK)
+    assert done.code == 0
+    assert "x + x: the results are equal" in done.out
+
+
+def test_statements_are_compared_and_the_lines_fit_a_terminal(unstall: Cli) -> None:
+    done = unstall("bench", "sum(range(10))", "--vs", "sum(range(1000))  // 11100", *QUICK)
+    assert done.code == 0
+    assert "SLOW" in done.out
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_a_statement_that_computes_something_else_fails(unstall: Cli) -> None:
+    done = unstall("bench", "1.0 + 1", "--vs", "1.0 + 2", *QUICK)
+    assert done.code == 1
+    assert "1.0 + 2 does not compute what 1.0 + 1 does" in done.out
+
+
+def test_json_has_stdout_to_itself(unstall: Cli) -> None:
+    assert json.loads(unstall("bench", "1 + 1", "--json", *QUICK).out)["schema"] == "unstall.bench/1"
+    compared = json.loads(unstall("bench", "int()", "--vs", "0", "--json", *QUICK).out)
+    assert [each["name"] for each in compared["comparisons"][0]["candidates"]] == ["int()", "0"]
+
+
+def test_what_is_slower_than_its_baseline_fails(unstall: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    statement = "work()", "--setup"
+    assert unstall("bench", *statement, "work = lambda: sum(range(100))", "--save-baseline", path, *QUICK).code == 0
+    done = unstall("bench", *statement, "work = lambda: sum(range(1000))", "--baseline", path, *QUICK)
+    assert done.code == 1
+    assert re.search(r"^unstall: over budget: work\(\) takes .* %\), --fail-above is 5 %$", done.err, re.MULTILINE)
+    done = unstall("bench", *statement, "work = lambda: sum(range(10))", "--baseline", path, *QUICK)
+    assert done.code == 0
+    assert "unstall: work() takes" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("1 +",), 2, "1 +: invalid syntax"),
+        (("nothing",), 2, "nothing: NameError: name 'nothing' is not defined"),
+        (("1", "--setup", "1 / 0"), 2, "the setup fails: ZeroDivisionError"),
+        (("1", "--vs", "1"), 2, "a statement is there twice"),
+        (("1", "--by", "wall"), 2, "--by and --same-within are about a comparison"),
+        (("1", "--fail-above", "5%"), 2, "--fail-above is about a baseline"),
+        (("1", "--max-seconds", "soon"), 2, "--max-seconds: 'soon' is no time"),
+        (("1", "-o", "plot.png"), 2, "plot.png: its ending names no format of a benchmark"),
+        (("1", "--baseline", "nowhere.json", *QUICK), 3, "nowhere.json: No such file or directory"),
+    ],
+)
+def test_what_makes_no_sense_is_a_sentence(unstall: Cli, arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = unstall("bench", *arguments)
+    assert done.code == code
+    assert message in done.err
+
+
+@pytest.mark.parametrize("vs", [(), ("--vs", "x * 2")])
+def test_the_page_has_the_samples_and_needs_nothing_else(unstall: Cli, tmp_path: Path, vs: tuple[str, ...]) -> None:
+    path = tmp_path / "plot.html"
+    assert unstall("bench", "x + x", *vs, "--setup", "x = '<b>&'", "-o", path, *QUICK).code == 0
+    page = path.read_text("utf-8")
+    assert page.count('class="fill"') == 1 + bool(vs)
+    assert "prefers-color-scheme: dark" in page
+    assert re.search(r"(src|href)=|url\(|@import", page) is None
