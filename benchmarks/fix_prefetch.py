@@ -127,7 +127,7 @@ def main() -> None:
     stage_ms = statistics.median(milliseconds(staged) for _ in range(7)) / 8
     compare("pageable", lambda: (pageable * (BATCHES // 8 + 1))[:BATCHES], 1.0, stage_ms, min(options.rounds, 3), None)
 
-    small(report, torch, prefetch, options.rounds + 3)
+    small(report, torch, prefetch, 5 * options.rounds)
     if loader is not None:
         drained_ms = statistics.median(milliseconds(lambda: sum(1 for _ in loader)) for _ in range(2)) / BATCHES
         compare("DataLoader", lambda: loader, 1.0, drained_ms, min(options.rounds, 3), None)
@@ -151,7 +151,7 @@ def data_loader(torch: Any) -> Any:
 def small(report: Report, torch: Any, prefetch: Any, rounds: int) -> None:
     """A loop of many launches on batches of 16 KiB: nothing to gain, and nothing may be lost."""
     net = torch.nn.Sequential(
-        *[layer for _ in range(60) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
+        *[layer for _ in range(20) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
     ).cuda()
     batches = [torch.ones(64, 64) for _ in range(50)]
     last: list[Any] = []

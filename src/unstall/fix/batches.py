@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from unstall.fix.accelerator import Accelerator
 from unstall.fix.nesting import tensors_in
@@ -63,6 +64,12 @@ class Room:
         self.wait_for(1)
 
 
+def pins_by_itself(loader: Any) -> bool:
+    """Whether batches come from workers and are pinned by a thread of the loader's: ahead of who asks for them, and
+    each in memory that nobody else writes to while it is read."""
+    return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
+
+
 class Batches:
     """A loader's batches, sent to the device one by one. Used by one thread at a time."""
 
@@ -72,7 +79,7 @@ class Batches:
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
         self.watch_draws = type(loader) not in (list, tuple)  # which only hand out what they have
-        self.has_workers = int(getattr(loader, "num_workers", 0) or 0) > 0  # as a DataLoader has
+        self.pinned_by_loader = pins_by_itself(loader)
         self.ahead = False  # whether it is all done on a thread of its own
         self._fetched = 0
         self._states = hasattr(loader, "state_dict")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import torch
 
 from unstall.fix.accelerator import Accelerator
-from unstall.fix.batches import Batch, Batches, Room
+from unstall.fix.batches import Batch, Batches, Room, pins_by_itself
 from unstall.fix.nesting import map_tensors
 from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
@@ -25,6 +25,9 @@ _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
 _SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along with the call, and nobody waits
+_STEADY = 4  # batches in a row that tell the same of the device
+_FED = "copies overlap alone: the loader's own workers fetch ahead"
+_STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
 _JITTER = 2.0  # of fetches: the longest over the median
 
 
@@ -44,7 +47,8 @@ class Iteration:
         deepest = _DEEP if depth == "auto" else depth
         self._room = Room(accelerator)
         if owner._sender is None or owner._sender.accelerator is not accelerator:
-            owner._sender = Sender(accelerator, deepest + 1, refills=type(loader) not in (list, tuple))
+            refills = type(loader) not in (list, tuple) and not pins_by_itself(loader)
+            owner._sender = Sender(accelerator, deepest + 1, refills=refills)
         self._batches: Batches | None = Batches(loader, accelerator, owner._sender, self._room)
         self._producer: Producer | None = None
         self._mode: Literal["look", "ahead", "again", "beside", "plain"] = "look"
@@ -55,6 +59,7 @@ class Iteration:
         self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
         self._states: dict[str, Any] = {}
         self._given: int | None = None  # bytes of the batch that the program has
+        self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
         self._held = _why_beside()
         owner._settled = owner._settled or (0, "the first batches are being measured")
 
@@ -88,6 +93,7 @@ class Iteration:
         sent.hand_over(current)
         self._given = sent.bytes
         self._count(batch, entered)
+        self._note_dry(asked)
         self._tally.note_copy(asked, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
         return sent.value
@@ -148,6 +154,8 @@ class Iteration:
                 self._judged = True
                 if self._slower():
                     self._stop_ahead("again", "fetching ahead seemed slower: measuring again")
+        elif self._mode == "beside" and self._follows_loader() and self._dry >= _STEADY:
+            self._change("plain", _STARVED)
         elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
             if self._slower():
                 self._change("beside", "fetching ahead was slower: copies overlap alone")
@@ -186,12 +194,23 @@ class Iteration:
             part = hideable / interval
             self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
             return
-        if self._batches.has_workers and all(batch.sent.pinned for batch in later):
-            # A thread more would only take the interpreter's lock from the one that pins.
-            self._change("beside", "copies overlap alone: the loader's own workers fetch ahead")
+        if self._follows_loader():
+            # A thread more would only take the interpreter's lock from the one that pins, and so does all else here.
+            if self._dry >= len(later):
+                self._change("plain", _STARVED)
+            else:
+                self._change("beside", _FED)
             return
         uneven = max(batch.fetch_ns for batch in later) > _JITTER * fetch
         self._go_ahead(_DEEP if uneven else _DEPTH, "fetched ahead by a thread")
+
+    def _follows_loader(self) -> bool:
+        """Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself."""
+        return self._batches is not None and self._batches.pinned_by_loader and self._depth == "auto"
+
+    def _note_dry(self, asked: Any) -> None:
+        """`asked`: what the device had to do when the batch was asked for."""
+        self._dry = max(1, self._dry + 1) if asked.query() else min(-1, self._dry - 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
         assert self._batches is not None
@@ -249,13 +268,21 @@ class Iteration:
     def _in_place(self, entered: int) -> Any:
         """As the loop would do it by itself."""
         assert self._batches is not None
+        asked = None
+        if self._follows_loader() and self._tally.batches % _STEADY == 0:
+            asked = self._accelerator.event()
+            asked.record(self._accelerator.current())
         try:
             value, fetch_ns, state = self._batches.fetch()
         except StopIteration:
             self.close()
             raise
-        device = self._accelerator.device
-        moved = map_tensors(value, lambda tensor: tensor.to(device, non_blocking=not tensor.is_pinned()))
+        if asked is not None:
+            self._note_dry(asked)
+            if self._dry <= -2:
+                self._change("beside", _FED)
+        device, kept = self._accelerator.device, self._batches.pinned_by_loader
+        moved = map_tensors(value, lambda tensor: tensor.to(device, non_blocking=kept or not tensor.is_pinned()))
         self._tally.batches += 1
         self._tally.fetch_ns += fetch_ns
         self._tally.waited_ns += time.perf_counter_ns() - entered

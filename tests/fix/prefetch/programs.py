@@ -178,20 +178,30 @@ for fails in (False, True):
 print("FREED")
 """
 
-# A loader with workers, which pins, and batches that are copied in no time.
+# A loader whose workers fetch ahead and whose thread pins: whether the device waits for it decides how it is copied.
 WORKERS = """
 import time, torch
+from torch.utils.data import DataLoader
 from unstall import prefetch
 
-class Loader:
-    num_workers = 2
+class Loader(DataLoader):
+    def __init__(self, seconds):
+        super().__init__(range(60), num_workers=2, pin_memory=True)
+        self.seconds = seconds
     def __iter__(self):
         for number in range(60):
-            time.sleep(0.01)
-            yield torch.full((100,), float(number)).pin_memory()
+            time.sleep(self.seconds if number < 40 else 0.01)
+            yield torch.full((100_000,), float(number)).pin_memory()
 
-loader = prefetch(Loader())
-assert [int(batch[0]) for batch in loader] == list(range(60))
-assert loader.stats().depth == 0 and "workers fetch ahead" in loader.stats().note, loader.stats()
+weights = torch.ones(2048, 2048, device="cuda")
+for seconds, note in ((0.01, "device waits"), (0, "copies overlap")):
+    loader = prefetch(Loader(seconds))
+    for number, batch in enumerate(loader):
+        for _ in range(5):
+            torch.mm(weights, weights)
+        assert int(batch.sum()) == number * 100_000 if number % 20 == 0 else True
+        if number == 35:
+            assert loader.stats().depth == 0 and note in loader.stats().note, loader.stats()
+    assert "device waits" in loader.stats().note, loader.stats()
 print("BESIDE")
 """
