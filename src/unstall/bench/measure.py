@@ -131,6 +131,10 @@ class _Run:
     def measured(self, label: str, size_bytes: int | None, flops: int | None) -> Measurement:
         self._warm_up()
         seen = look(self.call, self.adapter, self.at_first)
+        if self.adapter.asynchronous:
+            self.adapter.mark()
+            (self.adapter.flusher() or self.adapter.mark)()
+            self.adapter.synchronize()
         compiled = compilations()
         before = clocks.read(self.adapter.bus_id())
         taken = self._on_device() if self.adapter.asynchronous else None
@@ -227,6 +231,7 @@ class _Run:
         return Evidence(
             asynchronous=self.adapter.asynchronous,
             framework=self.adapter.framework,
+            has_current_stream=self.adapter.has_current_stream,
             cache=self._cache(),
             cache_bytes=self.adapter.cache_bytes,
             host=taken.host,

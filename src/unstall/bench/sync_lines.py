@@ -14,7 +14,7 @@ _TEXT = "called a synchronizing CUDA operation"
 def sync_lines(call: Call, adapter: Adapter) -> tuple[str, ...]:
     """`file:line` of each wait within a call that torch knows of: those within operators, not `synchronize()`."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not adapter.is_cuda or not cuda.is_initialized():
+    if cuda is None or not adapter.is_cuda or adapter.virtual or not cuda.is_initialized():
         return ()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

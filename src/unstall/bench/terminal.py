@@ -21,10 +21,10 @@ _METHODS = {
     "host": "by the host's clock",
 }
 _MEANING = {
-    "device": "its own on the device",
+    "device": "on the device",
     "host": "to launch it",
-    "wall": "launched, waited for",
-    "throughput": "each, back to back",
+    "wall": "until it is done",
+    "throughput": "back to back",
 }
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 

@@ -36,6 +36,7 @@ class Evidence:
 
     asynchronous: bool
     framework: str
+    has_current_stream: bool
     cache: Cache
     cache_bytes: int
     host: Spread
@@ -116,7 +117,7 @@ def copies_inside(seen: Evidence) -> Iterable[Verdict]:
 
 def escapes(seen: Evidence) -> Iterable[Verdict]:
     observed = seen.observed
-    streams = observed.escaped_streams() if observed is not None else set()
+    streams = observed.escaped_streams() if observed is not None and seen.has_current_stream else set()
     if observed is None or not streams:
         return
     rows = np.flatnonzero(np.isin(observed.stream, list(streams)))

@@ -13,7 +13,14 @@ with unstall.virtual_gpu("h200"):
     from unstall.bench.virtual_machine import keeper
 
     x = torch.ones(1024, 1024, device="cuda")
-    compared = unstall.compare({"mm": lambda: x @ x, "copy": lambda: x @ x, "add": lambda: x + x}, check=False)
+    y = torch.ones(8, device="cuda")
+
+    def small() -> torch.Tensor:
+        return y + y
+
+    compared = unstall.compare(
+        {"mm": lambda: x @ x, "copy": lambda: x @ x, "add": lambda: x + x, "small": small}, check=False
+    )
     torch.cuda.synchronize()
     machine = keeper()
     assert machine is not None
@@ -33,6 +40,7 @@ with unstall.virtual_gpu("h200"):
     json.dump(
         {
             "by": compared.by,
+            "notes": compared.notes,
             "answers": [each.answer for each in compared.candidates],
             "mm_ns": compared["mm"].time.samples.tolist(),
             "ran_ns": int((ran.end[before:] - ran.start[before:]).sum()),

@@ -43,6 +43,8 @@ class Adapter:
     asynchronous = False
     """Whether calls return before their work is done."""
     virtual = False
+    has_current_stream = True
+    """Whether calls go onto a stream that the program chose."""
 
     @property
     def device_name(self) -> str:
@@ -114,6 +116,10 @@ class Adapter:
 
     def mark(self) -> None:
         """Put a little work on the current stream, by which that is known."""
+
+    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+        """What launches all that `run` puts on the device at once; None where that is not known."""
+        return None
 
     def memory(self) -> Memory | None:
         """The caching allocator's counters, from a peak that begins now."""

@@ -70,7 +70,7 @@ class Cupy(Adapter):
     def mark(self) -> None:
         if self._pad is None:
             self._pad = self.cupy.zeros(1, dtype=self.cupy.float32)
-        self._pad.fill(0)
+        self._pad.fill(1)
 
     def bus_id(self) -> str | None:
         return str(self.cupy.cuda.runtime.deviceGetPCIBusId(self.device.id)) if self.is_cuda else None

@@ -18,6 +18,7 @@ class Jax(Adapter):
     """Calls return when their work is handed to XLA's threads, on the CPU too: only results can be waited for."""
 
     framework = "JAX"
+    has_current_stream = False
     asynchronous = True
 
     def __init__(self, platform: str) -> None:
@@ -82,8 +83,9 @@ class Jax(Adapter):
         return lambda: step(source), 2 * source.nbytes
 
     def multiplying(self, kind: str) -> tuple[Callable[[], Any], int] | None:
-        one = self.jax.numpy.ones((2048, 2048), dtype=kind)
-        return self.jax.jit(lambda: one @ one), 2 * 2048**3
+        one = self.jax.numpy.ones((4096, 4096), dtype=kind)
+        step = self.jax.jit(lambda x: x @ x)  # of an argument: of what is captured XLA works the product out beforehand
+        return lambda: step(one), 2 * 4096**3
 
     def modules(self) -> tuple[str, ...]:
         return ("jax", "jaxlib")

@@ -64,7 +64,21 @@ class TorchCuda(TorchCpu):
     def mark(self) -> None:
         if self._pad is None:
             self._pad = self.torch.empty(1, device=self.device)
-        self._pad.zero_()
+        self._pad.fill_(1.0)
+
+    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+        if self.virtual:
+            return None
+        graph, stream = self.cuda.CUDAGraph(), self.cuda.Stream(self.index)
+        stream.wait_stream(self.cuda.current_stream(self.index))
+        with self.cuda.stream(stream):  # not by torch.cuda.graph, which empties the program's cache of memory
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                run()
+            finally:
+                graph.capture_end()
+        replay: Callable[[], Any] = graph.replay
+        return replay
 
     def bus_id(self) -> str | None:
         told = [getattr(self._properties, f"pci_{name}_id", None) for name in ("domain", "bus", "device")]
