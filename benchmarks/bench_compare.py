@@ -1,9 +1,9 @@
 """How often `compare` is right, beside busy neighbours: `python benchmarks/bench_compare.py --out compare.json`.
 
 Two copies of one function must be SAME in 95 of 100 runs, and of two that differ by 3 % the quicker must be named in 90
-of 100; with `--pyperf` the intervals of its ratio and of that by `python -m pyperf timeit` must meet. The neighbours
-are processes that burn a core, or stream through memory, for random times. Exits with 1 where one of these does not
-hold.
+of 100; with `--pyperf KIND` the intervals of its ratio and of that by `python -m pyperf timeit` must meet. The
+neighbours are processes that burn a core, or stream through memory, for random times. Exits with 1 where one of these
+does not hold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import platform
 import random
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from unstall.bench.adapters import Adapter
 from unstall.bench.compare import compare
 from unstall.bench.statistics import Interval, ratio_interval
 
@@ -40,7 +42,14 @@ KINDS = {
 
 def main() -> int:
     options = _arguments()
-    report: dict[str, Any] = {"runs": options.runs, "neighbours": options.neighbours, "kinds": {}}
+    report: dict[str, Any] = {
+        "runs": options.runs,
+        "neighbours": options.neighbours,
+        "cores": multiprocessing.cpu_count(),
+        "processor": Adapter().device_name,
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "kinds": {},
+    }
     print(f"{options.runs} runs of each, {options.neighbours} busy neighbours")
     print(f"{'function':10s} {'two copies':32s} {'3 % more work':32s} {'seconds a run':>13s}")
     good = True
@@ -51,7 +60,7 @@ def main() -> int:
         good &= same["SAME"] >= LEAST_SAME * options.runs and more["SLOW"] >= LEAST_NAMED * options.runs
         print(f"{kind:10s} {_counts(same):32s} {_counts(more):32s} {seconds:13.2f}", flush=True)
         report["kinds"][kind] = {"same": dict(same), "more": dict(more), "seconds": round(seconds, 3)}
-        if options.pyperf:
+        if kind in options.pyperf:
             good &= _beside_pyperf(kind, report["kinds"][kind])
     if options.out:
         options.out.write_text(json.dumps(report, indent=2, sort_keys=True) + "\n")
@@ -143,7 +152,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--neighbours", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--max-seconds", type=float, default=5.0)
-    parser.add_argument("--pyperf", action="store_true", help="beside pyperf, which must be installed")
+    parser.add_argument("--pyperf", nargs="+", choices=KINDS, default=[], help="beside pyperf, which must be installed")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 

@@ -26,7 +26,12 @@ def test_compare_returns_the_models_times(found: tuple[dict[str, Any], str]) -> 
     values, _ = found
     assert values["by"] == "device"
     assert set(values["mm_ns"]) == {values["ran_ns"]}
-    assert values["answers"] == [None, "SAME", "FAST"]
+    assert values["answers"] == [None, "SAME", "FAST", "FAST"]
+
+
+def test_a_function_that_the_host_bounds_is_named(found: tuple[dict[str, Any], str]) -> None:
+    values, _ = found
+    assert [note.partition(":")[0] for note in values["notes"]] == ["add is launch-bound", "small is launch-bound"]
 
 
 def test_calls_back_to_back_fill_the_pipeline(found: tuple[dict[str, Any], str]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
+import numpy as np
+
 from unstall.bench.adapters import Adapter, adapter_for
 from unstall.bench.agreement import Agreement, agreement, in_float64
 from unstall.bench.cache import Caching
@@ -19,8 +21,11 @@ from unstall.bench.measurement import Cache
 from unstall.bench.randomness import same_randomness
 from unstall.bench.rounds import MARGIN, Rounds, by_turns, is_within
 from unstall.bench.statistics import Spread
-from unstall.bench.turns import By, takes
+from unstall.bench.turns import By, back_to_back_ns, takes
+from unstall.bench.wording import precise
 from unstall.errors import UsageError
+
+_LAUNCH_BOUND = 1.3  # times the device's time
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 Inputs: TypeAlias = Mapping[Any, Any] | Sequence[Any]
@@ -83,6 +88,7 @@ def compare(
         adapter = adapter_for(value for call in calls.values() for _, value in call.inputs())
         with adapter.threads(num_threads):
             rounds, taken_by, held = _by_turns(list(calls.values()), adapter, by, cache, same_within, max_seconds, seed)
+            notes = _launch_bound(calls, rounds, adapter) if taken_by == "device" else ()
         return Comparison(
             label=name,
             candidates=_candidates(list(calls), rounds, agreements, same_within),
@@ -91,6 +97,7 @@ def compare(
             margin=same_within,
             rounds=rounds.times.shape[1],
             stopped=rounds.stopped,
+            notes=notes,
             device_name=adapter.device_name,
             versions=adapter.versions(),
         )
@@ -130,6 +137,20 @@ def _by_turns(
             continue
         return by_turns(take, len(calls), margin=margin, max_seconds=seconds, seed=seed), way, held
     raise AssertionError
+
+
+def _launch_bound(calls: Mapping[str, Call], rounds: Rounds, adapter: Adapter) -> tuple[str, ...]:
+    """A sentence for each function of which the device's time is not what a program sees."""
+    notes = []
+    for one, (name, call) in enumerate(calls.items()):
+        device = float(np.median(rounds.times[one]))
+        seen = back_to_back_ns(Caching(call, "hot", adapter), adapter)
+        if seen > _LAUNCH_BOUND * device:
+            notes.append(
+                f"{name} is launch-bound: back to back a call takes {precise(seen)}, of which the device works for "
+                f'{precise(device)}. Compare by="throughput", too'
+            )
+    return tuple(notes)
 
 
 def _agreements(calls: Mapping[str, Call], rel_tolerance: float | None, ulp: float | None) -> dict[str, Agreement]:

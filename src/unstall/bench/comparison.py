@@ -47,6 +47,7 @@ class Comparison:
     margin: float
     rounds: int
     stopped: str
+    notes: tuple[str, ...] = ()
     device_name: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -134,7 +135,10 @@ def _json(rows: Any) -> str:
 
 
 def _plain(row: Comparison) -> dict[str, Any]:
-    plain = {name: getattr(row, name) for name in ("label", "by", "cache", "margin", "rounds", "stopped", "versions")}
+    plain = {
+        name: getattr(row, name)
+        for name in ("label", "by", "cache", "margin", "rounds", "stopped", "notes", "versions")
+    }
     return {**plain, "device": row.device_name, "candidates": [_candidate(each) for each in row.candidates]}
 
 

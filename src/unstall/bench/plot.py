@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from unstall.bench.comparison import Comparison
 from unstall.bench.measurement import Measurement
 from unstall.bench.statistics import Spread
-from unstall.bench.tables import precise
+from unstall.bench.wording import precise
 from unstall.report.wording import plain
 
 _WIDTH, _ROW, _HEIGHT = 720, 96, 64  # px: the plot, a distribution with its label, the distribution

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from unstall.bench.comparison import Candidate, Comparison
 from unstall.bench.statistics import Interval
-from unstall.figures import counted, duration
+from unstall.bench.wording import precise
+from unstall.figures import counted
 from unstall.report.wording import plain
 
 _WIDEST = 120
@@ -54,11 +55,6 @@ def notebook(rows: Sequence[Comparison], title: str = "") -> str:
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:normal">{code}</pre>')
 
 
-def precise(ns: float) -> str:
-    """As `duration`, and with digits where a call takes less than 100 ns: "1.84 ns"."""
-    return f"{ns:.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
-
-
 def _blocks(rows: Sequence[Comparison], title: str) -> Group:
     blocks: list[RenderableType] = []
     if title:
@@ -68,6 +64,7 @@ def _blocks(rows: Sequence[Comparison], title: str) -> Group:
     else:
         blocks += [_heading(rows[0]), Text(), _grid(rows), *_legend(rows)]
         blocks += [line for row in rows for line in _wrong(row, within=f" at {row.label}")]
+        blocks += [Text(plain(f"{row.label}: {note}"), style="bold yellow") for row in rows for note in row.notes]
     return Group(*blocks)
 
 
@@ -97,6 +94,7 @@ def _one(row: Comparison) -> RenderableType:
 def _said(row: Comparison) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(), *(_sentence(each, row) for each in row.candidates[1:] if each.agrees)]
     lines += _wrong(row)
+    lines += [Text(plain(note), style="bold yellow", overflow="fold") for note in row.notes]
     lines += [
         Text(f"{each.name}: {each.agreement.text}", style="dim", overflow="fold")
         for each in row.candidates

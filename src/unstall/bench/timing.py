@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from unstall.bench.statistics import Spread
-from unstall.figures import counted, duration
+from unstall.bench.wording import precise
+from unstall.figures import counted
 
 _UNSTEADY = 0.1  # of the median, the interquartile range
 
@@ -145,9 +146,9 @@ class Timing:
             lines.append(self.description)
         if self.task_spec.setup != "pass":
             lines.append(f"setup: {self.task_spec.setup}")
-        lines.append(f"  Median: {_shown(spread.median)}" if n > 1 else f"  {_shown(spread.median)}")
+        lines.append(f"  Median: {precise(spread.median)}" if n > 1 else f"  {precise(spread.median)}")
         if n >= 4:
-            lines.append(f"  IQR:    {_shown(spread.iqr)} ({_shown(spread.q1)} to {_shown(spread.q3)})")
+            lines.append(f"  IQR:    {precise(spread.iqr)} ({precise(spread.q1)} to {precise(spread.q3)})")
         runs = f"{counted(self.number_per_run, 'run')} per measurement, {counted(self.num_threads, 'thread')}"
         lines.append(f"  {counted(n, 'measurement')}, {runs}")
         if self.has_warnings and n >= 4:
@@ -156,7 +157,3 @@ class Timing:
                 f"  WARNING: the interquartile range is {share:.1f} % of the median: something else was at work"
             )
         return "\n".join(lines)
-
-
-def _shown(ns: float) -> str:
-    return f"{ns:.3g} ns" if 0 < ns < 99.95 else duration(round(ns))

@@ -6,7 +6,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from unstall.bench.adapters import Adapter
 from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
-from unstall.bench.device_time import observer_for
+from unstall.bench.device_time import Observer, observer_for
 from unstall.bench.rounds import Take
 from unstall.errors import UnstallError, UsageError
 
@@ -32,6 +32,13 @@ def takes(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
     if by == "device":
         return _on_device(candidates, adapter)
     return _on_host(candidates, adapter, by)
+
+
+def back_to_back_ns(caching: Caching, adapter: Adapter) -> float:
+    """A call's share of a batch that is waited for once: the least of a few."""
+    turn = _turn(caching, adapter, each=False)
+    turn(1)
+    return min(turn(_LEAST_IN_BATCH) for _ in range(_WARM)) / _LEAST_IN_BATCH
 
 
 def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
@@ -110,7 +117,7 @@ def _on_device(candidates: Sequence[Caching], adapter: Adapter) -> Take:
     try:
         observer, why = observer_for(adapter, "auto")
         if observer is not None:
-            return _worked(_observed(observer, candidates, adapter), candidates)
+            return _worked(_observed(_without_places(observer), candidates, adapter), candidates)
     except UnstallError as error:
         why = str(error)
     adapter.synchronize()
@@ -119,7 +126,16 @@ def _on_device(candidates: Sequence[Caching], adapter: Adapter) -> Take:
     return _worked(_by_events(candidates, adapter), candidates)
 
 
-def _observed(observer: Any, candidates: Sequence[Caching], adapter: Adapter) -> Take:
+def _without_places(observer: Observer) -> Observer:
+    """The same, if it can, without looking for the lines of calls, which takes time."""
+    if observer.method != "cupti":
+        return observer
+    from unstall.bench.by_cupti import ByCupti
+
+    return ByCupti()
+
+
+def _observed(observer: Observer, candidates: Sequence[Caching], adapter: Adapter) -> Take:
     def take(order: Sequence[int]) -> NDArray[np.float64]:
         turn = iter(order)
         seen = observer.observe(lambda: candidates[next(turn)].run(), len(order), adapter, candidates[0].settled)

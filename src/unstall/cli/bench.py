@@ -174,7 +174,7 @@ def _code(found: Measurement | Comparison, args: argparse.Namespace) -> int:
 
 def _against_baseline(entries: dict[str, Entry], args: argparse.Namespace) -> int:
     from unstall.bench.baseline import held_against
-    from unstall.bench.tables import precise
+    from unstall.bench.wording import precise
     from unstall.report.wording import plain
 
     allowed = _ALLOWED if args.fail_above is None else args.fail_above
