@@ -196,8 +196,8 @@ def _enlarged(tensor: torch.Tensor, place: int, target: dict[Dim, int], *, other
     larger = tensor.new_zeros(shape)
     if other and tensor.is_floating_point():
         beyond = tensor.abs().amax().nan_to_num() + 1 if tensor.numel() else tensor.new_ones(())
-        signs = 1 - 3 * (torch.arange(larger.numel(), device=larger.device) % 2)
-        larger = (signs.to(tensor.dtype) * beyond).reshape(shape)
+        spread = torch.arange(larger.numel(), device=larger.device, dtype=torch.float32) * 0.618034 % 2 - 1
+        larger = (spread.to(tensor.dtype) * 2 * beyond).reshape(shape)
     larger[tuple(slice(0, size) for size in tensor.shape)] = tensor
     return larger
 

@@ -58,6 +58,9 @@ class Device(Protocol):
     def nodes_captured(self) -> int | None:
         """Of the capture that is under way on the current stream."""
 
+    def is_on_its_stream(self) -> bool:
+        """Within a capture: whether the current stream is the one that it began on, and not one of the function's."""
+
     def stamp(self) -> Any:
         """A place in time within a capture."""
 
@@ -215,6 +218,9 @@ class CudaDevice:
     def nodes_captured(self) -> int | None:
         call = _nodes_call()
         return call(self._stream.cuda_stream) if call is not None else None
+
+    def is_on_its_stream(self) -> bool:
+        return bool(torch._C._cuda_getCurrentRawStream(self.index) == self._stream.cuda_stream)
 
     def stamp(self) -> Any:
         event = torch.cuda.Event(enable_timing=True, external=True)

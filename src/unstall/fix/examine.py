@@ -65,6 +65,8 @@ def examined(
         result = map_tensors(result, torch.Tensor.detach)
     limited = watch.limited_to(seen.names)
     changed = limited.changes(first=True)
+    if seen.moves or any(tensor.data_ptr() != address for tensor, address in before.addresses):
+        changed.append("a tensor lies in other memory, as after `.data =`")
     reasons = [
         *_of_arguments(device, call, args, kwargs, before),
         *_of_state(limited, call, kind),
@@ -72,7 +74,8 @@ def examined(
     ]
     if seen.only_waits and not changed and not reasons:
         seen = _seen_in_a_capture(device, function, call, args, kwargs, seen) or seen
-    seen.refusals += reasons
+    if not seen.refusals:
+        seen.refusals += reasons
     if not seen.refusals and not seen.launches:
         seen.refusals.append(Refusal("it puts no work on the device"))
     return Examined(result, seen, kind, changed)
@@ -102,8 +105,6 @@ def _of_arguments(
         found.append(Refusal(reason, None, "return what is new instead"))
     elif any(t.grad is not grad for t, grad in zip(call.tensors, before.grads, strict=True) if t.is_leaf):
         found.append(Refusal("it leaves a gradient in an argument", None, "return what torch.autograd.grad gives"))
-    if any(tensor.data_ptr() != address for tensor, address in before.addresses):
-        found.append(Refusal("it gives a tensor other memory", None, "write into it, as with copy_"))
     return found
 
 
@@ -146,7 +147,7 @@ def _stranger(value: Any, watch: Watch) -> Any:
     elif isinstance(value, (tuple, list)):
         items = list(value)
     elif isinstance(value, (set, frozenset)):
-        return next((item for item in value if not isinstance(item, _SIMPLE)), None)
+        return None if all(isinstance(item, _SIMPLE) for item in value) else value
     elif dataclasses.is_dataclass(value):
         items = [getattr(value, each.name) for each in dataclasses.fields(value)]
     else:

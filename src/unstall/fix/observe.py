@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from unstall.fix.device import Device
 from unstall.fix.refusals import Refusal, Refused, calling_place, calls_through
-from unstall.fix.storages import Touched, is_plain, storage_of, tensors_of, touched_by
+from unstall.fix.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
 from unstall.fix.users import is_users_code
 from unstall.fix.watch import Scope
 from unstall.locate.frameworks import top_module
@@ -70,6 +70,7 @@ class Observation:
     backward_ran: bool = False
     random: bool = False  # it draws from the device's generator
     asks_whether_captured: bool = False  # and may take another way then
+    moves: bool = False  # it gave one of `externals` other memory
     launches: int = 0
     bytes_made: int = 0
 
@@ -116,6 +117,9 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        whole = decomposed(self, func, args, kwargs)
+        if whole is not NotImplemented:
+            return whole
         name = func._schema.name.partition("::")[2]
         with self._noting():
             self._look_for_waits(name, func, args, kwargs)
@@ -268,12 +272,7 @@ def observed(
         if state != before.get(name, state):
             reason = f"it draws from {name}, and a graph would repeat what was drawn"
             observer.seen.refusals.append(Refusal(reason, None, "draw on the device"))
-    for tensor, address in observer.addresses:
-        if tensor.data_ptr() != address:
-            observer.seen.refusals.append(
-                Refusal("it gives a tensor other memory", None, "write into it, as with copy_")
-            )
-            break
+    observer.seen.moves = any(tensor.data_ptr() != address for tensor, address in observer.addresses)
     if not profiled:
         observer.seen.names = _names_in(codes)
         observer.seen.scopes = [Scope(code, names) for code, names in codes.items() if is_users_code(code)]

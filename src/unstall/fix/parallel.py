@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unstall.fix.device import Device
 from unstall.fix.lanes import Plan, Traced
 from unstall.fix.refusals import calling_place
-from unstall.fix.storages import Touched, touched_by
+from unstall.fix.storages import Touched, decomposed, touched_by
 
 
 class CannotFork(Exception):  # noqa: N818 - a decision, not an error
@@ -112,8 +112,13 @@ class Tracing(_Watching):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        whole = decomposed(self, func, args, kwargs)
+        if whole is not NotImplemented:
+            return whole
         with self._lock:
             self._look_for_strangers()
+            if not self._device.is_on_its_stream():
+                raise CannotFork(f"{calling_place()}: it has streams of its own")
             result = func(*args, **kwargs)
             touched = touched_by(func, args, kwargs, result)
             self._kept.append((args, kwargs, result))
@@ -152,6 +157,9 @@ class Forking(_Watching):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        whole = decomposed(self, func, args, kwargs)
+        if whole is not NotImplemented:
+            return whole
         with self._lock:
             self._look_for_strangers()
             at = self._next

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 # They write running_mean and running_var, and their schemas do not say so; those with `training` only if it is set.
@@ -91,6 +92,15 @@ def touched_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     return Touched(
         tuple(read), tuple(written | made), tuple(made), not only_views and not idle and not _allocates(schema), barrier
     )
+
+
+def decomposed(mode: TorchDispatchMode, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs the parts of a composite operator under the mode, which in inference mode gets it whole, and its schema does
+    not say what the parts write. NotImplemented where it has none."""
+    if not torch.is_inference_mode_enabled() or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CUDA"):
+        return NotImplemented
+    with mode:
+        return operator.decompose(*args, **kwargs)
 
 
 def _given(place: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ import torch
 
 from unstall.fix.capture import Captured, Segment
 from unstall.fix.device import Device
+from unstall.fix.inside import inside
 from unstall.fix.nesting import tensors_in
 from unstall.fix.observe import Observation
 from unstall.fix.signature import exchanged
@@ -106,6 +107,17 @@ class Subject:
             given = [*given, *_present(wanted)]
         captured.replay()
         return [tensor.detach().clone() for tensor in (*given, *(self.buffers.tensors[i] for i in self.written_inputs))]
+
+    def gradients(
+        self, inputs: list[torch.Tensor], grads: tuple[torch.Tensor | None, ...], *, create_graph: bool
+    ) -> tuple[list[torch.Tensor], tuple[torch.Tensor | None, ...]]:
+        """What gradients flow to, and the gradients, by running the function. `grads`: those of its results."""
+        with inside():
+            result, _ = self._called(inputs)
+        given = [pair for pair in zip(differentiable(result), grads, strict=True) if pair[1] is not None]
+        wanted = self._wanted(inputs)
+        outputs, weights = [output for output, _ in given], [grad for _, grad in given]
+        return wanted, torch.autograd.grad(outputs, wanted, weights, allow_unused=True, create_graph=create_graph)
 
     def timed_eager(self, inputs: list[torch.Tensor]) -> float:
         copies = copies_of(inputs)

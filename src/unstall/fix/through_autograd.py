@@ -30,16 +30,8 @@ class _Replay(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "create_graph=True asks for gradients of a graphed function's gradients, which its graph does not "
-                "have: use it without unstall.graphed there"
-            )
-        if ctx.awaited.done:
-            raise RuntimeError(
-                "a graphed function's backward ran a second time: its graph holds one. Call the function again, or "
-                "use it without unstall.graphed where retain_graph=True is needed"
-            )
+        if ctx.awaited.done or torch.is_grad_enabled():  # retain_graph=True, create_graph=True
+            return _backward_of_another_run(ctx, grads)
         ready: Ready = ctx.ready
         ctx.awaited.done = True
         static, results = ready.captured.results[1]
@@ -61,6 +53,22 @@ class _Replay(torch.autograd.Function):  # type: ignore[misc]
         found = iter(wanted)
         to_inputs = [next(found) if buffer.requires_grad else None for buffer in ready.subject.buffers.tensors]
         return (None, None, None, *to_inputs, *found)
+
+
+def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -> Any:
+    """What a graph cannot give, which holds one backward, and none of a backward: the function is run once more."""
+    subject = ctx.ready.subject
+    if subject.seen.written or subject.written_inputs or subject.seen.random:
+        raise RuntimeError(
+            "a graphed function's graph holds one backward (retain_graph=True) and none of its backward "
+            "(create_graph=True), and running it again would change what it writes or draws: use it without "
+            "unstall.graphed there"
+        )
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        wanted, found = subject.gradients(ctx.inputs, grads, create_graph=create_graph)
+    places = {id(tensor): grad for tensor, grad in zip(wanted, found, strict=True)}
+    return (None, None, None, *(places.get(id(tensor)) for tensor in (*ctx.inputs, *subject.differentiated)))
 
 
 def served_through_autograd(ready: Ready, inputs: list[torch.Tensor]) -> Any:

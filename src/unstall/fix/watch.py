@@ -231,7 +231,8 @@ class Watch:
         inside = self._slots(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
         for part in ("_parameters", "_buffers", "_modules"):
             entries = state[part]
-            inside += self._slots(entries, [(key, start + key) for key in entries], nameless=True)
+            # Those of a ScriptModule can be asked for their keys alone.
+            inside += self._slots(entries, [(key, start + key) for key in entries.keys()], nameless=True)  # noqa: SIM118
         if state["_modules"]:
             self._size(f"{label or 'a module'}'s modules", state["_modules"])
         for part in _HOOKS:

@@ -75,3 +75,36 @@ def test_a_function_that_writes_elsewhere_is_not_padded() -> None:
             fast(_rows(size))
     expected = 2 * _rows(5).sum(0) + 2 * _rows(6).sum(0)
     torch.testing.assert_close(total, expected)
+
+
+def test_padding_that_happens_not_to_matter_is_found_out() -> None:
+    fast = on_tape(lambda x: x.exp().log().amax(0), shapes="bucket", strict=False)
+    with pytest.warns(RuntimeWarning, match="padding changes its result"):  # noqa: PT031
+        for turn, size in enumerate([5, 6, 7, 5, 6, 7, 5, 6]):
+            x = _rows(size, turn).abs() * (1 if turn < 5 else -1)  # zeros are no maximum until they are
+            assert torch.equal(fast(x), x.exp().log().amax(0))
+
+
+def test_sizes_below_those_that_were_tried_are_tried() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * (2 if x.shape[0] < 6 else 3)
+
+    fast = on_tape(function, shapes="bucket", strict=False)
+    with pytest.warns(RuntimeWarning, match="padding changes its result"):  # noqa: PT031
+        for size in (7, 8, 6, 7, 6, 7, 5, 5, 5, 5):
+            assert torch.equal(fast(_rows(size)), function(_rows(size)))
+
+
+def test_which_of_two_sizes_a_result_has_is_told_before_it_is_cut() -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return b.exp() + a[:1, :1].sum() * 0
+
+    fast = on_tape(function, shapes="bucket")
+    for one, other in ((5, 5), (6, 6), (7, 7), (6, 6), (5, 7), (7, 5)):
+        assert torch.equal(fast(_rows(one), _rows(other)), function(_rows(one), _rows(other)))
+
+
+def test_a_result_that_tells_a_size_is_not_padded() -> None:
+    fast = on_tape(lambda x: (x.exp(), len(x)), shapes="bucket", strict=False)
+    with pytest.warns(RuntimeWarning, match="its result tells a size as a number"):
+        assert [fast(_rows(size))[1] for size in (5, 6, 5, 6, 7)] == [5, 6, 5, 6, 7]

@@ -154,13 +154,112 @@ def test_a_second_forward_before_the_backward_of_the_first_is_right() -> None:
     assert all(torch.allclose(p.grad, e, rtol=1e-6) for p, e in zip(model.parameters(), expected, strict=True))
 
 
-def test_a_second_backward_is_an_error_by_name() -> None:
-    fast = on_tape(mlp().eval())
+def test_a_second_backward_is_right_where_the_function_can_be_run_again() -> None:
+    fast, plain = on_tape(mlp().eval()), mlp().eval()
+    for x, _ in batches(4):
+        for model in (fast, plain):
+            model.zero_grad()
+            result = model(x).sum()
+            result.backward(retain_graph=True)
+            result.backward()
+    assert all(map(torch.equal, (p.grad for p in fast.parameters()), (p.grad for p in plain.parameters())))
+    assert fast.stats().hits == 2
+
+
+def test_a_second_backward_that_would_change_state_is_an_error_by_name() -> None:
+    fast = on_tape(mlp())
     for x, _ in batches(4):
         result = fast(x).sum()
         result.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="backward ran a second time"):
+    with pytest.raises(RuntimeError, match="running it again would change what it writes"):
         result.backward()
+
+
+def test_gradients_of_gradients_are_those_of_eager() -> None:
+    fast, plain = on_tape(mlp().eval()), mlp().eval()
+    for x, _ in batches(5):
+        for model in (fast, plain):
+            model.zero_grad()
+            given = x.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(model(given).tanh().sum(), given, create_graph=True)
+            slope.square().sum().backward()
+    assert torch.equal(fast[0].weight.grad, plain[0].weight.grad)
+    assert fast.stats().hits == 3
+
+
+def test_what_no_gradient_comes_in_for_has_none() -> None:
+    class Heads(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.used(x), self.unused(x)
+
+    fast = on_tape(Heads())
+    for x, _ in batches(5):
+        fast.zero_grad()
+        fast(x)[0].sum().backward()
+        assert fast.used.weight.grad is not None
+        assert fast.unused.weight.grad is None
+    assert fast.stats().hits == 3
+
+
+def test_a_parameter_or_argument_that_is_returned_is_itself() -> None:
+    layer = torch.nn.Linear(4, 4)
+    fast = on_tape(lambda x: (x, layer.weight, layer(x).tanh()))
+    for x, _ in batches(4):
+        given = x.clone().requires_grad_()
+        one, other, result = fast(given)
+        assert one is given
+        assert other is layer.weight
+        result.sum().backward()
+
+
+def _trained_with(change: Any, make: Any) -> list[torch.Tensor]:
+    model = mlp()
+    step = make(training_step(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+    for place, batch in enumerate(batches(12)):
+        if place == 6:
+            change(model)
+        step(*batch)
+    return list(model.state_dict().values())
+
+
+def freeze(model: torch.nn.Module) -> None:
+    model[0].requires_grad_(False)
+
+
+def hook(model: torch.nn.Module) -> None:
+    model[0].weight.register_hook(lambda grad: grad * 0)
+
+
+@pytest.mark.parametrize("change", [freeze, hook])
+def test_parameters_that_are_frozen_or_hooked_later_are_eagers(change: Any) -> None:
+    assert all(map(torch.equal, _trained_with(change, lambda step: step), _trained_with(change, on_tape)))
+
+
+def test_a_backward_hook_of_a_module_goes_on_to_run() -> None:
+    model, calls = mlp().eval(), []
+    model[2].register_full_backward_hook(lambda module, before, after: calls.append(1))
+    fast = on_tape(model, strict=False)
+    with pytest.warns(RuntimeWarning, match="a backward hook of"):  # noqa: PT031
+        for x, _ in batches(5):
+            fast(x).sum().backward()
+    assert len(calls) == 5
+
+
+def test_methods_that_a_module_overrides_are_its_own() -> None:
+    class Frozen(torch.nn.Sequential):
+        def train(self, mode: bool = True) -> torch.nn.Module:
+            super().train(mode)
+            self[1].eval()
+            return self
+
+    fast = on_tape(Frozen(*mlp()))
+    fast.train()
+    assert isinstance(fast, Frozen)
+    assert (fast[0].training, fast[1].training) == (True, False)
 
 
 def test_train_and_eval_have_graphs_of_their_own() -> None:
