@@ -181,10 +181,10 @@ def test_the_table_of_one_comparison() -> None:
         == """\
 A CPU · torch 2.13.0 · time of a call · hot cache
 
-             time      95 % interval  against mine  ratio  95 % interval
+             time      95 % interval        ratio  95 % interval
   mine    2.00 µs  2.00 µs - 2.00 µs
-* yours   1.50 µs  1.50 µs - 1.50 µs  FAST          0.750  0.750 - 0.750
-  theirs  8.00 ms  8.00 ms - 8.00 ms  SLOW          4,000  4,000 - 4,000
+* yours   1.50 µs  1.50 µs - 1.50 µs  FAST  0.750  0.750 - 0.750
+  theirs  8.00 ms  8.00 ms - 8.00 ms  SLOW  4,000  4,000 - 4,000
 
 yours takes 25 % less time than mine (25 to 25 %)
 theirs is 4,000 times as slow as mine
@@ -201,10 +201,26 @@ def test_the_table_of_several_inputs_marks_the_best_and_ties() -> None:
         ["small", "2.00", "µs", "=", "2.01", "µs", "=", "SAME", "1.005"],
         ["large", "2.00", "ms", "1.00", "ms", "*", "FAST", "0.500"],
     ]
-    assert lines[8] == "* the best, = no worse than it by more than 1.5 %; ratios are of the time to"
+    assert lines[8] == "* the best, = not known to be slower than it by 1.5 %; ratios are of the time to"
 
 
 def test_names_cannot_do_anything_to_a_terminal() -> None:
     shown = render([_found(("[red]\x1b[31m", 1.0, None, True), ("b", 1.0, "SAME", True))])
     assert "\x1b" not in shown
     assert "[red]" in shown
+
+
+@pytest.mark.parametrize("width", [40, 50, 64, 80, 120])
+def test_no_figure_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
+    found = _found(("a name of quite some length", 2000, None, False), ("yours", 1500, "FAST", True))
+    shown = render([found], width=width)
+    assert "…" not in shown
+    assert "0.750" in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
+def test_what_cannot_be_told_from_the_best_is_marked_too() -> None:
+    rng = np.random.default_rng(1)
+    found = compare({name: lambda: time.sleep(rng.exponential(1e-4)) for name in "ab"}, check=False, max_seconds=0.02)
+    assert found.answer == "UNCLEAR"
+    assert [each.best for each in found.candidates] == [True, True]

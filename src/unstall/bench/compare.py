@@ -19,7 +19,7 @@ from unstall.bench.call import Call
 from unstall.bench.comparison import Candidate, Comparison, Comparisons
 from unstall.bench.measurement import Cache
 from unstall.bench.randomness import same_randomness
-from unstall.bench.rounds import MARGIN, Rounds, by_turns, is_within
+from unstall.bench.rounds import MARGIN, Rounds, by_turns
 from unstall.bench.statistics import Spread
 from unstall.bench.turns import By, back_to_back_ns, takes
 from unstall.bench.wording import precise
@@ -195,7 +195,7 @@ def _candidates(
             time=spreads[one],
             ratio=rounds.ratio(one, 0),
             answer=rounds.answer(one, 0, margin) if one else None,
-            best=one in right and (one == fastest or is_within(rounds.ratio(one, fastest), margin)),
+            best=one in right and (one == fastest or rounds.answer(one, fastest, margin) != "SLOW"),
             agreement=agreements.get(name),
         )
         for one, name in enumerate(names)

@@ -20,7 +20,7 @@ SCHEMA = "unstall.compare/1"
 class Candidate:
     """One function. `ratio` is of its time to the first one's; `answer` is None of the first, as is `agreement`.
 
-    `best`: it is the fastest of those whose results agree, or within the margin of that.
+    `best`: it is the fastest of those whose results agree, or not known to be slower than that by more than the margin.
     """
 
     name: str

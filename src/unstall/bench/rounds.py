@@ -100,7 +100,7 @@ def by_turns(
         if done >= look or done == _MOST_ROUNDS:
             found = np.array(rounds).transpose(1, 0, 2)
             ratios = (Rounds(found, "").ratio(other, 0) for other in range(1, candidates))
-            if spent >= min(_LEAST_SECONDS, max_seconds) and all(is_answered(ratio, margin) for ratio in ratios):
+            if spent >= min(_LEAST_SECONDS, max_seconds / 2) and all(is_answered(ratio, margin) for ratio in ratios):
                 return Rounds(found, "the question is answered")
             if done == _MOST_ROUNDS:
                 return Rounds(found, f"{_MOST_ROUNDS:,} rounds are over")

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from functools import partial
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +17,7 @@ from unstall.figures import counted
 from unstall.report.wording import plain
 
 _WIDEST = 120
+_WAYS = ((None, True), (24, True), (12, True), (24, False), (12, False))
 _TIMES = 2  # from here on a change is told as a factor
 _STYLES = {"FAST": "green", "SLOW": "red", "SAME": "cyan", "UNCLEAR": "yellow"}
 _BY = {
@@ -60,9 +61,9 @@ def _blocks(rows: Sequence[Comparison], title: str) -> Group:
     if title:
         blocks += [Text(plain(title), style="bold"), Text()]
     if len(rows) == 1:
-        blocks += [_heading(rows[0]), Text(), _one(rows[0]), *_said(rows[0])]
+        blocks += [_heading(rows[0]), Text(), _Fitting(_ones(rows)), *_said(rows[0])]
     else:
-        blocks += [_heading(rows[0]), Text(), _grid(rows), *_legend(rows)]
+        blocks += [_heading(rows[0]), Text(), _Fitting([_grid(rows), *_ones(rows)]), *_legend(rows)]
         blocks += [line for row in rows for line in _wrong(row, within=f" at {row.label}")]
         blocks += [Text(plain(f"{row.label}: {note}"), style="bold yellow") for row in rows for note in row.notes]
     return Group(*blocks)
@@ -74,20 +75,40 @@ def _heading(row: Comparison) -> RenderableType:
     return Text(plain(" · ".join(part for part in about if part)), style="dim", overflow="fold")
 
 
-def _one(row: Comparison) -> RenderableType:
-    first = plain(row.candidates[0].name)
+class _Fitting:
+    """The first of several ways to say the same that fits the width; else the last."""
+
+    def __init__(self, ways: Sequence[RenderableType]) -> None:
+        self._ways = ways
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[RenderableType]:
+        wide = options.update_width(4 * _WIDEST)
+        fitting = (way for way in self._ways if console.measure(way, options=wide).maximum <= options.max_width)
+        return [next(fitting, self._ways[-1])]
+
+
+def _ones(rows: Sequence[Comparison]) -> list[RenderableType]:
+    """Each comparison in full, below each other; then with names in lines of their own, then without intervals."""
+    return [Group(*(_one(row, name, intervals) for row in rows)) for name, intervals in _WAYS]
+
+
+def _one(row: Comparison, width: int | None, intervals: bool) -> RenderableType:
+    """Names may be of so many columns."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column(Text(plain(row.label), style="bold"), overflow="fold")
-    for name in ("time", "95 % interval"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(Text(f"against {first}"), overflow="fold")
-    table.add_column("ratio", justify="right", no_wrap=True)
-    table.add_column("95 % interval", no_wrap=True)
+    for heading in ("time", "95 % interval", "", "ratio", "95 % interval"):
+        if intervals or heading != "95 % interval":
+            table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
     for each in row.candidates:
-        time = each.time
-        ratio = ("", "") if each.answer is None else (_ratio(each.ratio.median), _interval(each))
+        time, mark = each.time, _mark(row, each)
+        name = Table.grid(padding=(0, 1, 0, 0))
+        name.add_column(width=1)
+        name.add_column(overflow="fold", max_width=width)
+        name.add_row(mark, Text(plain(each.name), style="bold" if mark else ""))
         said = Text(each.answer or "", style=_STYLES.get(each.answer or "", ""))
-        table.add_row(_name(row, each), precise(time.median), _between(time.low, time.high), said, *ratio)
+        cells = [precise(time.median), _between(time.low, time.high), said]
+        cells += ["", ""] if each.answer is None else [_ratio(each.ratio.median), _interval(each)]
+        table.add_row(name, *(cells if intervals else (cells[0], cells[2], cells[3])))
     return table
 
 
@@ -164,16 +185,11 @@ def _grid(rows: Sequence[Comparison]) -> RenderableType:
 def _legend(rows: Sequence[Comparison]) -> list[Text]:
     margin = 100 * rows[0].margin
     tied = any(_mark(row, each) == TIED for row in rows for each in row.candidates)
-    best = f"{BEST} the best" + (f", {TIED} no worse than it by more than {margin:.2g} %" if tied else "")
+    best = f"{BEST} the best" + (f", {TIED} not known to be slower than it by {margin:.2g} %" if tied else "")
     return [
         Text(),
         Text(f"{best}; ratios are of the time to that of {plain(rows[0].candidates[0].name)}", style="dim"),
     ]
-
-
-def _name(row: Comparison, each: Candidate) -> Text:
-    mark = _mark(row, each)
-    return Text(f"{mark or ' '} {plain(each.name)}", style="bold" if mark else "", overflow="fold")
 
 
 def _mark(row: Comparison, each: Candidate) -> str:
