@@ -25,7 +25,7 @@ _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
 _SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along with the call, and nobody waits
-_STEADY = 4  # batches in a row that tell the same of the device
+_STEADY = 4  # batches in a row that tell the same of the device; and of a plain loop every so many are looked at
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
 _JITTER = 2.0  # of fetches: the longest over the median
@@ -62,6 +62,10 @@ class Iteration:
         self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
         self._held = _why_beside()
         owner._settled = owner._settled or (0, "the first batches are being measured")
+        if self._follows_loader():
+            # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
+            # as long as the device waits for the loader, nothing is done but what the loop would do by itself.
+            self._change("plain", _STARVED)
 
     def __iter__(self) -> Iteration:
         return self
@@ -194,13 +198,6 @@ class Iteration:
             part = hideable / interval
             self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
             return
-        if self._follows_loader():
-            # A thread more would only take the interpreter's lock from the one that pins, and so does all else here.
-            if self._dry >= len(later):
-                self._change("plain", _STARVED)
-            else:
-                self._change("beside", _FED)
-            return
         uneven = max(batch.fetch_ns for batch in later) > _JITTER * fetch
         self._go_ahead(_DEEP if uneven else _DEPTH, "fetched ahead by a thread")
 
@@ -269,7 +266,7 @@ class Iteration:
         """As the loop would do it by itself."""
         assert self._batches is not None
         asked = None
-        if self._follows_loader() and self._tally.batches % _STEADY == 0:
+        if self._follows_loader() and (self._dry < 0 or self._tally.batches % _STEADY == 0):
             asked = self._accelerator.event()
             asked.record(self._accelerator.current())
         try:

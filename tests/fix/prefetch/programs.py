@@ -193,12 +193,10 @@ class Loader(DataLoader):
             time.sleep(self.seconds if number < 40 else 0.01)
             yield torch.full((100_000,), float(number)).pin_memory()
 
-weights = torch.ones(2048, 2048, device="cuda")
 for seconds, note in ((0.01, "device waits"), (0, "copies overlap")):
     loader = prefetch(Loader(seconds))
     for number, batch in enumerate(loader):
-        for _ in range(5):
-            torch.mm(weights, weights)
+        torch.cuda._sleep(2_000_000)  # a millisecond
         assert int(batch.sum()) == number * 100_000 if number % 20 == 0 else True
         if number == 35:
             assert loader.stats().depth == 0 and note in loader.stats().note, loader.stats()
