@@ -53,6 +53,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert _modules_after("from unstall.cli import build_parser", "build_parser().format_help()").isdisjoint(HEAVY)
 
 
+def test_a_function_keeps_its_name_beside_the_subpackage_of_that_name() -> None:
+    from unstall.bench import measure
+
+    assert callable(unstall.bench)
+    assert unstall.bench is measure.bench
+
+
+def test_measuring_a_python_function_imports_no_framework() -> None:
+    after = _modules_after("import unstall", "unstall.bench(sum, [1, 2], max_seconds=0.01)")
+    assert after.isdisjoint({"torch", "jax", "cupy"})
+
+
 def test_explaining_a_trace_does_not_import_torch_or_pandas() -> None:
     assert _modules_after("import unstall", "unstall.explain").isdisjoint({"torch", "pandas"})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import numpy as np
 
 from unstall.bench.adapters import Adapter
 from unstall.bench.observed import Link, Observed, Step, Taken, Waited
+from unstall.errors import UnstallError
 from unstall.locate.frameworks import is_framework
+from unstall.record import active
 from unstall.record.call_stacks import CallStacks, unavailable
 from unstall.record.calls import DRIVER
 from unstall.record.cupti import Cupti
@@ -57,14 +59,19 @@ class ByCupti:
         record, or lost something."""
         times = np.zeros((count, 3), np.int64)
         adapter.synchronize()
+        placed = False
         with tempfile.TemporaryDirectory(prefix="unstall-bench-") as name:
             folder = Path(name)
             with ExitStack() as undo:
+                active.activate(self)  # so that no recording begins meanwhile, nor is one under way
+                undo.callback(active.deactivate, self)
                 recorder = Cupti(folder)
                 if self._places:
-                    stacks = CallStacks(folder)
-                    stacks.start()
-                    undo.callback(stacks.stop)
+                    with suppress(UnstallError):  # where no tool of sys.monitoring is free, places are not known
+                        stacks = CallStacks(folder)
+                        stacks.start()
+                        undo.callback(stacks.stop)
+                        placed = True
                 recorder.start()
                 undo.callback(recorder.stop)
                 undo.callback(adapter.synchronize)
@@ -80,13 +87,19 @@ class ByCupti:
                     adapter.wait(result)
                     times[number, 2] = time.monotonic_ns()
                     del result
-            frames = read_places(folder, str(Path.cwd())).stacks if self._places else {}
-            return _observed(read_activity(folder), times, marked, frames, adapter)
+            frames = read_places(folder, str(Path.cwd())).stacks if placed else {}
+            return _observed(read_activity(folder), times, marked, frames)
+
+    # As the recording of this process: steps are none of its business, and it ends before its caller goes on.
+
+    def mark(self, kind: str, who: int = 0) -> None: ...
+
+    def end(self, why: str) -> None: ...
+
+    def forked(self) -> None: ...
 
 
-def _observed(
-    activity: Activity, times: I64, marked: int, frames: dict[int, tuple[Frame, ...]], adapter: Adapter
-) -> Observed:
+def _observed(activity: Activity, times: I64, marked: int, frames: dict[int, tuple[Frame, ...]]) -> Observed:
     columns: dict[str, list[np.ndarray]] = {}
     for kind, table in activity.tables.items():
         if kind not in _KINDS or not len(table):

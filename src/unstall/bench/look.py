@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ from unstall.bench.call import Call
 _REST_S = 0.004
 _ALL_ZERO = 0.99  # shares of the values that were looked at
 _SUBNORMAL = 0.01
+_MOST_VALUES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +95,14 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
     )
 
 
-def opened(result: Any, deep: int = 4) -> list[tuple[str, Any]]:
+def opened(result: Any, deep: int = 3) -> list[tuple[str, Any]]:
     """The values within a result: of containers, and of objects as models return them."""
     if isinstance(result, dict):
-        inner = list(result.values())
+        inner = list(islice(result.values(), _MOST_VALUES))
     elif isinstance(result, list | tuple):
-        inner = list(result)
+        inner = list(result[:_MOST_VALUES])
     elif type(result).__module__ != "builtins" and getattr(result, "__dict__", None) and not callable(result):
-        inner = list(vars(result).values())
+        inner = list(islice(vars(result).values(), _MOST_VALUES))
     else:
         return [("", result)]
     own = [] if isinstance(result, dict | list | tuple) else [("", result)]

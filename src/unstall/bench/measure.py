@@ -131,13 +131,14 @@ class _Run:
     def measured(self, label: str, size_bytes: int | None, flops: int | None) -> Measurement:
         self._warm_up()
         seen = look(self.call, self.adapter, self.at_first)
-        if self.adapter.asynchronous:
+        caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
+        if caching is not None:
             self.adapter.mark()
-            (self.adapter.flusher() or self.adapter.mark)()
+            caching.settled()
             self.adapter.synchronize()
         compiled = compilations()
         before = clocks.read(self.adapter.bus_id())
-        taken = self._on_device() if self.adapter.asynchronous else None
+        taken = self._on_device(caching) if caching is not None else None
         if taken is None:
             self.adapter = on_the_host(self.adapter.framework == "torch")
             taken = self._on_host(single=seen.later is not None)
@@ -182,9 +183,9 @@ class _Run:
     def _cache(self) -> Cache:
         return self.cache or ("cold" if self.adapter.asynchronous else "hot")
 
-    def _on_device(self) -> _Taken | None:
+    def _on_device(self, caching: Caching) -> _Taken | None:
         """None where the device had nothing to do."""
-        adapter, caching = self.adapter, Caching(self.call, self._cache(), self.adapter)
+        adapter = self.adapter
         host, wall = synchronised(caching, adapter, rel_ci=self.rel_ci, seconds=self._share("wall"))
         taken = _Taken(host, wall)
         if adapter.virtual:

@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import time
+from typing import Any
 
 import unstall
 
@@ -34,23 +35,23 @@ with torch.cuda.graph(graph):
     y = static @ static
 
 
-def sync_inside():
+def sync_inside() -> Any:
     total = (x @ x).sum()
     return x / total.item()  # the place of the wait
 
 
-def waits_itself():
+def waits_itself() -> Any:
     z = x @ x
     torch.cuda.synchronize()
     return z
 
 
-def on_a_side_stream():
+def on_a_side_stream() -> Any:
     with torch.cuda.stream(side):
         return x @ x
 
 
-def forks_and_joins():
+def forks_and_joins() -> Any:
     side.wait_stream(torch.cuda.current_stream())
     a = x @ x
     with torch.cuda.stream(side):
@@ -59,11 +60,11 @@ def forks_and_joins():
     return a, b
 
 
-def unused():
+def unused() -> Any:
     x @ x
 
 
-def allocates():
+def allocates() -> Any:
     big = torch.empty(64 << 20, device="cuda")
     big[0] = 1
     result = x + big[0]
@@ -71,35 +72,35 @@ def allocates():
     return result
 
 
-def asks_the_driver():
+def asks_the_driver() -> Any:
     torch.cuda.empty_cache()
     return torch.empty(64 << 20, device="cuda")
 
 
-first = []
+first: list[int] = []
 
 
-def slow_at_first():
+def slow_at_first() -> Any:
     if not first:
         first.append(1)
         time.sleep(0.05)
     return x @ x
 
 
-def cpu_tensor():
+def cpu_tensor() -> Any:
     return x @ w.cuda()
 
 
-def changes_its_input():
+def changes_its_input() -> Any:
     return counter.mul_(0.5)
 
 
-def plain():
+def plain() -> Any:
     return x @ x
 
 
-def later():
-    def work():
+def later() -> Any:
+    def work() -> Any:
         time.sleep(0.02)
         x @ x
 
@@ -107,33 +108,33 @@ def later():
     return x
 
 
-def stale():
+def stale() -> Any:
     graph.replay()
     return y
 
 
-def fresh():
+def fresh() -> Any:
     static.copy_(x)
     graph.replay()
     return y
 
 
-def of_zeros():
+def of_zeros() -> Any:
     return zeros @ zeros
 
 
-def of_subnormals():
+def of_subnormals() -> Any:
     return tiny * 2
 
 
 dice = random.Random(1)
 
 
-def random_clocks():
+def random_clocks() -> Any:
     return [x @ x for _ in range(dice.choice([1, 2, 3, 4, 8]))]
 
 
-cases = {
+cases: dict[str, Any] = {
     "sync inside": (sync_inside, {}),
     "waits itself": (waits_itself, {}),
     "side stream": (on_a_side_stream, {}),
@@ -154,7 +155,7 @@ cases = {
     "none": (plain, {}),
 }
 chosen = sys.argv[2:] or list(cases)
-said = {}
+said: dict[str, Any] = {}
 for name in chosen:
     fn, options = cases[name]
     measured = unstall.bench(fn, label=name, max_seconds=0.4, **options)

@@ -1,0 +1,32 @@
+"""On the virtual GPU device times are the model's, to the nanosecond."""
+
+from __future__ import annotations
+
+import pytest
+from bench.running import facts
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", ["add", "mm", "chain", "softmax", "sum", "two streams", "copy"])
+def test_each_sample_is_the_union_of_the_timeline_ops(name: str) -> None:
+    said = facts("model")[name]
+    assert said["method"] == "model"
+    assert said["bench"] == [said["timeline"]]
+
+
+@pytest.mark.parametrize("name", ["add", "mm", "chain", "softmax", "two streams"])
+def test_a_call_returns_before_it_is_done(name: str) -> None:
+    said = facts("model")[name]
+    assert 0 < said["host"] < said["wall"]
+
+
+def test_events_work_there_too_and_say_what_they_hold() -> None:
+    said = facts("model")["by events"]
+    assert said["method"] == "events"
+    assert said["device"] >= facts("model")["softmax"]["timeline"]
+    assert any("gaps" in note for note in said["notes"])
+
+
+def test_what_never_touches_the_device_is_timed_by_the_host() -> None:
+    assert facts("model")["plain"] == {"method": "host", "device": True}
