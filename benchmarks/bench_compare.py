@@ -9,6 +9,7 @@ does not hold.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import platform
@@ -31,7 +32,7 @@ from unstall.bench.statistics import Interval, ratio_interval
 
 LEAST_SAME, LEAST_NAMED = 0.95, 0.90
 MORE = 1.03
-_PYPERF_ROUNDS = 10
+_PYPERF_ROUNDS = 24
 KINDS = {
     "Python": ("pass", "total = 0.0\nfor number in range({}):\n    total += number * 0.5", 1000),
     "NumPy": ("import numpy as np; x = np.arange(500.0)", "for _ in range({}):\n    x.sum()", 200),
@@ -42,6 +43,8 @@ KINDS = {
 
 def main() -> int:
     options = _arguments()
+    if options.pyperf and importlib.util.find_spec("pyperf") is None:
+        sys.exit("needs pyperf: pip install pyperf")
     report: dict[str, Any] = {
         "runs": options.runs,
         "neighbours": options.neighbours,
@@ -131,7 +134,21 @@ def _pyperf(kind: str, more: float) -> list[float]:
     setup, statement, loops = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
-        command = [sys.executable, "-m", "pyperf", "timeit", "-q", "-p", "1", "-n", "3", "-o", str(path)]
+        command = [
+            sys.executable,
+            "-m",
+            "pyperf",
+            "timeit",
+            "-q",
+            "-p",
+            "1",
+            "-n",
+            "5",
+            "--min-time",
+            "0.03",
+            "-o",
+            str(path),
+        ]
         lines = statement.format(round(loops * more)).split("\n")
         subprocess.run([*command, "-s", setup, *lines], check=True, capture_output=True)
         runs = json.loads(path.read_text())["benchmarks"][0]["runs"]

@@ -224,3 +224,16 @@ def test_what_cannot_be_told_from_the_best_is_marked_too() -> None:
     found = compare({name: lambda: time.sleep(rng.exponential(1e-4)) for name in "ab"}, check=False, max_seconds=0.02)
     assert found.answer == "UNCLEAR"
     assert [each.best for each in found.candidates] == [True, True]
+
+
+def test_keywords_go_to_every_function() -> None:
+    x = torch.ones(2, 3)
+    functions = {"sum": torch.sum, "mean": lambda x, dim: x.mean(dim) * x.shape[dim]}
+    found = compare(functions, x, kwargs={"dim": 1}, max_seconds=0.05)
+    assert found.agrees
+
+
+def test_a_notebook_shows_it_in_html() -> None:
+    html = _found(("<mine>", 2000, None, True), ("yours", 3000, "SLOW", False))._repr_html_()
+    assert "&lt;mine&gt;" in html
+    assert "SLOW" in html

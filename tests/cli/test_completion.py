@@ -25,6 +25,8 @@ def _bash_completes(script: str, words: str) -> list[str]:
     ("words", "completed"),
     [
         ("unstall ex", ["explain"]),
+        ("unstall be", ["bench"]),
+        ("unstall bench x --by w", ["wall"]),
         ("unstall do", ["doctor"]),
         ("unstall explain --max", ["--max-idle", "--max-exposed"]),
         ("unstall report --format m", ["markdown"]),

@@ -17,7 +17,7 @@ from unstall.figures import counted
 from unstall.report.wording import plain
 
 _WIDEST = 120
-_WAYS = ((None, True), (24, True), (12, True), (24, False), (12, False))
+_WAYS = ((None, True), (24, True), (18, True), (12, True), (24, False), (12, False))
 _TIMES = 2  # from here on a change is told as a factor
 _STYLES = {"FAST": "green", "SLOW": "red", "SAME": "cyan", "UNCLEAR": "yellow"}
 _BY = {

@@ -22,6 +22,7 @@ By: TypeAlias = Literal["device", "wall", "throughput"]
 """Which time: the device's own, a call with the wait for its result, or one call's share of many back to back."""
 
 _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour, and mostly all quiet or all disturbed
+_LEAST_NS = 1.0  # of a call that had nothing to do this time: ratios need some
 _MOST_CALLS = 1 << 20
 _BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
 _WARM = 3
@@ -173,4 +174,4 @@ def _worked(take: Take, candidates: Sequence[Caching]) -> Take:
     idle = np.flatnonzero(times <= 0)
     if len(idle):
         raise UsageError(f'function {idle[0] + 1} has no work on the device: compare by="wall"')
-    return take
+    return lambda order: np.maximum(take(order), _LEAST_NS)
