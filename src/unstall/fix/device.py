@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 _T = TypeVar("_T")
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING of cuda.h: it does not wait for the default stream
 
 
 class Graph(Protocol):
@@ -120,8 +121,10 @@ class CudaDevice:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self._stream = torch.cuda.Stream(index)
+        self._stream = _own_stream(index)
         self._lanes: list[torch.cuda.Stream] = []
+        self._workspaces_pool: Any = None
+        self._workspaces: Any = None
         self._last = torch.cuda.current_stream(index)
         self._last_raw = self._last.cuda_stream
         self._pool: Any = None
@@ -133,6 +136,7 @@ class CudaDevice:
 
     @contextmanager
     def side(self) -> Iterator[None]:
+        self._take_workspaces()
         current = torch.cuda.current_stream(self.index)
         self._stream.wait_stream(current)
         try:
@@ -194,23 +198,38 @@ class CudaDevice:
             torch.zeros(1, device=self._of())
             graph.capture_end()
 
+    def _take_workspaces(self) -> None:
+        """cuBLAS writes to a workspace that torch keeps for each thread and stream, until anybody has it cleared, as
+        torch.compile does: then the allocator gives that memory to others, and graphs go on to write to it. What is
+        taken within a capture lies in the pool of that. So each thread and stream of ours first asks for it in one
+        whose pool stays, and is used for nothing else."""
+        if _driver() is None:
+            return
+        if self._workspaces_pool is None:
+            self._workspaces_pool = self.new_pool()
+        with contextlib.suppress(RuntimeError):  # where deterministic algorithms are asked for, and have no workspace
+            self._workspaces = self.capture(self._workspaces_pool, [], self._multiply)
+
+    def _multiply(self) -> None:
+        """On each stream, by this thread and by that of backward."""
+        lanes = CudaLanes(self._stream, self._lanes)
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+            for lane in range(len(self._lanes) + 1):
+                with lanes.on(lane):
+                    ones = torch.ones(16, 16, device=self._of(), dtype=torch.float32, requires_grad=True)
+                    torch.autograd.grad((ones @ ones).sum(), ones)
+        lanes.join()
+
     def lanes(self, count: int) -> Lanes:
-        while len(self._lanes) < count - 1:
-            stream = torch.cuda.Stream(self.index)
-            self._lanes.append(stream)
+        if len(self._lanes) < count - 1:
+            raise RuntimeError("lanes are made before a capture, by warm_lanes")
         return CudaLanes(self._stream, self._lanes[: count - 1])
 
     def warm_lanes(self, count: int) -> None:
-        """cuBLAS makes a workspace a stream when it is first used there, which is to happen outside of a capture."""
-        if len(self._lanes) >= count - 1:
-            return
-        self._lanes += [torch.cuda.Stream(self.index) for _ in range(count - 1 - len(self._lanes))]
-        for stream in self._lanes:
-            with torch.cuda.stream(stream), torch.no_grad():
-                for dtype in (torch.float32, torch.bfloat16):
-                    ones = torch.ones(16, 16, device=self._of(), dtype=dtype)
-                    torch.addmm(ones[0], ones, ones)
-        torch.cuda.synchronize(self.index)
+        """Makes what `lanes` hands out, outside of a capture."""
+        if len(self._lanes) < count - 1:
+            self._lanes += [_own_stream(self.index) for _ in range(count - 1 - len(self._lanes))]
+            self._take_workspaces()
 
     def _of(self) -> torch.device:
         return torch.device("cuda", self.index)
@@ -285,14 +304,33 @@ class CudaDevice:
 
 
 @lru_cache(maxsize=1)
-def _nodes_call() -> Callable[[int], int | None] | None:
-    """How many nodes the capture on a stream has so far, asked of the driver. None where there is none to ask."""
+def _driver() -> Any:
+    """NVIDIA's, where torch runs on it; None where there is none to ask."""
     if torch.version.hip is not None or getattr(torch.version, "cuda", None) is None:
         return None
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
+def _own_stream(index: int) -> torch.cuda.Stream:
+    """A stream that torch hands out to nobody else, as it does with its own in turn."""
+    driver = _driver()
+    handle = ctypes.c_void_p()
+    with torch.cuda.device(index):
+        torch.cuda.synchronize()  # the device's context is this thread's then
+        made = driver is not None and driver.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING) == 0
+    return torch.cuda.ExternalStream(handle.value, index) if made else torch.cuda.Stream(index)
+
+
+@lru_cache(maxsize=1)
+def _nodes_call() -> Callable[[int], int | None] | None:
+    """How many nodes the capture on a stream has so far, asked of the driver. None where there is none to ask."""
+    driver = _driver()
+    try:
         info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes
-    except (OSError, AttributeError):
+    except AttributeError:
         return None
 
     def nodes(stream: int) -> int | None:

@@ -75,3 +75,7 @@ def test_after_a_capture_that_failed_all_goes_on(facts: dict[str, Any]) -> None:
     (message,), works, hits, refusals = facts["a_wait_that_only_the_capture_finds"]
     assert "could not be captured" in message
     assert (works, hits, refusals) == (True, 2, [])
+
+
+def test_cleared_workspaces_are_no_memory_of_a_graphs(facts: dict[str, Any]) -> None:
+    assert facts["workspaces_that_are_cleared"] == [True, [True] * 4, True]

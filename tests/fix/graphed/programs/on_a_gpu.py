@@ -176,5 +176,25 @@ def a_wait_that_only_the_capture_finds() -> Any:
     return messages, works, stats.hits, list(map(str, stats.refusals))
 
 
+@fact
+def workspaces_that_are_cleared() -> Any:
+    """As torch.compile clears cuBLAS's, and gives the memory to others."""
+    torch.manual_seed(0)
+    up, down = torch.randn(768, 3072, device=CUDA), torch.randn(3072, 768, device=CUDA)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x @ up).relu() @ down + (x @ up).tanh() @ down
+
+    fast = unstall.graphed(function)
+    xs = [torch.randn(64, 768, device=CUDA) for _ in range(8)]
+    for x in xs[:4]:
+        fast(x)
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    others = [torch.ones(1 << 23, device=CUDA) for _ in range(16)]
+    same = [torch.equal(fast(x), function(x)) for x in xs[4:]]
+    return fast.stats().hits > 4, same, all(bool((other == 1).all()) for other in others)
+
+
 json.dump(facts, sys.stdout)
 print()
