@@ -211,13 +211,16 @@ class CudaDevice:
             self._workspaces = self.capture(self._workspaces_pool, [], self._multiply)
 
     def _multiply(self) -> None:
-        """On each stream, by this thread and by that of backward."""
+        """On each stream, by this thread, and by that of backward where there may be one."""
         lanes = CudaLanes(self._stream, self._lanes)
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+        differentiates = torch.is_grad_enabled()
+        with torch.inference_mode(False), torch.autocast("cuda", enabled=False):
             for lane in range(len(self._lanes) + 1):
-                with lanes.on(lane):
-                    ones = torch.ones(16, 16, device=self._of(), dtype=torch.float32, requires_grad=True)
-                    torch.autograd.grad((ones @ ones).sum(), ones)
+                with lanes.on(lane), torch.set_grad_enabled(differentiates):
+                    ones = torch.ones(16, 16, device=self._of(), dtype=torch.float32, requires_grad=differentiates)
+                    product = ones @ ones
+                    if differentiates:
+                        torch.autograd.grad(product.sum(), ones)
         lanes.join()
 
     def lanes(self, count: int) -> Lanes:
