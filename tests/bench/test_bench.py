@@ -59,7 +59,7 @@ def test_options_that_make_no_sense_are_named(options: dict[str, object], why: s
 
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be called"):
-        unstall.bench(3)
+        unstall.bench(3)  # type: ignore[arg-type]
 
 
 def test_a_numpy_array_sorted_in_place_is_an_input_that_changes() -> None:
@@ -89,6 +89,20 @@ def test_a_result_that_is_never_used_is_said() -> None:
         torch.exp(x)
 
     assert unstall.bench(unused, **QUICK).has("result unused")
+
+
+def test_a_step_that_leaves_gradients_is_used() -> None:
+    x = torch.ones(10, requires_grad=True)
+
+    def step() -> None:
+        (x * 2).sum().backward()
+
+    assert not unstall.bench(step, **QUICK).has("result unused")
+
+
+def test_zeros_that_are_few_beside_other_inputs_are_no_verdict() -> None:
+    x, bias = torch.randn(100, 100), torch.zeros(100)
+    assert not unstall.bench(torch.add, x, bias, **QUICK).has("zeros")
 
 
 def test_a_first_call_that_differs_is_kept_out() -> None:

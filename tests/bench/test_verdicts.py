@@ -25,6 +25,7 @@ LOOK = Look(
     result_arrays=1,
     result_bytes=0,
     result_none=False,
+    gradients=False,
     extra_bytes=0,
     from_driver=0,
 )
@@ -134,5 +135,6 @@ def test_what_cannot_be_waited_for_in_jax_is_serious() -> None:
 
 
 def test_serious_ones_come_first() -> None:
-    found = evidence(device=900.0, host=around(11_000.0), converged=False, stopped="time is up")
+    wide = Spread.of(900.0 * np.random.default_rng(1).lognormal(0, 1, 20))
+    found = evidence(device=wide, host=around(11_000.0), converged=False, stopped="time is up")
     assert kinds(found) == ["not converged", "launch-bound"]

@@ -61,7 +61,8 @@ class Call:
 
 def _parameters(fn: Callable[..., Any]) -> list[str]:
     try:
-        return list(inspect.signature(fn).parameters)
+        parameters = inspect.signature(fn).parameters.values()
+        return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     except (TypeError, ValueError):
         return []
 

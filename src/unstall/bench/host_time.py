@@ -57,7 +57,7 @@ def synchronised(caching: Caching, adapter: Adapter, *, rel_ci: float, seconds: 
 def by_itself(caching: Caching, *, rel_ci: float, seconds: float, single: bool = False) -> Sampled:
     """Calls that return when they are done; of short ones several make a sample, where the cache may be hot, unless
     they are to be `single`."""
-    run, clock = caching.run, time.perf_counter_ns
+    run, clock = caching.until_done(caching.run), time.perf_counter_ns
     loops = 1 if single or caching.cache == "cold" else _loops(run)
     cost = clock_ns()
 

@@ -21,6 +21,7 @@ from unstall.bench.call import Call
 _REST_S = 0.004
 _ALL_ZERO = 0.99  # shares of the values that were looked at
 _SUBNORMAL = 0.01
+_MUCH = 0.25  # of the inputs' bytes
 _MOST_VALUES = 256
 
 
@@ -37,6 +38,7 @@ class Look:
     result_arrays: int
     result_bytes: int
     result_none: bool
+    gradients: bool  # whether it leaves gradients with its inputs
     extra_bytes: int | None  # that the call takes beyond its result, at its peak
     from_driver: int  # times that memory was asked of the driver
 
@@ -60,6 +62,7 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
     adapter.synchronize()
     values = [adapter.sample(array) for array in inputs]
     versions = [adapter.version(array) for array in inputs]
+    gradients = [adapter.gradient(array) for array in inputs]
     still = _standing_still()
     threads = set(threading.enumerate())
     before = adapter.memory()
@@ -80,7 +83,7 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
             for array, new, again in zip(inputs, now, rewritten, strict=True)
             if again or not _same(new, at_first.get(id(array.value), new))
         ),
-        zeros=tuple(array.name for array, value in zip(inputs, values, strict=True) if _all_zero(value)),
+        zeros=_zeros(inputs, values),
         subnormal=tuple(
             array.name
             for array, value in zip(inputs, values, strict=True)
@@ -90,6 +93,7 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
         result_arrays=len(_results(result, adapter)),
         result_bytes=size,
         result_none=result is None,
+        gradients=any(adapter.gradient(array) != old for array, old in zip(inputs, gradients, strict=True)),
         extra_bytes=max(0, after.peak - before.in_use - size) if before and after else None,
         from_driver=after.from_driver - before.from_driver if before and after else 0,
     )
@@ -115,6 +119,13 @@ def _results(result: Any, adapter: Adapter) -> list[Array]:
 
 def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
     return one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
+    """Those of zeros alone, where they are much of all: a model's biases are not."""
+    found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
+    much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)
+    return tuple(array.name for array in found) if much else ()
 
 
 def _all_zero(value: NDArray[np.generic]) -> bool:

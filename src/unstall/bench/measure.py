@@ -140,7 +140,8 @@ class _Run:
         before = clocks.read(self.adapter.bus_id())
         taken = self._on_device(caching) if caching is not None else None
         if taken is None:
-            self.adapter = on_the_host(self.adapter.framework == "torch")
+            if caching is not None:
+                self.adapter = on_the_host(self.adapter.framework == "torch")
             taken = self._on_host(single=seen.later is not None)
         after = clocks.read(self.adapter.bus_id())
         evidence = self._evidence(taken, seen, before, after, compilations() > compiled)

@@ -12,6 +12,7 @@ from unstall.bench.device_time import DeviceTime
 from unstall.bench.look import Look
 from unstall.bench.measurement import Cache, Verdict
 from unstall.bench.observed import Observed
+from unstall.bench.sampling import LEAST
 from unstall.bench.statistics import Spread
 from unstall.figures import counted, duration, size
 from unstall.timeline import CopyDirection
@@ -152,7 +153,8 @@ def throttled(seen: Evidence) -> Iterable[Verdict]:
 def not_converged(seen: Evidence) -> Iterable[Verdict]:
     drift, spread = _drift(seen), _main(seen)
     if not seen.converged:
-        yield Verdict("not converged", f"{seen.stopped}: give it more time, or a quieter machine", serious=True)
+        text = f"{seen.stopped}: give it more time, or a quieter machine"
+        yield Verdict("not converged", text, serious=spread.n < LEAST or spread.relative_ci > _WIDE)
     elif drift is not None:
         longer = "longer" if drift > 0 else "shorter"
         text = f"the last samples are {100 * abs(drift):.0f} % {longer} than the first: calls are not alike"
@@ -209,7 +211,14 @@ def allocates(seen: Evidence) -> Iterable[Verdict]:
 
 def unused(seen: Evidence) -> Iterable[Verdict]:
     look = seen.look
-    if not look.result_none or look.written or look.changed or not look.inputs or seen.framework == "Python":
+    if (
+        not look.result_none
+        or look.gradients
+        or look.written
+        or look.changed
+        or not look.inputs
+        or seen.framework == "Python"
+    ):
         return
     if seen.framework == "JAX":
         text = (

@@ -66,6 +66,10 @@ class Adapter:
         """Wait for a call's result, and whatever else it began."""
         self.synchronize()
 
+    def until_done(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        """`run`, which on the CPU returns when its work is done."""
+        return run
+
     def holds(self, value: Any) -> bool:
         """Whether it is an array of this framework."""
         return isinstance(value, np.ndarray)
@@ -80,6 +84,10 @@ class Adapter:
 
     def version(self, array: Array) -> int | None:
         """A number that changes when the array is written to; None where there is none."""
+        return None
+
+    def gradient(self, array: Array) -> object:
+        """What differs once a gradient was accumulated for it."""
         return None
 
     def copied(self, value: Any) -> Any:

@@ -46,6 +46,10 @@ class Jax(Adapter):
         self.jax.block_until_ready(result)
         self.jax.effects_barrier()
 
+    def until_done(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        wait = self.jax.block_until_ready
+        return lambda: wait(run())
+
     def holds(self, value: Any) -> bool:
         return isinstance(value, self.jax.Array)
 

@@ -47,6 +47,10 @@ class TorchCpu(Adapter):
         except RuntimeError:  # of inference tensors none is kept
             return None
 
+    def gradient(self, array: Array) -> object:
+        gradient = array.value.grad if array.value.is_leaf else None
+        return None if gradient is None else (id(gradient), gradient._version)
+
     def copied(self, value: Any) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad)
 
