@@ -1,11 +1,12 @@
-"""Measure a statement, or compare several: time on the device, on the host, and what must be known of both.
+"""Measure a statement, or compare several: on the device, on the host, and both.
 
-unstall bench "torch.softmax(x, -1)" --setup "x = torch.randn(4096, 4096, device='cuda')"
-unstall bench "x.sum()" --vs "x @ one" --setup "x = torch.ones(1000); one = torch.ones(1000)"
+unstall bench "x.sum()" --setup "x = torch.ones(4096, device='cuda')"
+unstall bench "x.sum()" --vs "x @ x" --setup "x = torch.ones(4096)"
 
-The names torch, np, jnp, cp, F, nn and math stand for what they usually do. Statements that are compared run by turns,
-and their values are compared first. A statement that computes something else than the first fails, as does one that is
-slower than the baseline allows.
+The names torch, np, jnp, cp, F, nn and math stand for what they usually do.
+Statements that are compared run by turns, and their values are compared first.
+A statement that computes something else than the first fails, as does one that
+is slower than the baseline allows.
 """
 
 from __future__ import annotations
