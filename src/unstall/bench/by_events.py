@@ -88,7 +88,7 @@ class ByEvents:
                 if self._most == 1 and not again:
                     raise
                 if not again:
-                    self._most = max(1, self._most // 4)
+                    self._most = max(1, min(count, self._most) // 4)
                 again = False
 
     def _raw(self, run: Callable[[], Any], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
