@@ -24,7 +24,7 @@ def found() -> tuple[dict[str, Any], str]:
 
 def test_compare_returns_the_models_times(found: tuple[dict[str, Any], str]) -> None:
     values, _ = found
-    assert values["by"] == "device"
+    assert (values["by"], values["made_by"]) == ("device", "device")
     assert set(values["mm_ns"]) == {values["ran_ns"]}
     assert values["answers"] == [None, "SAME", "FAST", "FAST"]
 

@@ -17,6 +17,7 @@ from unstall.bench.agreement import Agreement, agreement, in_float64
 from unstall.bench.cache import Caching
 from unstall.bench.call import Call
 from unstall.bench.comparison import Candidate, Comparison, Comparisons
+from unstall.bench.look import opened
 from unstall.bench.measurement import Cache
 from unstall.bench.randomness import same_randomness
 from unstall.bench.rounds import MARGIN, Rounds, by_turns
@@ -84,9 +85,11 @@ def compare(
 
     def at(arguments: tuple[Any, ...], name: str) -> Comparison:
         calls = {each: Call(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()}
-        agreements = _agreements(calls, rel_tolerance, ulp) if check and len(calls) > 1 else {}
-        adapter = adapter_for(value for call in calls.values() for _, value in call.inputs())
-        with adapter.threads(num_threads):
+        taken = [value for call in calls.values() for _, value in call.inputs()]
+        with adapter_for(taken).threads(num_threads):
+            agreements = _agreements(calls, rel_tolerance, ulp) if check and len(calls) > 1 else {}
+            # Of functions that make their own arrays only what they return says where.
+            adapter = adapter_for([*taken, *(value for _, value in opened(next(iter(calls.values()))()))])
             rounds, taken_by, held = _by_turns(list(calls.values()), adapter, by, cache, same_within, max_seconds, seed)
             notes = _launch_bound(calls, rounds, adapter) if taken_by == "device" else ()
         return Comparison(

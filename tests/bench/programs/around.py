@@ -37,10 +37,12 @@ with unstall.virtual_gpu("h200"):
         pass
     timing = unstall.Timer("x @ x", globals={"x": x}).timeit(50)
     many = unstall.compare({"mm": lambda: x @ x, "copy": lambda: x @ x}, by="throughput", check=False, max_seconds=20)
+    made = unstall.compare({"ones": lambda: torch.ones(1 << 20, device="cuda")}, check=False)
     json.dump(
         {
             "by": compared.by,
             "notes": compared.notes,
+            "made_by": made.by,
             "answers": [each.answer for each in compared.candidates],
             "mm_ns": compared["mm"].time.samples.tolist(),
             "ran_ns": int((ran.end[before:] - ran.start[before:]).sum()),
