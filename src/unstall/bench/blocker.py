@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +31,6 @@ class Blocker:
         self._released = threading.Event()
         self._word: ctypes.c_uint32 | None = None
         self._thread: threading.Thread | None = None
-        self._began = 0.0
         self.timed_out = False
         self.waits = False
         """Whether the stream waits for as long as need be; else it is kept busy for a few milliseconds, or not."""
@@ -40,21 +38,19 @@ class Blocker:
     def __enter__(self) -> Self:
         stream = self._adapter.stream()
         gate = _gate() if stream is not None else None
-        self._began = time.monotonic()
         if gate is not None and stream is not None and gate.close(stream):
             self.waits = True
             self._word = gate.word
             self._thread = threading.Thread(target=self._let_go_later, name="unstall-blocker", daemon=True)
             self._thread.start()
-        elif not self._adapter.spin(_SPIN_NS):
-            self._seconds = 0.0
+        else:
+            self._adapter.spin(_SPIN_NS)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._thread is None:
-            self.timed_out = time.monotonic() - self._began > _SPIN_NS / 1e9
             return
         self._released.set()
         self._open()
