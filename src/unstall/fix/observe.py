@@ -68,6 +68,7 @@ class Observation:
     names: frozenset[str] | None = None  # read by any Python code that ran; None: not known
     scopes: list[Scope] = field(default_factory=list)  # of the user's code that ran
     backward_ran: bool = False
+    grad_was_enabled: bool = False  # for any operator
     random: bool = False  # it draws from the device's generator
     asks_whether_captured: bool = False  # and may take another way then
     moves: bool = False  # it gave one of `externals` other memory
@@ -154,6 +155,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         seen.launches += touched.launches
         seen.bytes_made += sum(t.untyped_storage().nbytes() for t in returned if storage_of(t) in touched.fresh)
         seen.backward_ran |= torch._C._current_graph_task_id() != -1
+        seen.grad_was_enabled |= torch.is_grad_enabled()
         generator = kwargs.get("generator")
         if isinstance(generator, torch.Generator) and not any(generator is known for known in seen.generators):
             seen.generators.append(generator)

@@ -66,7 +66,7 @@ class Ready:
         self.sharing = Sharing(seen)
         self._sizes = list(map(_size, self._externals))
         # What a graph without autograd does not depend on.
-        self._trained = self._externals if subject.kind is not Kind.PURE or torch.is_grad_enabled() else []
+        self._trained = self._externals if seen.backward_ran or seen.grad_was_enabled else []
         self._wanted = list(map(_wants_grad, self._trained))
         self._hooked = subject.leaves
         self._hooks = self._count_hooks()
@@ -111,7 +111,9 @@ class Ready:
         return found
 
     def _count_hooks(self) -> list[int]:
-        """Of the leaves whose gradients the graph makes."""
+        """Of the leaves whose gradients the graph makes; none where there are no hooks, as nearly always."""
+        if not any(map(_hooks, self._hooked)) and not any(map(_late_hooks, self._hooked)):
+            return []
         return [
             len(first or ()) + len(second or ())
             for first, second in zip(map(_hooks, self._hooked), map(_late_hooks, self._hooked), strict=True)
