@@ -6,6 +6,7 @@ import functools
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ _REAL = pytest.param(
 @functools.cache
 def _facts(launcher: tuple[str, ...]) -> dict[str, Any]:
     command = [sys.executable, *launcher, str(_PROGRAM)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # where its trace is written
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
