@@ -60,7 +60,8 @@ def test_a_container_or_shape_that_is_changed_stays_changed(function: Any) -> No
     fast = on_tape(function, strict=False)
     with pytest.warns(RuntimeWarning, match="it changes a container or a shape that was passed in"):  # noqa: PT031
         for _ in range(5):
-            mine, theirs = (_numbers(2, 3), []), (_numbers(2, 3), [])
+            mine: tuple[torch.Tensor, list[Any]] = (_numbers(2, 3), [])
+            theirs: tuple[torch.Tensor, list[Any]] = (_numbers(2, 3), [])
             function(*mine)
             fast(*theirs)
             assert (mine[0].shape, mine[1]) == (theirs[0].shape, theirs[1])

@@ -188,7 +188,7 @@ def test_gradients_of_gradients_are_those_of_eager() -> None:
 
 
 def test_what_no_gradient_comes_in_for_has_none() -> None:
-    class Heads(torch.nn.Module):
+    class Heads(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.used, self.unused = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
@@ -250,7 +250,7 @@ def test_a_backward_hook_of_a_module_goes_on_to_run() -> None:
 
 
 def test_methods_that_a_module_overrides_are_its_own() -> None:
-    class Frozen(torch.nn.Sequential):
+    class Frozen(torch.nn.Sequential):  # type: ignore[misc]
         def train(self, mode: bool = True) -> torch.nn.Module:
             super().train(mode)
             self[1].eval()
