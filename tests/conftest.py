@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of several: threads of torch's would only wait for those of the others
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("untimed", deadline=None)  # how long an example takes is not what a test is about
 settings.load_profile("untimed")
