@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from unstall.figures import counted, duration
 from unstall.fix.refusals import Refusal
 
 
@@ -51,7 +52,7 @@ class GraphedStats:
     note: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.calls} calls, {self.hits} by a graph, {self.captures} captures"]
+        lines = [f"{counted(self.calls, 'call')}, {self.hits:,} by a graph, {counted(self.captures, 'capture')}"]
         if self.note:
             lines[0] += f": {self.note}"
         for graph in self.graphs:
@@ -63,12 +64,13 @@ class GraphedStats:
                 f"captured in {graph.capture_seconds:.2f} s" + (f"; {graph.note}" if graph.note else "")
             )
         if self.launches_saved:
-            lines.append(f"  {self.launches_saved:,} launches and about {self.seconds_saved:.3g} s saved")
+            spared = duration(round(self.seconds_saved * 1e9))
+            lines.append(f"  {counted(self.launches_saved, 'launch')} and about {spared} saved")
         if self.pool_bytes:
             lines.append(f"  {self.pool_bytes / 2**20:.1f} MiB in graphs' memory")
         if self.padding_waste:
             lines.append(f"  {self.padding_waste:.1%} of what they worked on was padding")
-        lines += [f"  as it was: {refusal}" for refusal in self.refusals]
+        lines += [f"  runs as it is: {refusal}" for refusal in self.refusals]
         return "\n".join(lines)
 
 

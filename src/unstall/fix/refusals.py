@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from unstall.errors import UnstallError
-from unstall.fix.users import is_users_file
+from unstall.fix.users import installed_path, is_library_file, is_users_file
 
 
 class GraphedError(UnstallError):
@@ -17,14 +17,17 @@ class GraphedError(UnstallError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of the user's program. `function` is the one that it stands in."""
+    """A line of the user's program. `function` is the one that it stands in, `library` the line of another package
+    that it led to, where that is none of torch's: "transformers/masking_utils.py:812"."""
 
     file: str
     line: int
     function: str
+    library: str = ""
 
     def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line} ({self.function})"
+        through = f", through {self.library}" if self.library else ""
+        return f"{Path(self.file).name}:{self.line} ({self.function}{through})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,13 @@ class Refused(Exception):  # noqa: N818 - it never leaves this room
 def calling_place() -> Place | None:
     """The user's innermost line on this thread's stack."""
     frame: FrameType | None = sys._getframe(1)
+    library = ""
     while frame is not None:
-        if is_users_file(frame.f_code.co_filename):
-            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        file = frame.f_code.co_filename
+        if is_users_file(file):
+            return Place(file, frame.f_lineno, frame.f_code.co_name, library)
+        if not library and is_library_file(file):
+            library = f"{installed_path(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return None
 

@@ -110,7 +110,7 @@ class Graphed:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"graphed({getattr(self._function, '__qualname__', repr(self._function))})"
+        return f"graphed({getattr(self._function, '__qualname__', type(self._function).__name__)})"
 
     def stats(self) -> GraphedStats:
         """What it did so far."""

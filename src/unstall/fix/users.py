@@ -17,6 +17,19 @@ def is_users_file(file: str) -> bool:
     return not (file.startswith(_HERE) or is_framework(file) or "site-packages" in file or "dist-packages" in file)
 
 
+@lru_cache(maxsize=4096)
+def is_library_file(file: str) -> bool:
+    """Of an installed package that is neither torch nor another framework."""
+    return not (file.startswith(_HERE) or is_framework(file)) and not is_users_file(file)
+
+
+def installed_path(file: str) -> str:
+    """As it is imported: "transformers/masking_utils.py"."""
+    parts = Path(file).parts
+    at = max((i for i, part in enumerate(parts) if part in ("site-packages", "dist-packages")), default=-1)
+    return "/".join(parts[at + 1 :])
+
+
 def is_users_code(code: CodeType) -> bool:
     return is_users_file(code.co_filename)
 

@@ -278,7 +278,7 @@ def test_without_a_cuda_device_it_says_so() -> None:
         pytest.skip("there is a CUDA device")
     fast = unstall.graphed(lambda x: x + 1)
     assert fast(torch.ones(1)).item() == 2.0
-    assert str(fast.stats()) == "1 calls, 0 by a graph, 0 captures: no CUDA device: it runs as it is"
+    assert str(fast.stats()) == "1 call, 0 by a graph, 0 captures: no CUDA device: it runs as it is"
 
 
 @pytest.mark.parametrize(
