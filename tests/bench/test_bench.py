@@ -195,3 +195,8 @@ def test_the_table_fits_a_terminal() -> None:
     assert "\x1b" not in str(measured)
     assert "wall" in str(measured)
     assert "<pre" in measured._repr_html_()
+
+
+def test_what_a_measurement_shows_of_itself_is_its_table() -> None:
+    measured = unstall.bench(sum, range(100), **QUICK)
+    assert repr(measured) == str(measured)

@@ -84,3 +84,9 @@ def test_the_page_has_the_samples_and_needs_nothing_else(unstall: Cli, tmp_path:
     assert page.count('class="fill"') == 1 + bool(vs)
     assert "prefers-color-scheme: dark" in page
     assert re.search(r"(src|href)=|url\(|@import", page) is None
+
+
+def test_a_baseline_that_is_missing_is_told_before_anything_is_measured(unstall: Cli, tmp_path: Path) -> None:
+    done = unstall("bench", "1 + 1", "--baseline", tmp_path / "none.json", *QUICK)
+    assert (done.code, done.out) == (3, "")
+    assert "Make a baseline with --save-baseline" in done.err

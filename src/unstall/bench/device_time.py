@@ -48,6 +48,8 @@ def observer_for(adapter: Adapter, method: str) -> tuple[Observer | None, str | 
         raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
     if method == "model" and not adapter.virtual:
         raise UsageError('method="model" is for the virtual GPU')
+    if adapter.virtual and method == "cupti":
+        raise UsageError('method="cupti" is for real devices: the virtual GPU tells by method="model"')
     if adapter.virtual and method in ("auto", "model"):
         from unstall.bench.by_model import ByModel
 

@@ -122,6 +122,8 @@ class Measurement:
 
         return render(self)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         from unstall.bench.terminal import notebook
 

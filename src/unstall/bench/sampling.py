@@ -43,7 +43,7 @@ def sample_until(take: Take, *, rel_ci: float, seconds: float, first: int = LEAS
         if spread.n >= LEAST and spread.relative_ci <= rel_ci:
             return Sampled(spread, f"the median is known to {100 * rel_ci:.3g} %", True)
         if entropy_flat(samples):
-            return Sampled(spread, f"the noise's entropy is flat: the median is known to {_percent(spread)}", True)
+            return Sampled(spread, f"more samples would tell no more: the median is known to {_percent(spread)}", True)
         left, each = deadline - now, (now - began) / max(1, len(new))
         count = min(_GROWTH * count, int(left / each) if each > 0 else count, _MOST - len(samples))
         if count < 1 or not len(new):

@@ -36,6 +36,9 @@ class Stopwatch:
         self._results.append(result)
         return result
 
+    def __repr__(self) -> str:
+        return f"Stopwatch({self.description!r}: {self.seconds:.4g} sec)"
+
     def __enter__(self) -> Self:
         _wait([])
         self._results.clear()

@@ -89,9 +89,16 @@ def _verdict(verdict: Verdict) -> Text:
 def _rate(rate: Rate) -> str:
     scale, prefix = next(((scale, prefix) for scale, prefix in _PREFIXES if rate.per_second >= scale), (1.0, ""))
     percent = (
-        f": {rate.percent:.0f} % of {rate.ceiling / scale:.3g}, {rate.of}" if rate.ceiling and rate.percent else ""
+        f": {rate.percent:.0f} % of {_figure(rate.ceiling / scale)} {prefix}{rate.unit}, {rate.of}"
+        if rate.ceiling and rate.percent
+        else ""
     )
     return f"{rate.per_second / scale:.3g} {prefix}{rate.unit}{percent}"
+
+
+def _figure(value: float) -> str:
+    """Three digits, and none of them as a power of ten: "35.4", "4,180"."""
+    return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _plain(text: str) -> str:

@@ -233,7 +233,7 @@ def unused(seen: Evidence) -> Iterable[Verdict]:
 def input_changes(seen: Evidence) -> Iterable[Verdict]:
     look = seen.look
     if look.changed:
-        text = f"the call writes to what it reads ({_names(look.changed)}): each call begins with other values"
+        text = f"the call writes to {_names(look.changed)}: if it reads that too, each call begins with other values"
         yield Verdict("input changes", text, serious=True)
     elif look.written:
         text = f"the call writes to {_names(look.written)}: those that were timed found there what earlier ones left"

@@ -15,6 +15,7 @@ import argparse
 import re
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _ALLOWED = 0.05
 _SECONDS, _SECONDS_TO_COMPARE = 2.0, 5.0
+_NO_GPU = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")  # torch's words
 _FORMATS = {".htm": "html", ".html": "html", ".json": "json", ".txt": "text"}
 
 
@@ -62,7 +64,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="what is to be called the same: 1.5%% (the default) or 0.015",
     )
     group.add_argument(
-        "--num-threads", metavar="N", type=named("--num-threads", parse_count), help="that torch uses on the CPU"
+        "--num-threads", metavar="N", type=named("--num-threads", parse_count), help="torch's threads on the CPU"
     )
     group.add_argument("--gpu", metavar="NAME", help="measure on a virtual GPU, such as h200")
     group = parser.add_argument_group("output")
@@ -95,7 +97,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--fail-above is about a baseline: give --baseline FILE too")
     from unstall.files import write_atomically
 
-    found = _measured(args)
+    if args.baseline is not None:
+        from unstall.bench.baseline import read
+
+        read(args.baseline)  # what is wrong with it is said before anything is measured
+    try:
+        found = _measured(args)
+    except UsageError as error:
+        if args.gpu is None and any(text in str(error) for text in _NO_GPU):
+            raise UsageError(f"{error}. --gpu h200 measures on a virtual GPU") from error
+        raise
     for path in args.output:
         write_atomically(path, _rendered(found, _FORMATS[Path(path).suffix.lower()]).encode(errors="replace"))
     if args.json:
@@ -126,7 +137,14 @@ def _measured(args: argparse.Namespace) -> Measurement | Comparison:
                     function()
                     continue
                 seconds = args.max_seconds or _SECONDS
-                return bench(function, label=label, cache=args.cache, max_seconds=seconds, num_threads=args.num_threads)
+                found = bench(
+                    function, label=label, cache=args.cache, max_seconds=seconds, num_threads=args.num_threads
+                )
+                if args.gpu is not None and found.device is None:
+                    print(
+                        "unstall: nothing of it runs on the virtual GPU: the times are this machine's", file=sys.stderr
+                    )
+                return _without_launcher(found)
         return compare(
             made,
             by=args.by or "auto",
@@ -135,6 +153,16 @@ def _measured(args: argparse.Namespace) -> Measurement | Comparison:
             num_threads=args.num_threads,
             same_within=args.same_within or MARGIN,
         )
+
+
+def _without_launcher(found: Measurement) -> Measurement:
+    """A statement stands in no file: the line of the script that started this one is no place of its own."""
+    own = f"{sys.argv[0]}:"
+    verdicts = tuple(
+        replace(each, place=None) if each.place is not None and each.place.startswith(own) else each
+        for each in found.verdicts
+    )
+    return replace(found, verdicts=verdicts)
 
 
 def _show(found: Measurement | Comparison) -> None:
