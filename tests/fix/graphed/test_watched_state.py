@@ -118,7 +118,6 @@ def attribute_of_the_function() -> Case:
 
 
 def environment() -> Case:
-    os.environ["UNSTALL_TEST_SCALE"] = "1"
     return lambda x: x.exp() * float(os.environ["UNSTALL_TEST_SCALE"]), lambda: os.environ.update(
         UNSTALL_TEST_SCALE="2"
     )
@@ -165,7 +164,8 @@ _CASES = [
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_what_is_changed_is_followed(case: Callable[[], Case]) -> None:
+def test_what_is_changed_is_followed(case: Callable[[], Case], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNSTALL_TEST_SCALE", "1")  # and is gone after the test
     function, change = case()
     fast = on_tape(function)
     x = torch.linspace(-1, 1, 16).reshape(4, 4)
