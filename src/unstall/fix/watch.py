@@ -92,16 +92,15 @@ class Watch:
         other = Watch([])
         other.complete, other.known, other.names = self.complete, self.known, self.names
         other.hooks_of_backward = self.hooks_of_backward
-        columns: tuple[list[Any], ...]
         columns = (self._containers, self._keys, self._values, self._labels, self._nameless)
         kept = [
             slot
             for slot in zip(*columns, strict=True)
             if slot[4] or not isinstance(slot[1], str) or slot[1] in names or slot[1] in self.names
         ]
-        columns = (other._containers, other._keys, other._values, other._labels, other._nameless)
-        for parts, column in zip(zip(*kept, strict=True), columns, strict=False):
-            column.extend(parts)
+        if kept:
+            parts = (list(column) for column in zip(*kept, strict=True))
+            other._containers, other._keys, other._values, other._labels, other._nameless = parts
         other._sized, other._sizes, other._size_labels = self._sized, self._sizes, self._size_labels
         other._empty, other._empty_labels = self._empty, self._empty_labels
         return other
