@@ -13,6 +13,7 @@ import ctypes
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 
 _KERNEL, _MEMCPY, _MEMSET, _EVENT, _SYNCHRONIZATION, _OVERHEAD = 10, 1, 2, 36, 38, 17
 _DRIVER_API, _CHUNK_BYTES, _STEPS = 1, 8 << 20, 100
+_PINNED = 8  # CUPTI_ACTIVITY_ATTR_MEM_ALLOCATION_TYPE_HOST_PINNED
 _REQUESTED = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
 )
@@ -45,12 +47,12 @@ def main(argv: list[str] | None = None) -> int:
     cupti = _Cupti()
     ratios: dict[str, list[tuple[float, float]]] = {}
     for _ in range(args.rounds):
-        for name, (kinds, calls) in _parts().items():
+        for name, part in _parts().items():
             before = _lower_quartile(step)
-            cupti.turn_on(kinds, calls)
+            cupti.turn_on(part)
             during = _lower_quartile(step)
             torch.cuda.synchronize()
-            cupti.turn_off(kinds, calls)
+            cupti.turn_off(part)
             off = _lower_quartile(step)
             cupti.detach()
             behind = _lower_quartile(step)
@@ -62,19 +64,33 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _parts() -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Kinds of activity records, and callbacks of the driver, by what they are called here."""
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Kinds of activity records; callbacks of the driver, and records of its calls; where the device's times are kept."""
+
+    kinds: tuple[int, ...] = ()
+    calls: tuple[int, ...] = ()
+    records_of_calls: tuple[int, ...] = ()
+    pinned: bool = False
+
+
+def _parts() -> dict[str, _Part]:
+    """By what they are called here."""
     from unstall.record.calls import DRIVER
 
     ops, calls = (_KERNEL, _MEMCPY, _MEMSET), tuple(DRIVER)
     return {
-        "kernels": ((_KERNEL,), ()),
-        "kernels, copies, memsets": (ops, ()),
-        "calls": ((), calls),
-        "kernels, copies, memsets, calls": (ops, calls),
-        "the same, and events": ((*ops, _EVENT), calls),
-        "kernels and waits": ((_KERNEL, _SYNCHRONIZATION), ()),
-        "kernels and overhead": ((_KERNEL, _OVERHEAD), ()),
+        "kernels": _Part((_KERNEL,)),
+        "kernels, their times in pinned memory": _Part((_KERNEL,), pinned=True),
+        "kernels, copies, memsets": _Part(ops),
+        "calls": _Part((), calls),
+        "records of calls": _Part((), (), calls),
+        "kernels, copies, memsets, calls": _Part(ops, calls),
+        "the same, times in pinned memory": _Part(ops, calls, pinned=True),
+        "the same, and records of calls": _Part(ops, calls, calls),
+        "the same, and events": _Part((*ops, _EVENT), calls),
+        "kernels and waits": _Part((_KERNEL, _SYNCHRONIZATION)),
+        "kernels and overhead": _Part((_KERNEL, _OVERHEAD)),
     }
 
 
@@ -124,18 +140,24 @@ class _Cupti:
         self._callback = ctypes.cast(memory.getpid, nothing)
         self._buffers = _REQUESTED(requested), _COMPLETED(completed)
 
-    def turn_on(self, kinds: tuple[int, ...], calls: tuple[int, ...]) -> None:
+    def turn_on(self, part: _Part) -> None:
         self._library.cuptiSubscribe(ctypes.byref(self._subscriber), self._callback, None)
+        pinned = ctypes.c_uint8(part.pinned)
+        self._library.cuptiActivitySetAttribute(_PINNED, ctypes.byref(ctypes.c_size_t(1)), ctypes.byref(pinned))
         self._library.cuptiActivityRegisterCallbacks(*self._buffers)
-        for kind in kinds:
+        for kind in part.kinds:
             self._library.cuptiActivityEnable(kind)
-        for call in calls:
+        for call in part.calls:
             self._library.cuptiEnableCallback(1, self._subscriber, _DRIVER_API, call)
+        for call in part.records_of_calls:
+            self._library.cuptiActivityEnableDriverApi(call, 1)
 
-    def turn_off(self, kinds: tuple[int, ...], calls: tuple[int, ...]) -> None:
-        for call in calls:
+    def turn_off(self, part: _Part) -> None:
+        for call in part.records_of_calls:
+            self._library.cuptiActivityEnableDriverApi(call, 0)
+        for call in part.calls:
             self._library.cuptiEnableCallback(0, self._subscriber, _DRIVER_API, call)
-        for kind in kinds:
+        for kind in part.kinds:
             self._library.cuptiActivityDisable(kind)
         self._library.cuptiActivityFlushAll(1)
 
