@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Kinds of activity records; callbacks of the driver, and records of its calls; where the device's times are kept."""
+    """Kinds of activity records; callbacks of the driver, records of its calls; where the times are kept."""
 
     kinds: tuple[int, ...] = ()
     calls: tuple[int, ...] = ()
