@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from torch.nn.utils.rnn import PackedSequence
 def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     """The same nest with `change` of each tensor in its place, in the order in which they stand.
 
-    A container without a tensor in it is handed through as it is; others are made anew, of their own type. What is
-    no container, say a string, is handed through too. The lengths in a `PackedSequence` stay: they must be on the CPU.
+    A container without a tensor in it is handed through as it is; others are made anew, of their own type, and never
+    by its constructor, which may do anything. What is no container, say a string, is handed through too. The lengths in
+    a `PackedSequence` stay: they must be on the CPU.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -25,16 +27,11 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
         data = change(value.data)
         order = [map_tensors(indices, change) for indices in (value.sorted_indices, value.unsorted_indices)]
         return PackedSequence(data, value.batch_sizes, *order)
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         items = [map_tensors(item, change) for item in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, list):
-        items = [map_tensors(item, change) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return items if type(value) is list else type(value)(items)
+        return _tuple(value, items) if isinstance(value, tuple) else _list(value, items)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dataclass(value, change)
     return value
@@ -52,27 +49,62 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return found
 
 
+def _tuple(value: tuple[Any, ...], items: list[Any]) -> Any:
+    if type(value) is tuple:
+        return tuple(items)
+    try:
+        other = tuple.__new__(type(value), items)
+    except TypeError:  # what torch.max() gives, and other structs in C: these take the items
+        return type(value)(items)
+    if hasattr(value, "__dict__"):
+        vars(other).update(vars(value))
+    return other
+
+
+def _list(value: list[Any], items: list[Any]) -> Any:
+    if type(value) is list:
+        return items
+    other = copy.copy(value)  # with what else its type holds
+    list.__setitem__(other, slice(None), items)
+    return other
+
+
 def _mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     if all(items[key] is value[key] for key in items):
         return value
     if type(value) is dict:
         return items
+    if isinstance(value, MappingProxyType):
+        return MappingProxyType(items)
     # A copy keeps what else its type holds: the default of a defaultdict, the encodings of a tokenizer's batch.
-    other = copy.copy(value)
+    other = _shallow(value)
     try:
         for key, item in items.items():
-            other[key] = item  # type: ignore[index]
+            other[key] = item
     except TypeError:  # it cannot be written to
         return items
     return other
 
 
+def _shallow(value: Mapping[Any, Any]) -> Any:
+    """A copy that may be written to while the mapping stays as it is: that of a type which keeps its items in a dict of
+    its own would share this one."""
+    other = copy.copy(value)
+    if isinstance(value, dict) or not hasattr(other, "__dict__"):
+        return other
+    for name, held in vars(other).items():
+        if isinstance(held, MutableMapping) and held is vars(value).get(name):
+            vars(other)[name] = copy.copy(held)
+    return other
+
+
 def _dataclass(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    old = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+    old = {name: getattr(value, name) for name in names}
     new = {name: map_tensors(item, change) for name, item in old.items()}
     if all(new[name] is old[name] for name in old):
         return value
-    other = copy.copy(value)  # and not its constructor, which may do anything
+    other = copy.copy(value)
     for name, item in new.items():
         object.__setattr__(other, name, item)
     return other
