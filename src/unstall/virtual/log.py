@@ -86,8 +86,8 @@ Stack = Sequence[tuple[CodeType, int]]
 class LogSource(Protocol):
     """What gives the log: the shim, or a test."""
 
-    def take(self) -> tuple[bytes, bytes]:
-        """The records and the uses since it was last asked."""
+    def take(self) -> tuple[bytes, bytes, bytes]:
+        """The records and the uses since it was last asked, and the events (int64) that no later record is of."""
 
     def signatures(self, first: int) -> Sequence[tuple[Any, ...]]:
         """The signatures from that number on, as plain tuples; see `costs.signature.parse`."""

@@ -56,6 +56,10 @@ def test_streams_and_events_are_logged_in_order(real: Facts) -> None:
     ]  # fmt: skip
 
 
+def test_an_event_that_no_program_holds_any_more_is_told_of(real: Facts) -> None:
+    assert real("gone_events") == [[0, 1, 2, 3, 3, 3], [0, 1, 2]]
+
+
 def test_a_resize_keeps_values_in_a_new_allocation(real: Facts) -> None:
     assert real("resized") == [[0.0, 1.0, 2.0, 3.0], [MALLOC, FREE]]
 

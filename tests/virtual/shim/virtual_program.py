@@ -163,6 +163,25 @@ def streams_and_events() -> list[list[int]]:
 
 
 @fact
+def gone_events() -> list[list[int]]:
+    kept, never = torch.cuda.Event(), torch.cuda.Event()
+
+    def act() -> None:
+        for _ in range(3):
+            torch.cuda.Event().record()
+        for _ in range(3):
+            kept.record()
+
+    shim.take()
+    act()
+    del never  # was never recorded, and so never came to be
+    records, _, gone = shim.take()
+    recorded = np.frombuffer(records, RECORD)
+    numbers = recorded["a"][recorded["code"] == EVENT_RECORD] - recorded["a"][0]
+    return [numbers.tolist(), (np.frombuffer(gone, np.int64) - recorded["a"][0]).tolist()]
+
+
+@fact
 def resized() -> list[Any]:
     x = torch.arange(4.0, device="cuda")
 
@@ -198,7 +217,7 @@ def uses() -> list[list[int]]:
     x, y = torch.ones(8, device="cuda"), torch.ones(8, device="cuda")
     shim.take()
     x[2:4].add_(y[:2])
-    _, rows = shim.take()
+    rows = shim.take()[1]
     table = np.frombuffer(rows, np.dtype([("allocation", "i8"), ("offset", "i8"), ("bytes", "i8"), ("write", "V8")]))
     numbers = {shim.allocation_of(x): 0, shim.allocation_of(y): 1}
     return [

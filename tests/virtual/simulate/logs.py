@@ -29,6 +29,7 @@ class Log:
         self.texts: list[str] = []
         self.operators: list[tuple[Any, ...]] = []
         self.frames: list[Stack] = []
+        self.gone_events: list[int] = []
         self.headroom: dict[int, int] = {}
         self.stack = -1
         self.thread = 0
@@ -97,9 +98,10 @@ class Log:
 
     # As LogSource.
 
-    def take(self) -> tuple[bytes, bytes]:
+    def take(self) -> tuple[bytes, bytes, bytes]:
         taken, self.rows = self.rows, []
-        return np.array(taken, RECORD).tobytes(), np.zeros(0, USE).tobytes()
+        gone, self.gone_events = self.gone_events, []
+        return np.array(taken, RECORD).tobytes(), np.zeros(0, USE).tobytes(), np.array(gone, np.int64).tobytes()
 
     def signatures(self, first: int) -> Sequence[tuple[Any, ...]]:
         return self.operators[first:]

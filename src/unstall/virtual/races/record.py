@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.virtual.growing import Growing
 from unstall.virtual.log import Code
 from unstall.virtual.races.find import find_races
 from unstall.virtual.races.found import Access, Placement, Race
@@ -24,9 +25,9 @@ class RaceLog:
     """Takes in the log part by part, and finds its races when it is asked."""
 
     def __init__(self) -> None:
-        self._records = [np.zeros(0, _RECORD)]
-        self._uses = [np.zeros(0, _USE)]
-        self._numbers = [np.zeros(0, np.int64)]  # of the kept records in the whole log; -1 for what was never logged
+        self._records = Growing(_RECORD)
+        self._uses = Growing(_USE)
+        self._numbers = Growing(np.int64)  # of the kept records in the whole log; -1 for what was never logged
         self._placed: list[tuple[int, int, int]] = []
         self._kept_operators = False  # of the last part
         self._open: dict[int, int] = {}  # by thread: operators that have not ended
@@ -60,7 +61,7 @@ class RaceLog:
 
     def races(self) -> tuple[Race, ...]:
         """Of all so far; records are numbered as in the whole log."""
-        records, uses, numbers = (self._whole(parts) for parts in (self._records, self._uses, self._numbers))
+        records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         rows = np.array(self._placed, np.int64).reshape(-1, 3)
         allocation, address, size = rows[np.argsort(rows[:, 0], kind="stable")].T
         placement = Placement(allocation, address, size) if len(rows) else None
@@ -86,10 +87,6 @@ class RaceLog:
         for thread in np.unique(operators["thread"]).tolist():
             begins = operators["code"][operators["thread"] == thread] == Code.OP_BEGIN
             self._open[thread] = self._open.get(thread, 0) + 2 * int(begins.sum()) - len(begins)
-
-    def _whole(self, parts: list[np.ndarray]) -> np.ndarray:
-        parts[:] = [np.concatenate(parts)]
-        return parts[0]
 
 
 def _fields(table: np.ndarray, dtype: np.dtype) -> np.ndarray:

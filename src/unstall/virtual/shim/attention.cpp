@@ -10,12 +10,7 @@
 namespace unstall {
 namespace {
 
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-
 using FlashOutput = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, Tensor, Tensor, Tensor>;
-using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 // Rows of a tile of the memory-efficient kernel: its logsumexp is padded to whole tiles, its bias to whole vectors.
 constexpr int64_t EFFICIENT_ROWS = 32, BIAS_COLUMNS = 16;

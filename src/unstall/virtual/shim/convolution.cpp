@@ -7,11 +7,6 @@
 namespace unstall {
 namespace {
 
-using at::IntArrayRef;
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
-
 // Channels last where the input or the weight is, except for what cuDNN does not run so.
 at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
   if (!at::globalContext().userEnabledCuDNN() || input.scalar_type() == at::kDouble) return at::MemoryFormat::Contiguous;

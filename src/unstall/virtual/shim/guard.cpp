@@ -61,7 +61,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event) wait_event(id(event), stream.device_index(), stream.id());
   }
   bool queryEvent(void* event) const override { return !event || is_done(id(event)); }
-  void destroyEvent(void* event, DeviceIndex) const noexcept override { delete static_cast<int64_t*>(event); }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override {
+    if (!event) return;
+    event_gone(id(event));
+    delete static_cast<int64_t*>(event);
+  }
   double elapsedTime(void* first, void* second, DeviceIndex) const override {
     return elapsed_ms(id(first), id(second));
   }

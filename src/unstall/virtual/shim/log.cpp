@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace unstall {
 namespace {
@@ -18,6 +19,7 @@ struct Log {
   Lock lock;
   std::vector<Record> records;
   std::vector<Use> uses;
+  std::vector<int64_t> gone_events;
 };
 
 struct Names {
@@ -90,16 +92,23 @@ void write(const Entry& entry) {
   if (log.records.size() > LONG) is_long.store(true, std::memory_order_relaxed);
 }
 
-std::pair<std::vector<Record>, std::vector<Use>> take() {
-  std::vector<Record> records;
-  std::vector<Use> uses;
-  records.reserve(LONG);
+void event_gone(int64_t event) {
+  if (!logging()) return;
   auto& log = the_log();
   std::lock_guard guard(log.lock);
-  records.swap(log.records);
-  uses.swap(log.uses);
+  log.gone_events.push_back(event);
+}
+
+Taken take() {
+  Taken taken;
+  taken.records.reserve(LONG);
+  auto& log = the_log();
+  std::lock_guard guard(log.lock);
+  taken.records.swap(log.records);
+  taken.uses.swap(log.uses);
+  taken.gone_events.swap(log.gone_events);
   is_long = false;
-  return {std::move(records), std::move(uses)};
+  return taken;
 }
 
 bool log_is_long() {

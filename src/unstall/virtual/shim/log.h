@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace unstall {
@@ -49,8 +48,16 @@ bool logging();
 void set_logging(bool on);
 void write(const Entry& entry);
 
-// All that was written since the last take, which the log holds no longer.
-std::pair<std::vector<Record>, std::vector<Use>> take();
+// Nothing names this event any more.
+void event_gone(int64_t event);
+
+// All that was written since the last take, which the log holds no longer. Of an event that is gone nothing comes later.
+struct Taken {
+  std::vector<Record> records;
+  std::vector<Use> uses;
+  std::vector<int64_t> gone_events;
+};
+Taken take();
 // More than the keeper wants to leave undrained.
 bool log_is_long();
 

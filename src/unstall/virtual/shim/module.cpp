@@ -42,8 +42,8 @@ py::bytes bytes_of(const std::vector<T>& rows) {
 }
 
 py::tuple taken() {
-  auto [records, uses] = take();
-  return py::make_tuple(bytes_of(records), bytes_of(uses));
+  auto [records, uses, gone_events] = take();
+  return py::make_tuple(bytes_of(records), bytes_of(uses), bytes_of(gone_events));
 }
 
 void append(

@@ -8,13 +8,6 @@
 namespace unstall {
 namespace {
 
-using at::IntArrayRef;
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-using Two = std::tuple<Tensor, Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
-using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
 at::ScalarType accumulated(const Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }

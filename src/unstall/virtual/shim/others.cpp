@@ -8,13 +8,6 @@
 namespace unstall {
 namespace {
 
-using at::IntArrayRef;
-using at::Tensor;
-using OptionalTensor = std::optional<Tensor>;
-using Two = std::tuple<Tensor, Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
-using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
 Two fused_dropout(const Tensor& self, double keep, std::optional<at::Generator> generator) {
   Tensor mask = at::empty_like(self, self.options().dtype(at::kByte)).bernoulli_(keep, generator);
   return {self * mask / keep, mask};

@@ -14,13 +14,7 @@
 namespace unstall {
 namespace {
 
-using at::IntArrayRef;
-using at::Tensor;
 using at::TensorList;
-using OptionalTensor = std::optional<Tensor>;
-using Two = std::tuple<Tensor, Tensor>;
-using Three = std::tuple<Tensor, Tensor, Tensor>;
-using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 struct Layers {
   int64_t mode, hidden, projected, layers, weights_of_layer;

@@ -12,9 +12,20 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
+#include <tuple>
 
 namespace unstall {
+
+// What the signatures of operators are made of.
+using at::IntArrayRef;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
+using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
 struct Substitute {
   c10::KernelFunction kernel;
@@ -48,6 +59,6 @@ struct SubstitutesOfFile {
   static void substitutes_of_this_file(::unstall::Substitutes& list)
 
 // `tensor` with CUDA's memory format: itself where it has that already.
-at::Tensor in_format(const at::Tensor& tensor, at::MemoryFormat format);
+Tensor in_format(const Tensor& tensor, at::MemoryFormat format);
 
 } // namespace unstall

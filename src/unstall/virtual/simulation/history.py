@@ -1,4 +1,4 @@
-"""What the simulation keeps of all that happened, in chunks of numpy columns: what a timeline is made of.
+"""What the simulation keeps of all that happened, in numpy columns that grow: what a timeline is made of.
 
 About 110 bytes a record with one instruction, and 50 an op: a program of a million operators, each of four records and
 one op, keeps half a gigabyte.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+
+from unstall.virtual.growing import Growing
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,30 +68,26 @@ class Allocated:
 Table = TypeVar("Table", Happened, Done, Ran, Allocated)
 
 
-class Chunks(Generic[Table]):
+class Columns(Generic[Table]):
     """A table that only grows."""
 
     def __init__(self, of: Callable[..., Table], types: dict[str, type]) -> None:
         self._of: Callable[..., Table] = of
-        self._types = types
-        self._chunks: list[Table] = []
-        self.length = 0
+        self._columns = {name: Growing(type_) for name, type_ in types.items()}
+
+    @property
+    def length(self) -> int:
+        """Rows."""
+        return next(iter(self._columns.values())).length
 
     def append(self, **columns: np.ndarray) -> None:
         """As many rows as each column has."""
-        table = self._of(**{name: columns[name].astype(type_) for name, type_ in self._types.items()})
-        self._chunks.append(table)
-        self.length += len(columns[next(iter(self._types))])
+        for name, column in self._columns.items():
+            column.append(columns[name])
 
     def whole(self) -> Table:
         """All rows. What was apart is then in one piece."""
-        if len(self._chunks) != 1:
-            columns: dict[str, np.ndarray] = {}
-            for name, type_ in self._types.items():
-                parts: list[np.ndarray] = [getattr(chunk, name) for chunk in self._chunks]
-                columns[name] = np.concatenate([np.zeros(0, type_), *parts])
-            self._chunks = [self._of(**columns)]
-        return self._chunks[0]
+        return self._of(**{name: column.whole() for name, column in self._columns.items()})
 
 
 class History:
@@ -97,12 +95,12 @@ class History:
 
     def __init__(self) -> None:
         i1, i4, i8 = np.int8, np.int32, np.int64
-        self.happened = Chunks(Happened, {"code": i1, "thread": i4, "stack": i4, "id": i4, "a": i8, "b": i8})
-        self.done = Chunks(
+        self.happened = Columns(Happened, {"code": i1, "thread": i4, "stack": i4, "id": i4, "a": i8, "b": i8})
+        self.done = Columns(
             Done, {"record": i8, "what": i1, "thread": i4, "stream": i4, "target": i8, "start": i8, "end": i8}
         )
-        self.allocated = Chunks(Allocated, {"record": i8, "device": i4, "size": i8, "reserved": i8})
-        self.ran = Chunks(
+        self.allocated = Columns(Allocated, {"record": i8, "device": i4, "size": i8, "reserved": i8})
+        self.ran = Columns(
             Ran,
             {
                 "instruction": i8,

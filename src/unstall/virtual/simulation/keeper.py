@@ -63,9 +63,10 @@ class Keeper:
                 return
             try:
                 self._source.hold_signals()
-                data, used = self._source.take()
+                data, used, gone_events = self._source.take()
                 if data and self._failure is None:
                     self._simulate(records_of(data), uses_of(used))
+                self.simulation.forget(np.frombuffer(gone_events, np.int64).tolist())
             finally:
                 self._source.release_signals()
 

@@ -90,7 +90,7 @@ class Server:
         self._insert(simulation.actions.block_query, 0)
         if done is None or done > simulation.now(thread):
             return False
-        simulation.forget(event)
+        simulation.forget([event])
         return True
 
     def synchronize(self, event: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,10 @@ class Simulation:
         self.history = History()
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
-        """By event: the instruction that recorded it last. The allocator's own are negative; they go once done."""
-        self._arrived: dict[int, int] = {}  # by event of the program: when its record came to the device
+        """By event: the instruction that recorded it last, until it is forgotten. The allocator's own are negative;
+        they go once done."""
+        self.arrived: dict[int, int] = {}
+        """By event of the program, until it is forgotten: when its record came to the device."""
         self._turns = Turns()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
         self._threads = 1
@@ -90,16 +92,18 @@ class Simulation:
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
-    def forget(self, event: int) -> None:
-        """It is asked for no more."""
-        self.events.pop(event, None)
+    def forget(self, events: Iterable[int]) -> None:
+        """They are asked for no more."""
+        for event in events:
+            self.events.pop(event, None)
+            self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
         """The time that the device notes for it: when it is done, and the record has come to the device."""
         instruction = self.events.get(event)
         if instruction is None:
             return None
-        return max(self._engine.marked(instruction), self._arrived[event] + self.costs.limits.event_latency)
+        return max(self._engine.marked(instruction), self.arrived[event] + self.costs.limits.event_latency)
 
     def when_stream_done(self, place: Place) -> int:
         """When all that the stream was given is done; 0 where that is nothing."""
@@ -209,7 +213,7 @@ class Simulation:
         replayed = self._engine.feed(program)
         batch.simulated = until
         for number, at in recorded.items():
-            self._arrived[number] = int(replayed.end[at - base])
+            self.arrived[number] = int(replayed.end[at - base])
         self._keep(batch, records, program, replayed, batch.number + row[of_row], steps.what[step], op_of, op)
 
     def _keep(
@@ -274,7 +278,7 @@ class Simulation:
                 else:
                     target[at - base] = recorded
                     if number < 0:
-                        self.forget(number)
+                        self.forget([number])
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
