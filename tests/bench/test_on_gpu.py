@@ -36,6 +36,33 @@ def test_events_and_cupti_agree_on_one_kernel(size: int, cache: Any) -> None:
     assert abs(events - cupti) < max(0.05 * cupti, 500)
 
 
+@pytest.mark.parametrize("cache", ["cold", "hot"])
+def test_events_and_cupti_agree_on_kernels_with_gaps_between(cache: Any) -> None:
+    x = torch.randn(256, 256, device="cuda")
+    cupti, events = (device_ns(lambda: [x + 1 for _ in range(10)], method, cache) for method in ("cupti", "events"))
+    assert abs(events - cupti) < 0.3 * cupti  # with the gaps it would be 1.8 times as long
+
+
+def test_ops_are_counted_where_each_follows_on_one_other() -> None:
+    x, side = torch.randn(256, 256, device="cuda"), torch.cuda.Stream()
+    adapter = adapter_for([x])
+
+    def forks() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            x.add(1)
+        x.add(1)
+        torch.cuda.current_stream().wait_stream(side)
+
+    assert adapter.ops_in_a_row(lambda: x.add(1)) == 1
+    assert adapter.ops_in_a_row(lambda: [x.add(1) for _ in range(7)]) == 7
+    assert adapter.ops_in_a_row(lambda: None) == 0
+    assert adapter.ops_in_a_row(forks) is None
+    assert adapter.ops_in_a_row(lambda: x.sum().item()) is None
+    torch.cuda.synchronize()
+    assert float(x.add(1).sum()) == pytest.approx(float(x.sum()) + x.numel(), rel=1e-3)
+
+
 def test_a_flushed_cache_is_slower_than_a_warm_one() -> None:
     table, rows = torch.randn(20_000, 256, device="cuda"), torch.randint(0, 20_000, (8192,), device="cuda")
     cold, hot = (device_ns(lambda: table[rows], "cupti", cache) for cache in ("cold", "hot"))
