@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from virtual.allocator.invented_requests import CALLS, SETTINGS, Call, Program
 
-each_setting = pytest.mark.parametrize("configuration", SETTINGS)
+
+def law(test: Callable[..., None]) -> Any:
+    """A test of any calls, under each setting."""
+    return pytest.mark.parametrize("configuration", SETTINGS)(settings(max_examples=30)(given(calls=CALLS)(test)))
+
+
+def ran(configuration: str, calls: list[Call]) -> Program:
+    program = Program(configuration)
+    program.run(calls)
+    return program
 
 
 def segments(program: Program) -> list[Any]:
@@ -20,12 +30,9 @@ def blocks(program: Program) -> list[Any]:
     return [block for segment in segments(program) for block in segment["blocks"]]
 
 
-@each_setting
-@settings(max_examples=30)
-@given(calls=CALLS)
+@law
 def test_blocks_tile_their_segments_and_segments_never_overlap(configuration: str, calls: list[Call]) -> None:
-    program = Program(configuration)
-    program.run(calls)
+    program = ran(configuration, calls)
     found = segments(program)
     for segment in found:
         ends = [block["address"] + block["size"] for block in segment["blocks"]]
@@ -36,23 +43,16 @@ def test_blocks_tile_their_segments_and_segments_never_overlap(configuration: st
     assert sorted(held) == [(b["address"], b["size"]) for b in blocks(program) if b["state"] == "active_allocated"]
 
 
-@each_setting
-@settings(max_examples=30)
-@given(calls=CALLS)
+@law
 def test_free_neighbours_are_always_merged(configuration: str, calls: list[Call]) -> None:
-    program = Program(configuration)
-    program.run(calls)
-    for segment in segments(program):
+    for segment in segments(ran(configuration, calls)):
         states = [block["state"] for block in segment["blocks"]]
         assert ("inactive", "inactive") not in set(pairwise(states))
 
 
-@each_setting
-@settings(max_examples=30)
-@given(calls=CALLS)
+@law
 def test_statistics_are_sums_over_the_blocks(configuration: str, calls: list[Call]) -> None:
-    program = Program(configuration)
-    program.run(calls)
+    program = ran(configuration, calls)
     stats = program.allocator.memory_stats()
     for pool, kinds in (("all", ("small", "large")), ("small_pool", ("small",)), ("large_pool", ("large",))):
         here = [segment for segment in segments(program) if segment["segment_type"] in kinds]
@@ -79,9 +79,7 @@ def test_statistics_are_sums_over_the_blocks(configuration: str, calls: list[Cal
     assert free + stats["reserved_bytes.all.current"] == total
 
 
-@each_setting
-@settings(max_examples=30)
-@given(calls=CALLS)
+@law
 def test_a_peak_never_falls_and_current_is_what_came_less_what_went(configuration: str, calls: list[Call]) -> None:
     program = Program(configuration)
     before = program.allocator.memory_stats()
@@ -94,12 +92,9 @@ def test_a_peak_never_falls_and_current_is_what_came_less_what_went(configuratio
         before = after
 
 
-@each_setting
-@settings(max_examples=30)
-@given(calls=CALLS)
+@law
 def test_freeing_all_and_emptying_the_cache_gives_everything_back(configuration: str, calls: list[Call]) -> None:
-    program = Program(configuration)
-    program.run(calls)
+    program = ran(configuration, calls)
     program.let_go()
     program.allocator.empty_cache()
     stats = program.allocator.memory_stats()

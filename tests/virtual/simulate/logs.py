@@ -191,6 +191,3 @@ class Fixed:
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         return size_bytes // 10 if pinned else size_bytes
-
-    def memset_ns(self, size_bytes: int) -> int:
-        return 1_000

@@ -34,12 +34,20 @@ def test_only_a_request_that_no_cached_block_fits_calls_the_driver() -> None:
 def test_temporaries_of_an_operator_are_a_peak_and_workspaces_stay() -> None:
     log, keeper = begin()
     for _ in range(2):
-        log.launch(10, temporaries=(3_000, 5_000), workspaces=(("cublas", 32 * MIB),))
+        log.launch(10, temporaries=((3_000, 5_000),), workspaces=(("cublas", 32 * MIB),))
     stats = keeper.memory_stats(0)
     assert stats["allocated_bytes.all.current"] == 32 * MIB
     assert stats["allocated_bytes.all.peak"] == 32 * MIB + 3_072 + 5_120
     log.launch(10, stream=3, workspaces=(("cublas", 32 * MIB),))
     assert keeper.memory_stats(0)["allocated_bytes.all.current"] == 64 * MIB
+
+
+def test_passes_of_an_operator_take_their_temporaries_one_after_the_other() -> None:
+    log, keeper = begin()
+    log.launch(10, temporaries=((3_000, 5_000), (4_000,)))
+    stats = keeper.memory_stats(0)
+    assert stats["allocated_bytes.all.peak"] == 3_072 + 5_120
+    assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] == 3
 
 
 def test_a_block_that_another_stream_still_uses_is_not_handed_out() -> None:
@@ -122,7 +130,7 @@ def test_what_an_emptied_cache_has_room_for_is_no_error() -> None:
 def test_what_an_operator_takes_by_itself_and_finds_no_room_for_is_said_at_the_next_call() -> None:
     log, keeper = begin(total_bytes=100 * MIB)
     log.malloc(90 * MIB)
-    log.launch(1_000, temporaries=(30 * MIB,))
+    log.launch(1_000, temporaries=((30 * MIB,),))
     assert not log.raised
     keeper.drain()
     assert [type(error).__name__ for error in log.raised] == [OutOfMemoryError.__name__]

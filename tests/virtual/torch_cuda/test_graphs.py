@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from virtual.torch_cuda.running import facts
 
-from unstall.virtual.torch_cuda.graphs import pool_number, pool_of_number
+from unstall.virtual.allocator.blocks import pool_number, pool_of_number
 
 slow = pytest.mark.slow
 NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"

@@ -11,6 +11,17 @@ from unstall.virtual.allocator.statistics import PoolStat
 
 PoolId = tuple[int, int]
 """What torch calls a MempoolId: (counter of torch.cuda.graph_pool_handle, counter of CUDAGraph)."""
+_POOL_BITS = 32
+
+
+def pool_number(pool: PoolId) -> int:
+    """The number that the log has for a pool."""
+    return pool[0] << _POOL_BITS | pool[1]
+
+
+def pool_of_number(number: int) -> PoolId:
+    """The pool that has this number."""
+    return number >> _POOL_BITS, number & (1 << _POOL_BITS) - 1
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What operators, copies and memsets take on one GPU: its measured calls looked up, or another's scaled to it."""
+"""What operators and copies take on one GPU: its measured calls looked up, or another's scaled to it."""
 
 from __future__ import annotations
 
@@ -77,15 +77,19 @@ class MeasuredCosts:
             return OperatorCost(())
         host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
         kernels: list[Kernel] = []
-        temporaries: list[int] = []
+        temporaries: list[tuple[int, ...]] = []
+        held: tuple[int, ...] = ()  # for the next pass
         workspaces: dict[str, int] = {}
         for piece in self._pieces(signature):
-            found, taken = self._piece(piece.signature)
+            found, passes = self._piece(piece.signature)
             kernels += found
-            temporaries += (*piece.holds, *taken)
-            if taken:
-                temporaries.append(0)
+            held += piece.holds
+            if passes:
+                temporaries += ((*held, *passes[0]), *passes[1:])
+                held = ()
             workspaces |= self._workspaces(piece.signature)
+        if held:
+            temporaries.append(held)
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
@@ -114,8 +118,8 @@ class MeasuredCosts:
         differ = sum(one != other for one, other in zip(asked, measured, strict=True))
         return differ, table.ask(described[1].dims, self._roofline).distance
 
-    def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-        """(kernels, temporary allocations)"""
+    def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]:
+        """(kernels, temporary allocations by pass)"""
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
         if described is None:
@@ -141,8 +145,8 @@ class MeasuredCosts:
         if family.name == "convolution":
             if convolutions.turns(table.variant) and not convolutions.turns(shape.variants[0]):
                 kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
-            temporaries = tuple(size for taken in temporaries for size in (taken, 0))[:-1]  # each pass gives its back
-        return kernels, temporaries
+            return kernels, tuple((size,) for size in temporaries)  # the gradients' passes take one each
+        return kernels, (temporaries,) if temporaries else ()
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Between the sizes that were measured, as on a line; beyond, at the largest one's rate."""
@@ -153,9 +157,6 @@ class MeasuredCosts:
             if at == of and (held == pinned or of in ("DtoD", "PtoP"))
         ]
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
-
-    def memset_ns(self, size_bytes: int) -> int:
-        return _between(size_bytes, self._gpu.file.memsets)
 
     def _find(self, family: Family, shape: Shape) -> Table | None:
         """Of the first of the shape's variants that was measured."""
@@ -207,7 +208,7 @@ class MeasuredCosts:
         return ((self._zeroing(taken[-1]), *bare), taken) if taken else (bare, temporaries[:-2])
 
     def _zeroing(self, size_bytes: int) -> Kernel:
-        return self._kernel("Memset (Device)", self.memset_ns(size_bytes))
+        return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
         """cuBLAS has its own from its first product on; cuBLASLt, which adds a bias on the way, another."""

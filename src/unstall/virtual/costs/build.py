@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -99,10 +98,3 @@ def rows_of(
 
 def _renamed(call: Measured, place: dict[int, int]) -> Measured:
     return Measured(call.dims, tuple(place[name] for name in call.names), call.ns, call.temporaries)
-
-
-def tables_of(observations: Iterable[Observed]) -> Tables:
-    tables = Tables()
-    for observed in observations:
-        tables.add(observed)
-    return tables

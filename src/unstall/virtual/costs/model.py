@@ -33,9 +33,9 @@ class OperatorCost:
     (`operator`, `operator_end`), each of its launches, each request for memory. What is measured is their sum: a call
     of `add` that takes 11.2 us from Python is 2.4 us of an operator, 0.9 us of a request for memory, 3.0 us of a launch
     and 4.9 us of `host_ns`. Of operators within it that make records of their own nothing is in it."""
-    temporaries: tuple[int, ...] = ()
-    """Bytes of each allocation that it takes before its kernels, and gives back after them. A 0 among them gives back
-    those before it: what comes after it has their room."""
+    temporaries: tuple[tuple[int, ...], ...] = ()
+    """Bytes of each allocation that it takes and gives back, by pass: what a pass takes has the room of those before
+    it."""
     workspaces: tuple[tuple[str, int], ...] = ()
     """(key, bytes) of memory that it takes once for each stream, and keeps."""
 
@@ -142,5 +142,3 @@ class Costs(Protocol):
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """On the copy engine, or on the device's memory within it."""
-
-    def memset_ns(self, size_bytes: int) -> int: ...

@@ -7,6 +7,7 @@ known whether it is zero, `("s", nonzero)`; None, bools, ints, strings and tuple
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -57,23 +58,11 @@ class Tensor:
     @property
     def dense(self) -> bool:
         """Whether its elements lie side by side, in whatever order of dimensions."""
-        expected = 1
-        for stride, size in sorted(zip(self.strides, self.sizes, strict=True)):
-            if size != 1:
-                if stride != expected:
-                    return False
-                expected *= size
-        return True
+        return _side_by_side(sorted(zip(self.strides, self.sizes, strict=True)))
 
     @property
     def contiguous(self) -> bool:
-        expected = 1
-        for size, stride in zip(reversed(self.sizes), reversed(self.strides), strict=True):
-            if size != 1:
-                if stride != expected:
-                    return False
-                expected *= size
-        return True
+        return _side_by_side(zip(reversed(self.strides), reversed(self.sizes), strict=True))
 
     @property
     def lies(self) -> str:
@@ -162,6 +151,17 @@ def contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def _side_by_side(dims: Iterable[tuple[int, int]]) -> bool:
+    """Whether elements lie without gaps, by the (stride, size) of each dimension, innermost first."""
+    expected = 1
+    for stride, size in dims:
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
 
 
 def _flat(values: tuple[Any, ...]) -> list[Tensor]:

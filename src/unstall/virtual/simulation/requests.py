@@ -130,13 +130,9 @@ class Requests:
                 kept = self._take(record, allocator, stream, size)
                 if kept is not None:
                     self._workspaces[key] = kept
-        taken: list[Block | None] = []
-        for size in (*cost.temporaries, 0):
-            if size:
-                taken.append(self._take(record, allocator, stream, size))
-                continue
-            while taken:
-                block = taken.pop()
+        for sizes in cost.temporaries:
+            taken = [self._take(record, allocator, stream, size) for size in sizes]
+            for block in reversed(taken):
                 if block is not None:
                     self._give_back(record, allocator, block)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unstall.virtual.allocator.blocks import PoolId
+from unstall.virtual.allocator.blocks import PoolId, pool_of_number
 from unstall.virtual.log import Code, chosen
 from unstall.virtual.simulation.batch import Batch
 from unstall.virtual.simulation.captures import Capture
@@ -122,12 +122,12 @@ class Server:
         requests = self.requests
         if code == Code.CAPTURE_BEGIN:
             capture = self._captures[a] = Capture(a, (device, stream))
-            self._pool_of[a] = device, _pool_id(b)
+            self._pool_of[a] = device, pool_of_number(b)
 
             def captures(on: int, capture: Capture = capture, device: int = device) -> bool:
                 return capture.holds((device, on))
 
-            requests.pool_begin(device, _pool_id(b), captures)
+            requests.pool_begin(device, pool_of_number(b), captures)
         elif code == Code.CAPTURE_END:
             ended = self._captures.pop(a, None)
             if ended is not None:
@@ -137,8 +137,3 @@ class Server:
             held = self._pool_of.pop(a, None)
             if held is not None:
                 requests.pool_release(*held)
-
-
-def _pool_id(number: int) -> PoolId:
-    """As `torch_cuda.graphs.pool_number` has put it into one number."""
-    return number >> 32, number & 0xFFFFFFFF

@@ -8,27 +8,17 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from unstall.virtual.allocator.blocks import PoolId, pool_number
 from unstall.virtual.torch_cuda.errors import cuda_error
 from unstall.virtual.torch_cuda.refuse import NotSupportedError, refusing
 from unstall.virtual.torch_cuda.runtime import Runtime
 
-MempoolId = tuple[int, int]
-NO_POOL: MempoolId = (0, 0)
-POOL_SHIFT = 32
+NO_POOL: PoolId = (0, 0)
 MODES = ("global", "thread_local", "relaxed")
 ILLEGAL_STATE = "the operation cannot be performed in the present state"
 EMPTY = (
     "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or stream."
 )
-
-
-def pool_number(pool: MempoolId) -> int:
-    """The number that the log has for a pool."""
-    return pool[0] << POOL_SHIFT | pool[1]
-
-
-def pool_of_number(number: int) -> MempoolId:
-    return number >> POOL_SHIFT, number & (1 << POOL_SHIFT) - 1
 
 
 def graph_names(runtime: Runtime) -> dict[str, object]:
@@ -44,7 +34,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
         _keep_graph: bool = False
         _debug: bool = False
         _number: int = 0
-        _pool: MempoolId = NO_POOL
+        _pool: PoolId = NO_POOL
         _device: int = 0
         _began_on: tuple[int, int] | None = None
         _captured: bool = False
@@ -56,7 +46,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             graph._keep_graph = bool(keep_graph)
             return graph
 
-        def capture_begin(self, pool: MempoolId | None = None, capture_error_mode: str = "global") -> None:
+        def capture_begin(self, pool: PoolId | None = None, capture_error_mode: str = "global") -> None:
             if self._instantiated:
                 raise RuntimeError(
                     "This CUDAGraph instance already owns a captured graph. To capture a new graph, create a new"
@@ -122,7 +112,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             self._release = None
             self._captured = self._instantiated = False
 
-        def pool(self) -> MempoolId:
+        def pool(self) -> PoolId:
             if not self._captured:
                 raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
             return self._pool

@@ -15,8 +15,7 @@ MAX_ELEMENTS = 1 << 28
 @dataclass(frozen=True)
 class Case:
     """`build(pool)` gives the operator's arguments; those at the positions `hot` are read into the L2 cache before
-    each call, as
-    if the operator before had just written them. `rank` orders cases: those of rank 0 matter most.
+    each call, as if the operator before had just written them. `rank` orders cases: those of rank 0 matter most.
     """
 
     operator: str
@@ -28,8 +27,7 @@ class Case:
 
 class Pool:
     """Random memory that cases cut their tensors of, so that making one costs nothing. Tensors of one case do not
-    overlap until
-    the pool is used up.
+    overlap until the pool is used up.
     """
 
     def __init__(self, device: str, elements: int = MAX_ELEMENTS) -> None:

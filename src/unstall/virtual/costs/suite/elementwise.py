@@ -52,14 +52,6 @@ _UNARY = (
     "elu",
     "hardtanh",
 )
-_MAIN = (
-    "add.Tensor",
-    "mul.Tensor",
-    "gelu.default",
-    "relu.default",
-    "threshold_backward.default",
-    "gelu_backward.default",
-)
 _SIZES = tuple(1 << power for power in range(8, 28, 2))
 _FINE = tuple(size for power in range(8, 28) for size in ((1 << power), 3 << (power - 1)))
 _BOTH = ("add", "sub", "mul", "div", "maximum", "minimum", "add_", "mul_", "sub_", "div_")
