@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
 import torch
+
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class Accelerator:
@@ -30,8 +34,16 @@ class Accelerator:
         return self._module.stream(stream)  # type: ignore[no-any-return]
 
     def enter(self) -> None:
-        """Makes it the current device of the thread that calls."""
+        """Makes it the current device of the thread that calls, which thereby leaves the captures of others alone.
+
+        While a thread captures a CUDA graph, as torch does it by default, no other may allocate or look at an event: it
+        would fail, and the capture too. Of a thread that never captures, the driver does not ask this.
+        """
         self._module.set_device(self.device)
+        if self.device.type == "cuda" and torch.version.cuda is not None:
+            with contextlib.suppress(OSError, AttributeError):
+                mode = ctypes.c_int(_RELAXED)
+                ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
     def event(self, *, timed: bool = False, blocking: bool = False) -> Any:
         """`blocking`: who waits for it sleeps, and does not spin."""
@@ -45,17 +57,18 @@ class Accelerator:
         unused = self._module.memory_reserved(self.device) - self._module.memory_allocated(self.device)
         return int(free + max(0, unused)), int(total)
 
+    def unneeded_bytes(self) -> int:
+        """Free, even when the program holds as much as it ever did."""
+        free, total = self._module.mem_get_info(self.device)
+        asked = getattr(self._module, "get_per_process_memory_fraction", None)
+        allowed = min(free + self._module.memory_reserved(self.device), total * (asked(self.device) if asked else 1.0))
+        return int(allowed - self._module.max_memory_allocated(self.device))
+
     def total_bytes(self) -> int:
         return int(self._module.get_device_properties(self.device).total_memory)
 
     def release_cache(self) -> None:
         self._module.empty_cache()
-
-    def random_state(self) -> torch.Tensor:
-        return self._module.get_rng_state(self.device)
-
-    def set_random_state(self, state: torch.Tensor) -> None:
-        self._module.set_rng_state(state, self.device)
 
     def capturing(self) -> bool:
         asked = getattr(self._module, "is_current_stream_capturing", None)
@@ -86,6 +99,16 @@ def accelerator_of(device: torch.device) -> Accelerator | None:
         if known is not None:
             _known[device] = known
     return known
+
+
+def is_there(device: torch.device) -> bool:
+    """Whether torch can put tensors there: on the CPU, and on devices without streams too."""
+    if device.type == "cpu":
+        return True
+    try:
+        return bool(torch.get_device_module(device).is_available())
+    except (RuntimeError, AttributeError):
+        return False
 
 
 @cache

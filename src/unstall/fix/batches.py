@@ -22,11 +22,16 @@ _WATCHED = 16  # first batches of which it is seen whether fetching draws random
 _ROOM = 16  # batches that the device has not come to yet may take this part of its memory
 
 
+class NoRoomAheadError(Exception):
+    """The device has no memory for batches before the program is done with those that it has."""
+
+
 @dataclass(slots=True)
 class Batch:
     """One batch on its way. Times in ns."""
 
-    sent: Sent
+    value: Any  # as the loader gave it, where it is not sent yet
+    sent: Sent | None  # None: there was no memory for it on the device, or it was handed on
     fetch_ns: int
     stage_ns: int
     drawn: frozenset[str]  # global random generators that were drawn from meanwhile
@@ -81,6 +86,7 @@ class Batches:
         self.watch_draws = type(loader) not in (list, tuple)  # which only hand out what they have
         self.pinned_by_loader = pins_by_itself(loader)
         self.ahead = False  # whether it is all done on a thread of its own
+        self._full = False  # whether memory ran out there
         self._fetched = 0
         self._states = hasattr(loader, "state_dict")
 
@@ -92,7 +98,9 @@ class Batches:
         return value, time.perf_counter_ns() - start, state
 
     def next(self, before: dict[str, Any] | None = None) -> Batch:
-        """`before`: states of the random generators as they are."""
+        """`before`: states of the random generators as they are. Raises NoRoomAheadError after one that was not sent."""
+        if self.ahead and self._full:
+            raise NoRoomAheadError
         self._fetched += 1
         watch = self.watch_draws and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
         if watch and not before:
@@ -101,14 +109,21 @@ class Batches:
         value, fetch_ns, state = self.fetch()
         self._sender.wait_for_slot()
         start = time.perf_counter_ns()
-        sent = self._send(value)
+        sent: Sent | None = None
+        try:
+            sent = self.send(value)
+        except torch.OutOfMemoryError:
+            if not self.ahead:
+                raise
+            self._full = True
         stage_ns = time.perf_counter_ns() - start
-        on_device = any(tensor.device.type != "cpu" for tensor in tensors_in(value))
+        on_device = sent is not None and any(tensor.device.type != "cpu" for tensor in tensors_in(value))
         after = random_states() if watch else {}
         drawn = drawn_from(before or {}, after) if watch else set()
-        return Batch(sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
+        held = value if sent is None else None
+        return Batch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
 
-    def _send(self, value: Any) -> Sent:
+    def send(self, value: Any) -> Sent:
         try:
             return self._sender.send(value, self._stream, self._room.wait_for, patient=self.ahead)
         except torch.OutOfMemoryError:

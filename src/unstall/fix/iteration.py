@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import torch
+from torch.utils.data import DataLoader
 
-from unstall.fix.accelerator import Accelerator
-from unstall.fix.batches import Batch, Batches, Room, pins_by_itself
+from unstall.figures import counted
+from unstall.fix.accelerator import Accelerator, milliseconds
+from unstall.fix.batches import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
 from unstall.fix.nesting import map_tensors
+from unstall.fix.parts import bytes_of
 from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
 from unstall.fix.random_state import drawn_from, random_states
-from unstall.fix.staging import Sender
+from unstall.fix.staging import Sender, Sent
 
 if TYPE_CHECKING:
     from unstall.fix.prefetch import Prefetch
@@ -28,7 +32,25 @@ _SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along
 _STEADY = 4  # batches in a row that tell the same of the device; and of a plain loop every so many are looked at
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
+_ANOTHER = "another iteration of the loader is under way"
+_ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
 _JITTER = 2.0  # of fetches: the longest over the median
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Of one of the first batches, without its tensors: these live as long as the program has them."""
+
+    batch: Batch
+    pinned: bool
+    bytes: int
+    largest_bytes: int  # of one tensor that was copied
+    start: Any
+    end: Any
+
+    def stage_and_copy_ns(self) -> int:
+        self.end.synchronize()
+        return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
 
 
 class Iteration:
@@ -44,23 +66,21 @@ class Iteration:
     ) -> None:
         self._owner, self._accelerator, self._tally = owner, accelerator, tally
         self._depth = depth
-        deepest = _DEEP if depth == "auto" else depth
         self._room = Room(accelerator)
-        if owner._sender is None or owner._sender.accelerator is not accelerator:
-            refills = type(loader) not in (list, tuple) and not pins_by_itself(loader)
-            owner._sender = Sender(accelerator, deepest + 1, refills=refills)
-        self._batches: Batches | None = Batches(loader, accelerator, owner._sender, self._room)
         self._producer: Producer | None = None
+        self._batches: Batches | None = None
+        self._batches = Batches(loader, accelerator, self._sender(loader), self._room)
         self._mode: Literal["look", "ahead", "again", "beside", "plain"] = "look"
         self._judged = False
-        self._seen: list[Batch] = []
+        self._seen: list[_Seen] = []
         self._intervals: list[int] = []  # in this mode
         self._entered: int | None = None
         self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
         self._states: dict[str, Any] = {}
         self._given: int | None = None  # bytes of the batch that the program has
         self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
-        self._held = _why_beside()
+        self._held = _why_beside(loader, depth)
+        owner._iterations.add(self)
         owner._settled = owner._settled or (0, "the first batches are being measured")
         if self._follows_loader():
             # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
@@ -69,6 +89,12 @@ class Iteration:
 
     def __iter__(self) -> Iteration:
         return self
+
+    def __repr__(self) -> str:
+        if self._batches is None:
+            return "<iteration of a prefetch: ended>"
+        ready = f"{counted(self._producer.ready(), 'batch')} ready, " if self._producer is not None else ""
+        return f"<iteration of a prefetch: {ready}{self._owner.stats().note}>"
 
     def __next__(self) -> Any:
         if self._batches is None:
@@ -90,13 +116,12 @@ class Iteration:
             self._room.handed_out(asked, self._given)
             self._given = None
         self._choose()
-        batch = self._next_batch(states)
-        sent = batch.sent
+        batch, sent = self._next_batch(states)
         if sent.exposed:  # the program may write there next
             sent.late.synchronize()
         sent.hand_over(current)
         self._given = sent.bytes
-        self._count(batch, entered)
+        self._count(batch, sent, entered)
         self._note_dry(asked)
         self._tally.note_copy(asked, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
@@ -108,31 +133,64 @@ class Iteration:
         if producer is not None and not producer.close(patience_s):
             self._owner._left = producer
 
+    def step_aside(self) -> None:
+        """Another iteration of the loader begins: from now on a batch is fetched when it is asked for, so that no two
+        threads use the loader. What was fetched already comes first."""
+        if self._producer is not None:
+            self._held = _ANOTHER
+            self._producer.close(patience_s=None)
+
+    def is_open(self) -> bool:
+        return self._batches is not None
+
     def __del__(self) -> None:
         self.close()
 
-    def _next_batch(self, states: dict[str, Any] | None) -> Batch:
+    def _sender(self, loader: Any) -> Sender:
+        """The owner's, which knows the loader's memory; one of its own where another iteration uses that."""
+        kept = self._owner._sender
+        others = any(other.is_open() for other in self._owner._iterations)
+        if kept is not None and kept.accelerator is self._accelerator and not others:
+            return kept
+        refills = type(loader) not in (list, tuple) and not pins_by_itself(loader)
+        deepest = _DEEP if self._depth == "auto" else self._depth
+        sender = Sender(self._accelerator, deepest + 1, refills=refills)
+        if not others:
+            self._owner._sender = sender
+        return sender
+
+    def _next_batch(self, states: dict[str, Any] | None) -> tuple[Batch, Sent]:
         assert self._batches is not None
         try:
-            if self._producer is not None:
-                made = self._producer.take()
-                if isinstance(made, Ended):
-                    self._end_producer()
-                    _raise(made)
-                if made is not None:
-                    if made.drawn - self._drawn_beside and self._held is None:
-                        names = " and ".join(sorted(made.drawn))
-                        self._held = f"fetching batch {self._tally.batches + 1} drew from {names}'s global generator"
-                    return made  # type: ignore[no-any-return]
-                self._end_producer()
-            batch = self._batches.next(states)
+            batch = self._from_producer() if self._producer is not None else None
+            if batch is None:
+                batch = self._batches.next(states)
+            sent, batch.sent = batch.sent or self._batches.send(batch.value), None
             if self._mode == "look":
-                self._seen.append(batch)
-            return batch
+                largest = max(map(bytes_of, sent.tensors), default=0)
+                self._seen.append(_Seen(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
+            return batch, sent
         except StopIteration:
             self._settle_short()
+            self._owner._state = None  # the loader's own says what follows the last batch
             self.close()
             raise
+
+    def _from_producer(self) -> Batch | None:
+        """None where it has ended before the loader has."""
+        assert self._producer is not None
+        made = self._producer.take()
+        if isinstance(made, Batch):
+            if made.drawn - self._drawn_beside and self._held is None:
+                names = " and ".join(sorted(made.drawn))
+                self._held = f"fetching batch {self._tally.batches + 1} drew from {names}'s global generator"
+            return made
+        self._end_producer()
+        if isinstance(made, Ended):
+            if not isinstance(made.error, NoRoomAheadError):
+                _raise(made)
+            self._change("beside", "memory ran out with batches ahead: copies overlap alone")
+        return None
 
     def _end_producer(self) -> None:
         assert self._producer is not None
@@ -169,15 +227,18 @@ class Iteration:
     def _decide(self) -> None:
         assert self._batches is not None
         later = self._seen[1:]  # the first sets up the sampler, and may draw for it
-        drawn: set[str] = set().union(*(batch.drawn for batch in later))
+        drawn: set[str] = set().union(*(seen.batch.drawn for seen in later))
         if drawn and self._held is None:
             names = " and ".join(sorted(drawn))
             self._held = (
                 f"fetching draws from {names}'s global generator: ahead, it would draw at another time "
                 "(workers, or a generator of the data set's own, leave it free)"
             )
-        if any(batch.on_device for batch in self._seen) and self._held is None:
+        if any(seen.batch.on_device for seen in self._seen) and self._held is None:
             self._held = "the loader makes tensors on the device itself"
+        others = any(other is not self and other.is_open() for other in self._owner._iterations)
+        if others and self._batches.watch_draws and self._held is None:
+            self._held = _ANOTHER
         if self._held is not None:
             self._change("beside", f"fetched by the program's own thread, copies overlap: {self._held}")
             return
@@ -187,19 +248,27 @@ class Iteration:
         if self._depth != "auto":
             self._go_ahead(self._depth, "fetched ahead by a thread")
             return
-        fetch = median(batch.fetch_ns for batch in later)
+        fetch = median(seen.batch.fetch_ns for seen in later)
         interval = min(self._intervals[1:], default=0)
-        largest = max((tensor.nbytes for batch in later for tensor in batch.sent.tensors), default=0)
-        if largest <= _SMALL_BYTES and fetch < _WORTH * interval and not any(batch.sent.pinned for batch in later):
+        small = all(seen.largest_bytes <= _SMALL_BYTES and not seen.pinned for seen in later)
+        if small and fetch < _WORTH * interval:
             self._change("plain", "a plain loop: batches are small, and copied as they come")
             return
-        hideable = fetch + median(batch.stage_ns + batch.sent.copy_ns() for batch in later)
+        hideable = fetch + median(seen.stage_and_copy_ns() for seen in later)
         if hideable < _WORTH * interval:
             part = hideable / interval
             self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
             return
-        uneven = max(batch.fetch_ns for batch in later) > _JITTER * fetch
-        self._go_ahead(_DEEP if uneven else _DEPTH, "fetched ahead by a thread")
+        uneven = max(seen.batch.fetch_ns for seen in later) > _JITTER * fetch
+        fitting = self._fitting(max(seen.bytes for seen in later))
+        if fitting == 0:
+            self._change("beside", "nothing fetched ahead: a batch more takes too much of the memory that is left")
+            return
+        self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
+
+    def _fitting(self, size_bytes: int) -> int:
+        """How many batches ahead leave the program half of the memory that it never needed so far."""
+        return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
     def _follows_loader(self) -> bool:
         """Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself."""
@@ -249,10 +318,13 @@ class Iteration:
         kept.append(interval)
         del kept[:-1000]
 
-    def _count(self, batch: Batch, entered: int) -> None:
+    def _count(self, batch: Batch, sent: Sent, entered: int) -> None:
         tally = self._tally
         tally.batches += 1
-        tally.bytes += batch.sent.bytes
+        tally.bytes += sent.bytes
+        tally.tensors += len(sent.tensors) + len(sent.there)
+        if not sent.tensors and not sent.there:
+            tally.empty = type(sent.value).__name__
         tally.fetch_ns += batch.fetch_ns
         tally.stage_ns += batch.stage_ns
         tally.waited_ns += time.perf_counter_ns() - entered
@@ -272,6 +344,7 @@ class Iteration:
         try:
             value, fetch_ns, state = self._batches.fetch()
         except StopIteration:
+            self._owner._state = None
             self.close()
             raise
         if asked is not None:
@@ -296,8 +369,14 @@ def _raise(ended: Ended) -> NoReturn:
         del error
 
 
-def _why_beside() -> str | None:
-    """What of the calling thread's torch another thread would not have."""
+def _why_beside(loader: Any, depth: int | Literal["auto"]) -> str | None:
+    """What fetching ahead on another thread would change for the program."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch mode is on in the program's thread"
+    if depth == "auto" and isinstance(loader, DataLoader) and loader.num_workers == 0:
+        for part in ("batch_sampler", "sampler", "dataset"):
+            if hasattr(getattr(loader, part, None), "state_dict") and not hasattr(loader, "state_dict"):
+                return (
+                    f"the program may read the state of the loader's {part} (with a depth given, it is that far ahead)"
+                )
     return None

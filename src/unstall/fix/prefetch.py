@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 
 from unstall.errors import UsageError
-from unstall.fix.accelerator import Accelerator, accelerator_for
+from unstall.fix.accelerator import accelerator_for
 from unstall.fix.iteration import Iteration
-from unstall.fix.nesting import map_tensors
+from unstall.fix.plain_loop import PlainLoop
 from unstall.fix.prefetch_stats import PrefetchStats, Tally
 from unstall.fix.producer import Producer
 from unstall.fix.staging import Sender
@@ -34,9 +34,10 @@ def prefetch(
 
     Fetching ahead must not change what a program computes. The first batches of an iteration are fetched by the
     program's own thread, and so are all the others where that drew from a global random generator (as transforms do in
-    a DataLoader without workers), where the loader makes tensors on the device itself, and where the loop is within a
-    torch mode of its thread (`with torch.device(…)`). Copies overlap then too. What the loader may not rely on is that
-    the program has done its step before the next batch is fetched.
+    a DataLoader without workers), where the loader makes tensors on the device itself, where another iteration of the
+    loader is under way, and where the loop is within a torch mode of its thread (`with torch.device(…)`). Copies
+    overlap then too. What the loader may not rely on is that the program has done its step before the next batch is
+    fetched, or which thread fetches it.
 
     With "auto" the first batches are measured; where less than 2 % could be hidden, or fetching ahead turns out
     slower, it is not done. `.stats()` says what was. Where there is no such device the batches come as they are.
@@ -47,15 +48,14 @@ def prefetch(
 
 
 class Prefetch:
-    """See `prefetch`. Attributes that it has not are the loader's own."""
+    """See `prefetch`. Attributes that it has not, and those that are set, are the loader's own."""
 
     def __init__(self, loader: Iterable[Any], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader
         self._device = device
         self._depth: int | Literal["auto"] = depth
-        self._accelerator: Accelerator | None = None
         self._tally = Tally()
-        self._last: weakref.ref[Iteration] | None = None  # it has this object
+        self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()  # they have this object
         self._left: Producer | None = None  # one that was closed while it fetched, and did not end soon
         self._sender: Sender | None = None  # what it learns of the loader's memory holds for the next iteration too
         self._settled: tuple[int, str] | None = None  # depth, and why: of iterations before
@@ -63,33 +63,48 @@ class Prefetch:
 
     def __iter__(self) -> Iterator[Any]:
         self._state = None
-        self._accelerator = accelerator_for(self._device)
-        if self._accelerator is None:
-            return self._plain()
-        last = self._last() if self._last is not None else None
-        if last is not None:
-            last.close()
+        accelerator = accelerator_for(self._device)
+        if accelerator is None:
+            self._settled = 0, f"there is no {self._device.type} device with streams here: a plain loop"
+            return PlainLoop(self._loader, self._device, self._tally)
+        for other in list(self._iterations):
+            other.step_aside()
         if self._left is not None:
             self._left.close(patience_s=None)  # it still uses the loader
             self._left = None
-        iteration = Iteration(self, self._loader, self._accelerator, self._depth, self._tally)
-        self._last = weakref.ref(iteration)
-        return iteration
+        return Iteration(self, self._loader, accelerator, self._depth, self._tally)
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
 
+    def __bool__(self) -> bool:
+        return bool(self._loader)  # which may have no length
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_loader" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._loader, name)
+        theirs = getattr(self._loader, name)
+        ours = {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}
+        return ours.get(name, theirs)
 
-    def state_dict(self) -> Any:
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._loader, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return prefetch, (self._loader, self._device, self._depth)
+
+    def __repr__(self) -> str:
+        wanted = f"device={str(self._device)!r}, depth={self._depth!r}"
+        return f"prefetch({type(self._loader).__name__}, {wanted}): {self.stats()}"
+
+    def _state_dict(self) -> Any:
         """The loader's, as it was after the batch that the program got last."""
-        theirs = self._loader.state_dict()  # type: ignore[attr-defined]
-        return theirs if self._state is None else self._state
+        return self._loader.state_dict() if self._state is None else self._state  # type: ignore[attr-defined]
 
-    def load_state_dict(self, state: Any) -> None:
+    def _load_state_dict(self, state: Any) -> None:
         self._state = None
         self._loader.load_state_dict(state)  # type: ignore[attr-defined]
 
@@ -97,6 +112,8 @@ class Prefetch:
         self._tally.settle()
         depth, note = self._settled or (0, "nothing was iterated yet")
         tally = self._tally
+        if tally.tensors == 0 and tally.empty is not None:
+            note += f"; no tensor is seen in batches of type {tally.empty}: they come as they are"
         return PrefetchStats(
             batches=tally.batches,
             bytes=tally.bytes,
@@ -108,18 +125,3 @@ class Prefetch:
             depth=depth,
             note=note,
         )
-
-    def _plain(self) -> Iterator[Any]:
-        where = self._device
-        self._settled = 0, f"there is no {where.type} device with streams here: a plain loop"
-        usable = where.type == "cpu" or _has(where)
-        for value in self._loader:
-            self._tally.batches += 1
-            yield map_tensors(value, lambda tensor: tensor.to(where)) if usable else value
-
-
-def _has(device: torch.device) -> bool:
-    try:
-        return bool(torch.get_device_module(device).is_available())
-    except (RuntimeError, AttributeError):
-        return False

@@ -62,6 +62,8 @@ class Tally:
     copy_ns: int = 0
     waited_ns: int = 0
     stalled_ns: int = 0
+    tensors: int = 0  # in batches
+    empty: str | None = None  # the type of a batch that had none
     beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
     ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
     _copies: deque[tuple[Any, Any, Any]] = field(default_factory=deque)

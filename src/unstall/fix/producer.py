@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import contextvars
+import os
 import threading
 import time
 import weakref
@@ -26,19 +28,23 @@ class Ended:
 class Producer:
     """Calls `make` on a thread of its own until it raises, at most `depth` results ahead.
 
-    The thread has the context variables, the device and the modes of autograd of the thread that begins it. It keeps
-    no reference to this object, which stops it when it is closed or collected, and the interpreter's exit does too.
+    The thread has the context variables, the device and the modes of autograd and autocast of the thread that begins
+    it. It keeps no reference to this object, which stops it when it is closed or collected, and the interpreter's exit
+    does too. A forked process has the object and no thread, and its lock may be held for ever: there it does nothing.
     """
 
     def __init__(self, make: Callable[[], Any], depth: int, enter: Callable[[], None]) -> None:
         self._shared = _Shared(depth)
-        grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        self._process = os.getpid()
+        grad, inference, casts = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocasts()
         context = contextvars.copy_context()
         shared = self._shared
 
         def run() -> None:
             enter()
-            with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            with contextlib.ExitStack() as modes:
+                for mode in (torch.inference_mode(inference), torch.set_grad_enabled(grad), *casts):
+                    modes.enter_context(mode)
                 context.run(_produce, shared, make)
 
         self._thread = threading.Thread(target=run, name="unstall.prefetch", daemon=True)
@@ -47,6 +53,10 @@ class Producer:
 
     def take(self) -> Any:
         """The next result or Ended, waiting for it. Once stopped, what is left and then None."""
+        if self._is_forked():
+            raise RuntimeError(
+                "batches are fetched in the process that began to iterate, and this one was forked off it"
+            )
         shared = self._shared
         with shared.changed:
             while not shared.made:
@@ -59,12 +69,16 @@ class Producer:
 
     def stop(self) -> None:
         """Nothing more is begun."""
+        if self._is_forked():
+            return
         with self._shared.changed:
             self._shared.stopped = True
             self._shared.changed.notify_all()
 
     def close(self, patience_s: float | None = PATIENCE_S) -> bool:
         """Whether the thread has ended; waits for it that long, or as long as it takes."""
+        if self._is_forked():
+            return True
         self.stop()
         if self._thread is threading.current_thread():  # collected there
             return False
@@ -72,8 +86,16 @@ class Producer:
         _live.discard(self)
         return not self._thread.is_alive()
 
+    def ready(self) -> int:
+        """Results that are there already."""
+        return len(self._shared.made)
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
     def __del__(self) -> None:
-        self.stop()
+        if "_process" in self.__dict__:
+            self.stop()
 
 
 class _Shared:
@@ -102,6 +124,16 @@ def _produce(shared: _Shared, make: Callable[[], Any]) -> None:
         made = None  # the error's traceback has this frame: a circle, and a collector frees its events who knows where
         if ended:
             return
+
+
+def _autocasts() -> list[Any]:
+    """What the calling thread has on, for another."""
+    cached = torch.is_autocast_cache_enabled()
+    return [
+        torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=cached)
+        for kind in ("cpu", "cuda", "xpu", "mps")
+        if torch.is_autocast_enabled(kind)
+    ]
 
 
 _live: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from unstall.fix.accelerator import Accelerator, milliseconds
+from unstall.fix.accelerator import Accelerator
 from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.parts import bytes_of, is_simple, record
 
 _RING = 8  # pinned buffers that a loader may fill in turn and at any time; more are taken for memory of each nest's own
 
@@ -27,6 +28,7 @@ class Sent:
     tensors: list[torch.Tensor]  # those that were made for it on the stream of the copy
     start: Any
     end: Any
+    there: list[torch.Tensor]  # those that were on the device already
     bytes: int
     pinned: bool  # whether any of it was read where the loader had put it
     exposed: bool  # whether the program may write there as soon as it goes on
@@ -35,13 +37,12 @@ class Sent:
     def hand_over(self, stream: Any) -> None:
         """That stream may use it from here on, and its memory is not given away before that stream is done."""
         stream.wait_event(self.end)
-        for tensor in self.tensors:
-            tensor.record_stream(stream)
+        record(self.tensors, stream)
 
-    def copy_ns(self) -> int:
-        """On the device; waits for the end of the copy."""
-        self.end.synchronize()
-        return int(milliseconds(self.start, self.end) * 1e6)
+    def lend(self, stream: Any) -> None:
+        """As `hand_over`, to another stream than the program's own: the program may let go of what it had there."""
+        self.hand_over(stream)
+        record(self.there, stream)
 
 
 class Slot:
@@ -81,7 +82,7 @@ class Slot:
 
     def _view(self, place: int, tensor: torch.Tensor) -> torch.Tensor:
         like = torch.empty_like(tensor, device="meta")
-        size = _bytes_of(like)
+        size = bytes_of(like)
         if self._buffers[place].numel() < size:
             self._buffers[place] = pinned(size)
         with torch.inference_mode(False):
@@ -125,21 +126,23 @@ class Sender:
         self._next = (self._next + 1) % len(self._slots)
         slot.begin()
         if allocate is not None:
-            allocate(sum(_bytes_of(tensor) for tensor in tensors_in(value)))
+            allocate(sum(bytes_of(tensor) for tensor in tensors_in(value)))
         start = self.accelerator.event(timed=True)
         end = self.accelerator.event(timed=True, blocking=patient and not self._careful)
         late = self.accelerator.event(blocking=True) if patient and self._careful else end
         made: list[torch.Tensor] = []
+        there: list[torch.Tensor] = []
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         total = 0
 
         def move(tensor: torch.Tensor) -> torch.Tensor:
             nonlocal total
             if tensor.device == self.accelerator.device:
+                there.append(tensor)
                 return tensor
             moved = self._moved(tensor, slot, copies, stream)
-            made.extend(tensors_in(moved) if moved.layout == torch.strided else [])
-            total += _bytes_of(moved)
+            made.append(moved)
+            total += bytes_of(moved)
             return moved
 
         with self.accelerator.on(stream):
@@ -155,14 +158,14 @@ class Sender:
         exposed = bool(slot.sources) and (self._is_exposed(slot) if self._refills else True)
         if exposed and self._refills:
             self._exposed = end
-        return Sent(moved, made, start, end, total, bool(slot.sources), exposed, late)
+        return Sent(moved, made, start, end, there, total, bool(slot.sources), exposed, late)
 
     def _moved(
         self, tensor: torch.Tensor, slot: Slot, copies: list[tuple[torch.Tensor, torch.Tensor]], stream: Any
     ) -> torch.Tensor:
         device = self.accelerator.device
-        simple = type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided
-        if not simple or tensor.requires_grad or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        simple = type(tensor) is torch.Tensor and is_simple(tensor) and tensor.device.type == "cpu"
+        if not simple or tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
             return tensor.to(device)
         target = self._spare.take(tensor, stream)
         if target is None:
@@ -224,6 +227,8 @@ class _Spare:
         if not self._made or stream != self._stream:
             return None
         spare = self._made[-1]
+        if spare.is_inference() != torch.is_inference_mode_enabled():  # left by an iteration in the other mode
+            return None
         if spare.shape != tensor.shape or spare.dtype != tensor.dtype or not tensor.is_contiguous():
             self._made = []
             return None
@@ -244,10 +249,6 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return bool(channels_last or transposed)
 
 
-def _bytes_of(tensor: torch.Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
-
-
 def _range_of(tensor: torch.Tensor) -> tuple[int, int]:
     start = tensor.data_ptr()
-    return start, start + _bytes_of(tensor)
+    return start, start + bytes_of(tensor)

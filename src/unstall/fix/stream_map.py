@@ -10,10 +10,13 @@ from typing import Any, Literal
 import torch
 
 from unstall.errors import UsageError
-from unstall.fix.accelerator import Accelerator, accelerator_for, milliseconds
+from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, milliseconds
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.outside import Outside
+from unstall.fix.parts import bytes_of, record
+from unstall.fix.random_state import RandomStates, drawn_from, random_states
 from unstall.fix.staging import Sender
+from unstall.fix.stream_map_results import cloned, shapes_of, to_pinned, unpinned
 from unstall.fix.stream_map_stats import StreamMapStats
 from unstall.fix.stream_map_trial import Trial, best_of
 
@@ -98,11 +101,13 @@ class StreamMap:
         self._fits = in_flight != "auto"  # whether the window is known to
         self._flights: deque[_Flight] = deque()
         self._ended = False
+        self._error: BaseException | None = None  # of the item after all that are in flight
         self._strategy: str = "engines" if strategy == "auto" else strategy
         self._note = "asked for" if strategy != "auto" else "the first items are being measured"
         self._open = strategy == "auto"  # whether it may still change
         self._calls: dict[Any, _Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
+        self._drawn: set[str] = set()  # generators of the host's that calls were seen to draw from
         self._trial: Trial | None = None
         self._made: Any = None  # after the calls that were watched: what they made is then there
         self._alone = False  # whether nothing is in flight any more from the next item on
@@ -123,18 +128,15 @@ class StreamMap:
     def __next__(self) -> Any:
         if self._accelerator is None:
             return self._plain(next(self._items))
-        if self._alone and not self._flights:
-            return self._one_by_one(self._accelerator)
-        while not (self._ended or self._alone) and len(self._flights) < self._window:
-            self._sender.wait_until_read()
-            try:
-                item = next(self._items)
-            except StopIteration:
-                self._ended = True
-            else:
-                self._launch(self._accelerator, item)
         if not self._flights:
-            raise StopIteration
+            self._raise_late()
+            if self._alone:
+                return self._one_by_one(self._accelerator)
+        while not (self._ended or self._alone or self._error) and len(self._flights) < self._window:
+            self._advance(self._accelerator)
+        if not self._flights:
+            self._raise_late()
+            raise StopIteration  # closed, or at the end
         flight = self._flights.popleft()
         flight.end.synchronize()
         self._items_done += 1
@@ -142,13 +144,36 @@ class StreamMap:
             self._try(self._trial, flight)
         if flight.on_device:
             current = self._accelerator.current()
-            for tensor in flight.on_device:
-                tensor.record_stream(current)
-        return self._delivered(flight.result) if self._out == "cpu" else flight.result
+            record(flight.on_device, current)
+        return unpinned(flight.result) if self._out == "cpu" else flight.result
+
+    def _advance(self, accelerator: Accelerator) -> None:
+        """Sends off one item more. What is raised meanwhile comes after the results of the items before it."""
+        try:
+            self._sender.wait_until_read()
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self._ended = True
+            else:
+                self._launch(accelerator, item)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._error = error
+
+    def _raise_late(self) -> None:
+        error, self._error = self._error, None
+        if error is None:
+            return
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame
 
     def close(self) -> None:
         """What was computed and not taken is dropped."""
-        self._ended = True
+        self._ended, self._error = True, None
         flights, self._flights = self._flights, deque()
         if self._accelerator is not None:  # tensors of the function's own may be freed on the program's stream
             for flight in flights:
@@ -174,7 +199,7 @@ class StreamMap:
         )
 
     def _launch(self, accelerator: Accelerator, item: Any) -> None:
-        shapes = _shapes_of(item)
+        shapes = shapes_of(item)
         calls = self._calls.get(shapes)
         if calls is None:
             calls = self._calls[shapes] = _Calls()
@@ -195,7 +220,7 @@ class StreamMap:
 
     def _sent_off(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
         """Makes room and tries again where memory runs out."""
-        device_state, host_state = accelerator.random_state(), torch.get_rng_state()
+        before = RandomStates({"torch", *self._drawn}, [accelerator.device])
         while True:
             try:
                 return self._through(accelerator, item, calls, strategy)
@@ -207,8 +232,7 @@ class StreamMap:
                 self._wait_for_flights()
                 accelerator.stream("compute").synchronize()
                 accelerator.release_cache()
-                accelerator.set_random_state(device_state)
-                torch.set_rng_state(host_state)
+                before.put_back()
 
     def _through(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
         engines, watched = strategy != "streams", calls.count < _WATCHED
@@ -222,13 +246,13 @@ class StreamMap:
             if flight.strategy != "engines":
                 compute.wait_event(flight.end)
         sent = self._sender.send(item, copy_in)
-        sent.hand_over(compute)
+        sent.lend(compute)
         spans = engines and not watched and not self._spans
         with accelerator.on(compute):
             begun = self._mark(accelerator, compute) if spans else None
             result = self._watched(calls, sent.value, sent.tensors) if watched else self._fn(sent.value)
             if calls.keeps or calls.count == 0:  # the next call may write there
-                result = _cloned(result)
+                result = cloned(result)
             if watched:
                 self._made = self._mark(accelerator, compute)
             computed = self._mark(accelerator, compute) if spans else None
@@ -244,8 +268,7 @@ class StreamMap:
                 leaving = self._mark(accelerator, copy_out) if spans else None
                 result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
                 end.record(copy_out)
-            for tensor in on_device:
-                tensor.record_stream(copy_out)
+            record(on_device, copy_out)
             on_device = []
         if spans:
             self._spans = [(sent.start, sent.end), (begun, computed)] + [(leaving, end)] * (leaving is not None)
@@ -260,12 +283,12 @@ class StreamMap:
                 current.wait_event(flight.end)
 
         def move(tensor: torch.Tensor) -> torch.Tensor:
-            self._bytes_in += tensor.nbytes
+            self._bytes_in += bytes_of(tensor)
             return tensor.to(device, non_blocking=not tensor.is_pinned())  # what is not has been read on return
 
         result = self._fn(map_tensors(item, move))
         if calls.keeps:
-            result = _cloned(result)
+            result = cloned(result)
         if self._out != "device":
             result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
         end = accelerator.event(timed=True)
@@ -280,7 +303,7 @@ class StreamMap:
         device = accelerator.device
 
         def move(tensor: torch.Tensor) -> torch.Tensor:
-            self._bytes_in += tensor.nbytes
+            self._bytes_in += bytes_of(tensor)
             return tensor.to(device, non_blocking=not tensor.is_pinned())
 
         result = self._fn(map_tensors(item, move))
@@ -290,21 +313,16 @@ class StreamMap:
         return map_tensors(result, lambda tensor: self._to_host(accelerator, tensor, wait=True))
 
     def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool = False) -> torch.Tensor:
-        if tensor.device != accelerator.device:
-            return tensor
-        if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.is_quantized:
-            return tensor.detach().cpu()
-        source = tensor.detach() if tensor.requires_grad else tensor
-        if tensor.is_conj() or tensor.is_neg():
-            source = source.resolve_conj().resolve_neg()
-        target = torch.empty_like(source, device="cpu", pin_memory=True)
-        self._bytes_out += target.nbytes
-        return target.copy_(source, non_blocking=not wait)
+        copy = to_pinned(accelerator, tensor, wait=wait)
+        self._bytes_out += bytes_of(tensor) if copy is not tensor else 0
+        return copy
 
     def _watched(self, calls: _Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
         """One of the first calls for such shapes, and what it does beside its result."""
+        states = random_states()
         with Outside(inputs) as outside:
             result = self._fn(item)
+        self._drawn |= drawn_from(states, random_states())
         calls.keeps = calls.keeps or outside.keeps(result)
         if (outside.writes or calls.keeps) and not self._stateful:
             self._stateful = True
@@ -374,23 +392,10 @@ class StreamMap:
         event.record(stream)
         return event
 
-    def _delivered(self, result: Any) -> Any:
-        return map_tensors(result, lambda tensor: tensor.clone() if tensor.is_pinned() else tensor)
-
     def _plain(self, item: Any) -> Any:
-        usable = self._device.type == "cpu"
-        result = self._fn(map_tensors(item, lambda tensor: tensor.to(self._device)) if usable else item)
+        here = is_there(self._device)
+        result = self._fn(map_tensors(item, lambda tensor: tensor.to(self._device)) if here else item)
         self._items_done += 1
         if self._out == "device":
             return result
         return map_tensors(result, lambda tensor: tensor.detach().cpu())
-
-
-def _cloned(result: Any) -> Any:
-    return map_tensors(result, lambda tensor: tensor.clone() if tensor.device.type != "cpu" else tensor)
-
-
-def _shapes_of(item: Any) -> Any:
-    if type(item) is torch.Tensor:
-        return item.shape, item.dtype
-    return tuple((tensor.shape, tensor.dtype) for tensor in tensors_in(item))

@@ -10,8 +10,10 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted, share, size
-from unstall.fix.accelerator import accelerator_for
+from unstall.fix.accelerator import accelerator_for, is_there
 from unstall.fix.nesting import tensors_in
+from unstall.fix.parts import bytes_of
+from unstall.fix.random_state import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
 Trace = list[tuple[str, int, int, int]]
@@ -52,24 +54,23 @@ def warm_up(fn: Callable[..., Any], *largest_inputs: Any) -> WarmUpStats:
         raise UsageError("warm_up() needs at least one input: the largest that the program will have")
     ordered = sorted(largest_inputs, key=_bytes_of, reverse=True)
     largest = _bytes_of(ordered[0])
-    devices = {tensor.device for value in ordered for tensor in tensors_in(value) if tensor.device.type == "cuda"}
-    device = next(iter(devices)) if devices else torch.device("cuda")
-    accelerator = accelerator_for(device)
-    host_state = torch.get_rng_state()
+    devices = [tensor.device for value in ordered for tensor in tensors_in(value) if tensor.device.type != "cpu"]
+    states = RandomStates(devices=_all_like(devices[0] if devices else torch.device("cuda")))
+    accelerator = accelerator_for(devices[0] if devices else "cuda")
+    why = None
     if accelerator is None or accelerator.device.type != "cuda":
-        try:
+        why = "there is no CUDA device: no memory was recorded"
+    elif getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
+        why = "the program records its memory itself: nothing was recorded"
+    try:
+        if accelerator is None or why is not None:
             for value in ordered:
                 _call(fn, value)
-        finally:
-            torch.set_rng_state(host_state)
-        return WarmUpStats(len(ordered), largest, None, None, None, "there is no CUDA device: no memory was recorded")
-    device_state = accelerator.random_state()
-    try:
+            return WarmUpStats(len(ordered), largest, None, None, None, why or "")
         traces = [_recorded(fn, value, accelerator.device) for value in ordered]
     finally:
-        torch.set_rng_state(host_state)
-        accelerator.set_random_state(device_state)
-    total = torch.cuda.get_device_properties(accelerator.device).total_memory
+        states.put_back()
+    total = accelerator.total_bytes()
     with_it, peak = replay_reserved(traces, total)
     without, _ = replay_reserved(traces[::-1], total)
     note = "" if len(ordered) > 1 else "with smaller inputs too it could say what that saves"
@@ -118,4 +119,12 @@ def _call(fn: Callable[..., Any], value: Any) -> None:
 
 
 def _bytes_of(value: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(value))
+    return sum(map(bytes_of, tensors_in(value)))
+
+
+def _all_like(device: torch.device) -> list[torch.device]:
+    """All devices of its type: the function may draw on others than those of its inputs."""
+    if not is_there(device):
+        return []
+    count = torch.get_device_module(device).device_count()
+    return [torch.device(device.type, index) for index in range(count)]

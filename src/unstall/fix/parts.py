@@ -1,0 +1,48 @@
+"""The memories of which a tensor consists: one for torch's own dense type, several or a hidden one for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+
+def is_simple(tensor: torch.Tensor) -> bool:
+    """Whether it is of torch's own type, with one memory that its shape and strides describe."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+    return bool(plain and not tensor.is_quantized and not tensor.is_nested)
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    """Of its elements, wherever these lie."""
+    if is_simple(tensor):
+        return int(tensor.numel() * tensor.element_size())
+    return sum(int(part.numel() * part.element_size()) for part in parts_of(tensor))
+
+
+def record(tensors: list[torch.Tensor], stream: Any) -> None:
+    """Their memory is not given away before that stream is done with what it has to do now."""
+    for tensor in tensors:
+        for part in parts_of(tensor):
+            if part.device == tensor.device:
+                part.record_stream(stream)
+
+
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Dense tensors on the memories of this one."""
+    if is_simple(tensor):
+        return [tensor]
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        return [part for name in names for part in parts_of(getattr(tensor, name))]
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.layout != torch.strided:
+        return []
+    with torch.no_grad():  # quantized and nested tensors know less than their memory does
+        return [torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())]

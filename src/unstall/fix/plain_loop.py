@@ -1,0 +1,34 @@
+"""A loader's own loop, where there is no device to copy to beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from unstall.fix.accelerator import is_there
+from unstall.fix.nesting import map_tensors
+from unstall.fix.prefetch_stats import Tally
+
+
+class PlainLoop:
+    """An iterator that fetches when it is asked, on the thread that asks, and goes on after an error as the loader's
+    own does. Tensors come on `device` where torch has it."""
+
+    def __init__(self, loader: Iterable[Any], device: torch.device, tally: Tally) -> None:
+        self._batches: Iterator[Any] = iter(loader)
+        self._device, self._tally = device, tally
+        self._here = is_there(device)
+
+    def __iter__(self) -> PlainLoop:
+        return self
+
+    def __next__(self) -> Any:
+        value = next(self._batches)
+        self._tally.batches += 1
+        return map_tensors(value, lambda tensor: tensor.to(self._device)) if self._here else value
+
+    def close(self) -> None:
+        """Lets go of the loader's iterator."""
+        self._batches = iter(())
