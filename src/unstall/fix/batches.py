@@ -98,7 +98,7 @@ class Batches:
         return value, time.perf_counter_ns() - start, state
 
     def next(self, before: dict[str, Any] | None = None) -> Batch:
-        """`before`: states of the random generators as they are. Raises NoRoomAheadError after one that was not sent."""
+        """`before`: states of the random generators as they are. Raises NoRoomAheadError after one that stayed."""
         if self.ahead and self._full:
             raise NoRoomAheadError
         self._fetched += 1
