@@ -24,14 +24,45 @@ def found() -> tuple[dict[str, Any], str]:
 
 def test_compare_returns_the_models_times(found: tuple[dict[str, Any], str]) -> None:
     values, _ = found
-    assert (values["by"], values["made_by"]) == ("device", "device")
+    assert (values["by"], values["made_by"]) == ("device", "throughput")
     assert set(values["mm_ns"]) == {values["ran_ns"]}
     assert values["answers"] == [None, "SAME", "FAST", "FAST"]
 
 
-def test_a_function_that_the_host_bounds_is_named(found: tuple[dict[str, Any], str]) -> None:
+def test_functions_that_the_host_bounds_are_named_in_one_line(found: tuple[dict[str, Any], str]) -> None:
     values, _ = found
-    assert [note.partition(":")[0] for note in values["notes"]] == ["add is launch-bound", "small is launch-bound"]
+    (note,) = values["notes"]
+    assert note.startswith("add and small are launch-bound: the device works for ")
+    assert note.endswith(' Compare by="throughput", too')
+
+
+def test_by_itself_it_compares_what_a_program_pays_where_the_host_bounds_any(found: tuple[dict[str, Any], str]) -> None:
+    values, _ = found
+    graphs, cold, large, mixed, host, *inputs = zip(values["chosen"], values["because"], strict=True)
+    assert graphs[0] == mixed[0] == "throughput"
+    assert graphs[1].startswith("by throughput, what a program pays, since eager")
+    assert mixed[1].startswith("by throughput, what a program pays, since small is launch-bound: the device works for ")
+    assert large == ("device", "by the device's time, since none is launch-bound")
+    assert host == ("wall", "by the time of a call, since none works on the device")
+    assert {by for by, _ in inputs} == {"throughput"}  # one of two inputs is small, and a table is of one time
+    assert cold == ("device", "")
+    assert "launch-bound" in values["cold"][0]
+
+
+def test_a_graph_is_faster_than_what_the_host_launches_one_by_one(found: tuple[dict[str, Any], str]) -> None:
+    values, _ = found
+    assert values["graphed"] < 0.3
+
+
+def test_what_the_host_alone_does_is_compared_by_the_machines_clock(found: tuple[dict[str, Any], str]) -> None:
+    values, _ = found
+    assert values["host_answer"] == "SLOW"
+    assert values["host_ns"] > 50
+
+
+def test_what_the_virtual_clock_does_not_count_is_not_compared(found: tuple[dict[str, Any], str]) -> None:
+    values, _ = found
+    assert values["refused"].startswith("sum has no work on the virtual GPU, whose clock does not count")
 
 
 def test_calls_back_to_back_fill_the_pipeline(found: tuple[dict[str, Any], str]) -> None:

@@ -25,7 +25,6 @@ class Caching:
         self._adapter = adapter
         self._flush: Callable[[], None] | None = None
         self.run: Callable[[], Any] = call.bare()
-        self.until_done: Callable[[Callable[[], Any]], Callable[[], Any]] = adapter.until_done
         if cache == "cold":
             self._flush = adapter.flusher()
             if self._flush is None:

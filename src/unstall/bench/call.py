@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unstall.locate.frameworks import FRAMEWORKS
+
 _DEEP = 4
 _MOST_ITEMS = 1_000
+_MOST_VISITS = 20_000
+_PLAIN = (str, bytes, int, float, complex, type, type(None))
+CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +52,23 @@ class Call:
 
     def inputs(self) -> list[tuple[str, Any]]:
         """Values with their names: the arguments, and what the function finds in its closure, its globals, its
-        defaults and the object that it is a method of. Containers are opened, modules' parameters and buffers too."""
-        found: list[tuple[str, Any]] = []
-        seen: set[int] = set()
+        defaults and the object that it is a method of. Containers and objects of the program's own classes are opened,
+        modules' parameters and buffers too."""
+        return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
+
+    def known(self) -> list[tuple[str, Any]]:
+        """The same, with the containers themselves."""
+        opening = _Opening()
         for name, value in self._roots():
-            found += _opened(name, value, seen, _DEEP)
-        return found[:_MOST_ITEMS]
+            opening.open(name, value, _DEEP)
+        return opening.found[:_MOST_ITEMS]
 
     def _roots(self) -> Iterator[tuple[str, Any]]:
         signature = _parameters(self.fn)
-        for number, value in enumerate(self.args):
-            yield signature[number] if number < len(signature) else f"argument {number + 1}", value
-        yield from self.kwargs.items()
-        yield from _captured(self.fn)
+        names = [*signature[: len(self.args)], *(f"argument {n + 1}" for n in range(len(signature), len(self.args)))]
+        given = {**dict(zip(names, self.args, strict=True)), **self.kwargs}
+        yield from given.items()
+        yield from ((name, value) for name, value in _captured(self.fn) if name not in given)
 
 
 def _parameters(fn: Callable[..., Any]) -> list[str]:
@@ -92,6 +104,8 @@ def _captured(fn: Any) -> Iterator[tuple[str, Any]]:
     for name in _names(code):
         if name in known and not isinstance(known[name], types.ModuleType):
             yield name, known[name]
+    defaults = getattr(fn, "__defaults__", None) or ()
+    yield from zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
     yield from (getattr(fn, "__kwdefaults__", None) or {}).items()
 
 
@@ -101,21 +115,54 @@ def _names(code: types.CodeType) -> list[str]:
     return list(dict.fromkeys([*code.co_names, *(name for each in within for name in _names(each))]))
 
 
-def _opened(name: str, value: Any, seen: set[int], deep: int) -> Iterator[tuple[str, Any]]:
-    if id(value) in seen or deep < 0 or isinstance(value, str | bytes | int | float | type | None):
-        return
-    seen.add(id(value))
+class _Opening:
+    """Values that were found by name, each once; after so many visits no more are looked for."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, Any]] = []
+        self._seen: set[int] = set()
+        self._left = _MOST_VISITS
+
+    def open(self, name: str, value: Any, deep: int) -> None:
+        self._left -= 1
+        if id(value) in self._seen or deep < 0 or self._left < 0 or isinstance(value, _PLAIN):
+            return
+        self._seen.add(id(value))
+        if isinstance(value, types.FunctionType):
+            for inner, each in _captured(value) if deep else ():
+                self.open(inner, each, min(deep - 1, 1))
+            return
+        if callable(getattr(value, "named_parameters", None)) and callable(getattr(value, "named_buffers", None)):
+            for inner, each in [*value.named_parameters(), *value.named_buffers()]:
+                self.open(f"{name}.{inner}", each, deep - 1)
+            return
+        self.found.append((name, value))
+        for inner, each in _within(name, value):
+            self.open(inner, each, deep - 1)
+
+
+def _within(name: str, value: Any) -> list[tuple[str, Any]]:
+    """What a container holds, or an object of a class of the user's own."""
     if isinstance(value, Mapping):
-        for key, each in list(value.items())[:_MOST_ITEMS]:
-            yield from _opened(f"{name}[{key!r}]", each, seen, deep - 1)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for number, each in enumerate(list(value)[:_MOST_ITEMS]):
-            yield from _opened(f"{name}[{number}]", each, seen, deep - 1)
-    elif isinstance(value, types.FunctionType) and deep:
-        for inner, each in _captured(value):
-            yield from _opened(inner, each, seen, min(deep - 1, 1))
-    elif callable(getattr(value, "named_parameters", None)) and callable(getattr(value, "named_buffers", None)):
-        for inner, each in [*value.named_parameters(), *value.named_buffers()]:
-            yield from _opened(f"{name}.{inner}", each, seen, deep - 1)
-    else:
-        yield name, value
+        return [(f"{name}[{key!r}]", each) for key, each in _first(value.items())]
+    if isinstance(value, CONTAINERS):
+        return [(f"{name}[{number}]", each) for number, each in enumerate(_first(value))]
+    held = getattr(value, "__dict__", None)
+    if isinstance(held, dict) and not isinstance(value, types.ModuleType) and _is_users(type(value)):
+        return [(f"{name}.{key}", each) for key, each in _first(held.items())]
+    return []
+
+
+def _first(values: Iterable[Any]) -> list[Any]:
+    try:
+        return list(itertools.islice(values, _MOST_ITEMS))
+    except RuntimeError:  # another thread is changing it
+        return []
+
+
+def _is_users(kind: type) -> bool:
+    """Whether a class is of the program itself: what libraries keep within their objects is their own."""
+    if kind.__module__.partition(".")[0] in FRAMEWORKS | sys.stdlib_module_names:
+        return False
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "site-packages" not in file and "dist-packages" not in file

@@ -12,9 +12,9 @@ from unstall.bench.device_time import device_time
 from unstall.bench.host_time import by_itself
 from unstall.bench.look import Look
 from unstall.bench.measurement import Rate
+from unstall.bench.sampling import Until
 
-_SECONDS = 0.3
-_REL_CI = 0.01
+_UNTIL = Until(rel_ci=0.01, seconds=0.3)
 _known: dict[tuple[str, str], tuple[float, str]] = {}
 
 
@@ -55,6 +55,6 @@ def _measured(adapter: Adapter, make: Callable[[], tuple[Callable[[], Any], int]
     adapter.wait(run())
     sampled = None
     if adapter.asynchronous:
-        sampled = device_time(caching, adapter, "auto", 1e6, rel_ci=_REL_CI, seconds=_SECONDS).device
-    sampled = sampled or by_itself(caching, rel_ci=_REL_CI, seconds=_SECONDS)
+        sampled = device_time(caching, adapter, "auto", 1e6, _UNTIL).device
+    sampled = sampled or by_itself(caching, adapter, _UNTIL)
     return 1e9 * amount / sampled.spread.median, "measured here, of"

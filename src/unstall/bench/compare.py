@@ -6,9 +6,9 @@ it (`rounds.py`); what they return is compared before (`agreement.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
@@ -16,17 +16,20 @@ from unstall.bench.adapters import Adapter, adapter_for
 from unstall.bench.agreement import Agreement, agreement, in_float64
 from unstall.bench.cache import Caching
 from unstall.bench.call import Call
+from unstall.bench.choice import Choice, choose, launch_bound, probe, usual_cache
 from unstall.bench.comparison import Candidate, Comparison, Comparisons
-from unstall.bench.look import opened
+from unstall.bench.look import held, look, opened
+from unstall.bench.look_verdicts import of_look
 from unstall.bench.measurement import Cache
 from unstall.bench.randomness import same_randomness
 from unstall.bench.rounds import MARGIN, Rounds, by_turns
 from unstall.bench.statistics import Spread
-from unstall.bench.turns import By, back_to_back_ns, takes
-from unstall.bench.wording import precise
+from unstall.bench.turns import By, takes
+from unstall.bench.virtual_machine import is_clock_virtual
+from unstall.bench.wording import names_of
 from unstall.errors import UsageError
 
-_LAUNCH_BOUND = 1.3  # times the device's time
+_NOT_COMPUTED = "the virtual GPU skips numerics: there are no results that could be compared"
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 Inputs: TypeAlias = Mapping[Any, Any] | Sequence[Any]
@@ -74,94 +77,113 @@ def compare(
     SAME that it is within `same_within` of 1 (1.5 %), UNCLEAR that `max_seconds` were not enough to tell.
 
     `inputs` are several arguments to compare at, by name or not: a tuple is all arguments of a call, anything else the
-    one. `by` is the time to compare: "device" where there is one, else "wall"; `cache` is "cold" on a device and "hot"
-    on the host. With `check`, results must agree within `ulp` units in the last place or within `rel_tolerance`, or as
-    `agreement` says; what does not agree is never the best. Raises UsageError for what cannot be compared.
+    one. `by` is the time to compare: "device", "wall" (a call with the wait for its results), "throughput" (its share
+    of many, back to back), or "auto": the device's, unless the host bounds one of the functions, which makes it
+    throughput for all; where there is no device, "wall". `cache` is "cold" for the device's time, else "hot". With
+    `check`, results must agree within `ulp` units in the last place or within `rel_tolerance`, or as `agreement` says;
+    what does not agree is never the best. Raises UsageError for what cannot be compared.
     """
     if not functions or not all(callable(fn) for fn in functions.values()):
         raise UsageError('compare takes functions by name: compare({"a": f, "b": g}, x)')
     if not 0 < same_within < 1:
         raise UsageError(f"same_within={same_within}: give a fraction, such as 0.015 for 1.5 %")
-
-    def at(arguments: tuple[Any, ...], name: str) -> Comparison:
-        calls = {each: Call(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()}
-        taken = [value for call in calls.values() for _, value in call.inputs()]
-        with adapter_for(taken).threads(num_threads):
-            agreements = _agreements(calls, rel_tolerance, ulp) if check and len(calls) > 1 else {}
-            # Of functions that make their own arrays only what they return says where.
-            adapter = adapter_for([*taken, *(value for _, value in opened(next(iter(calls.values()))()))])
-            rounds, taken_by, held = _by_turns(list(calls.values()), adapter, by, cache, same_within, max_seconds, seed)
-            notes = _launch_bound(calls, rounds, adapter) if taken_by == "device" else ()
-        return Comparison(
-            label=name,
-            candidates=_candidates(list(calls), rounds, agreements, same_within),
-            by=taken_by,
-            cache=held,
-            margin=same_within,
-            rounds=rounds.times.shape[1],
-            stopped=rounds.stopped,
-            notes=notes,
-            device_name=adapter.device_name,
-            versions=adapter.versions(),
-        )
-
-    if inputs is None:
-        return at(args, label)
-    found = []
-    for name, value in _named(inputs):
-        found.append(at((*args, *(value if isinstance(value, tuple) else (value,))), name))
-    if not found:
+    if by not in ("auto", *get_args(By)):
+        raise UsageError(f'by={by!r} is none of "device", "wall" and "throughput"')
+    rows = [("", args)] if inputs is None else [(name, (*args, *value)) for name, value in _named(inputs)]
+    if not rows:
         raise UsageError("inputs: there is none to compare at")
-    return Comparisons(tuple(found), label)
+    calls = [{each: Call(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()} for _, arguments in rows]
+    with adapter_for(_values(calls[0])).threads(num_threads):
+        adapters = [_adapter(each) for each in calls]
+        agreements = [
+            _agreements(each, rel_tolerance, ulp) if check and adapter.computes else {}
+            for each, adapter in zip(calls, adapters, strict=True)
+        ]
+        notes = [
+            [*_looked_at(each, adapter), *([_NOT_COMPUTED] if check and not adapter.computes else [])]
+            for each, adapter in zip(calls, adapters, strict=True)
+        ]
+        found = []
+        for row, choice in enumerate(_choices(calls, adapters, by, cache)):
+            rounds, kept = _by_turns(list(calls[row].values()), choice, cache, same_within, max_seconds, seed)
+            bound = choice.by == "device" and not choice.because
+            found.append(
+                Comparison(
+                    label=label if inputs is None else rows[row][0],
+                    candidates=_candidates(list(functions), rounds, agreements[row], same_within),
+                    by=choice.by,
+                    because=choice.because,
+                    cache=kept,
+                    margin=same_within,
+                    rounds=rounds.times.shape[1],
+                    stopped=rounds.stopped,
+                    notes=(*notes[row], *(_launch_bound(calls[row], rounds, choice.adapter) if bound else ())),
+                    device_name=choice.adapter.device_name,
+                    versions=choice.adapter.versions(),
+                )
+            )
+    return found[0] if inputs is None else Comparisons(tuple(found), label)
+
+
+def _adapter(calls: Mapping[str, Call]) -> Adapter:
+    """Of functions that make their own arrays only what they return says where."""
+    returned = [value for call in calls.values() for _, value in opened(call())]
+    return adapter_for([*_values(calls), *returned])
+
+
+def _choices(
+    calls: list[dict[str, Call]], adapters: list[Adapter], by: By | Literal["auto"], cache: Cache | Literal["auto"]
+) -> Iterator[Choice]:
+    """By input: the same, where all are on one device."""
+    if by != "auto":
+        yield from (Choice(by, "", adapter) for adapter in adapters)
+    elif len({adapter.name for adapter in adapters}) == 1:
+        yield from [choose(calls, adapters[0], cache)] * len(calls)
+    else:
+        yield from (choose([each], adapter, cache) for each, adapter in zip(calls, adapters, strict=True))
 
 
 def _by_turns(
-    calls: list[Call],
-    adapter: Adapter,
-    by: By | Literal["auto"],
-    cache: Cache | Literal["auto"],
-    margin: float,
-    seconds: float,
-    seed: int,
-) -> tuple[Rounds, By, Cache]:
-    if by not in ("auto", "device", "wall", "throughput"):
-        raise UsageError(f'by={by!r} is none of "device", "wall" and "throughput"')
-    ways: tuple[By, ...] = (("device", "wall") if adapter.asynchronous else ("wall",)) if by == "auto" else (by,)
-    for way in ways:
-        held: Cache = ("cold" if way == "device" else "hot") if cache == "auto" else cache
-        if cache == "auto" and held == "cold" and not adapter.cache_bytes:
-            held = "hot"
-        candidates = [Caching(call, held, adapter) for call in calls]
-        try:
-            take = takes(candidates, adapter, way)
-        except UsageError:
-            if way == ways[-1]:
-                raise
-            continue
-        return by_turns(take, len(calls), margin=margin, max_seconds=seconds, seed=seed), way, held
-    raise AssertionError
+    calls: list[Call], choice: Choice, cache: Cache | Literal["auto"], margin: float, seconds: float, seed: int
+) -> tuple[Rounds, Cache]:
+    kept = usual_cache(choice.by, choice.adapter) if cache == "auto" else cache
+    candidates = [Caching(call, kept, choice.adapter) for call in calls]
+    take = takes(candidates, choice.adapter, choice.by)
+    noiseless = choice.adapter.virtual and is_clock_virtual()
+    return by_turns(take, len(calls), margin=margin, max_seconds=seconds, seed=seed, noiseless=noiseless), kept
 
 
-def _launch_bound(calls: Mapping[str, Call], rounds: Rounds, adapter: Adapter) -> tuple[str, ...]:
-    """A sentence for each function of which the device's time is not what a program sees."""
-    notes = []
-    for one, (name, call) in enumerate(calls.items()):
-        device = float(np.median(rounds.times[one]))
-        seen = back_to_back_ns(Caching(call, "hot", adapter), adapter)
-        if seen > _LAUNCH_BOUND * device:
-            notes.append(
-                f"{name} is launch-bound: back to back a call takes {precise(seen)}, of which the device works for "
-                f'{precise(device)}. Compare by="throughput", too'
-            )
-    return tuple(notes)
+def _values(calls: Mapping[str, Call]) -> list[Any]:
+    return [value for call in calls.values() for _, value in call.inputs()]
+
+
+def _looked_at(calls: Mapping[str, Call], adapter: Adapter) -> list[str]:
+    """What makes times mean something else than one would think: a sentence, of all functions that it is true of."""
+    said: dict[str, list[str]] = {}
+    for name, call in calls.items():
+        for verdict in of_look(look(call, adapter, held(call, adapter))):
+            if verdict.serious:
+                said.setdefault(f"{verdict.kind}: {verdict.text}", []).append(name)
+    return [text if len(names) == len(calls) > 1 else f"{names_of(names)}: {text}" for text, names in said.items()]
+
+
+def _launch_bound(calls: Mapping[str, Call], rounds: Rounds, adapter: Adapter) -> list[str]:
+    """A sentence of those of which the device's time is not what a program pays."""
+    medians = np.median(rounds.times, axis=(1, 2)).tolist()
+    bound = launch_bound(
+        probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
+    )
+    return [f'{bound}. Compare by="throughput", too'] if bound else []
 
 
 def _agreements(calls: Mapping[str, Call], rel_tolerance: float | None, ulp: float | None) -> dict[str, Agreement]:
     """Each call on copies of the arguments, from the same state of random numbers, against the first."""
     (_, first), *others = calls.items()
+    if not others:
+        return {}
     reference = _result(first)
     with same_randomness():
-        exact = in_float64(first.fn, first.args, first.kwargs)
+        exact = in_float64(first.fn, _copied(first.args), _copied(dict(first.kwargs)))
     return {
         name: agreement(_result(call), reference, exact=exact, rel_tolerance=rel_tolerance, ulp=ulp)
         for name, call in others
@@ -205,10 +227,10 @@ def _candidates(
     )
 
 
-def _named(inputs: Inputs) -> list[tuple[str, Any]]:
-    if isinstance(inputs, Mapping):
-        return [(str(name), value) for name, value in inputs.items()]
-    return [(_shown(value), value) for value in inputs]
+def _named(inputs: Inputs) -> list[tuple[str, tuple[Any, ...]]]:
+    """By name all arguments of a call."""
+    named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
+    return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 
 
 def _shown(value: Any) -> str:

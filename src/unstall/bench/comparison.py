@@ -47,6 +47,7 @@ class Comparison:
     margin: float
     rounds: int
     stopped: str
+    because: str = ""  # why it is by this time, where nobody asked for one
     notes: tuple[str, ...] = ()
     device_name: str = ""
     versions: dict[str, str] = field(default_factory=dict)
@@ -137,7 +138,7 @@ def _json(rows: Any) -> str:
 def _plain(row: Comparison) -> dict[str, Any]:
     plain = {
         name: getattr(row, name)
-        for name in ("label", "by", "cache", "margin", "rounds", "stopped", "notes", "versions")
+        for name in ("label", "by", "because", "cache", "margin", "rounds", "stopped", "notes", "versions")
     }
     return {**plain, "device": row.device_name, "candidates": [_candidate(each) for each in row.candidates]}
 

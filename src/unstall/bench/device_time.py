@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
 from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.measurement import Method
 from unstall.bench.observed import Observed
-from unstall.bench.sampling import LEAST, Sampled, sample_until
+from unstall.bench.sampling import LEAST, Sampled, Until, sample_until
 from unstall.bench.statistics import Spread
+from unstall.bench.wording import precise
 from unstall.errors import UnstallError, UsageError
 
 _LOOKED_AT = 3  # calls whose ops, waits and places are looked at
@@ -68,15 +70,13 @@ def observer_for(adapter: Adapter, method: str) -> tuple[Observer | None, str | 
         return None, str(error)
 
 
-def device_time(
-    caching: Caching, adapter: Adapter, method: str, each_ns: float, *, rel_ci: float, seconds: float
-) -> DeviceTime:
+def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
     """Samples of the device's time. `each_ns` is about what a call takes. Raises UsageError as `observer_for` does,
     and for a method that this framework lacks."""
     observer, why = observer_for(adapter, method)
     if observer is not None:
         try:
-            return _observed(observer, caching, adapter, each_ns, rel_ci=rel_ci, seconds=seconds)
+            return _observed(observer, caching, adapter, each_ns, until)
         except UnstallError as error:
             if method not in ("auto",):
                 raise
@@ -87,13 +87,11 @@ def device_time(
         if method == "events":
             raise UsageError(f"{adapter.name} has no events that tell the time")
         return DeviceTime("host", None, None, None, (*notes, f"{adapter.name} tells no device time"))
-    return _by_events(caching, adapter, each_ns, notes, rel_ci=rel_ci, seconds=seconds)
+    return _by_events(caching, adapter, each_ns, notes, until)
 
 
-def _observed(
-    observer: Observer, caching: Caching, adapter: Adapter, each_ns: float, *, rel_ci: float, seconds: float
-) -> DeviceTime:
-    anatomy = observer.observe(caching.run, _LOOKED_AT, adapter, caching.settled)
+def _observed(observer: Observer, caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> DeviceTime:
+    anatomy = observer.observe(caching.run, until.affords(_LOOKED_AT, 1), adapter, caching.settled)
     if not len(anatomy.call):
         return DeviceTime(observer.method, None, None, anatomy)
     spans: list[np.ndarray] = []
@@ -107,33 +105,39 @@ def _observed(
         spans.append(seen.span_ns())
         return seen.busy_ns()
 
-    first = LEAST if adapter.virtual else int(max(LEAST, min(_FIRST, 0.5e9 * seconds / max(each_ns, 1.0))))
-    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds, first=first)
+    first = LEAST if adapter.virtual else int(max(LEAST, min(_FIRST, 0.5e9 * until.seconds / max(each_ns, 1.0))))
+    sampled = sample_until(take, until, first=until.affords(first, 2))
     return DeviceTime(observer.method, sampled, Spread.of(np.concatenate(spans)), anatomy)
 
 
-def _by_events(
-    caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[str, ...], *, rel_ci: float, seconds: float
-) -> DeviceTime:
+def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[str, ...], until: Until) -> DeviceTime:
     events = ByEvents(adapter)
     before = caching.before if caching.cache == "cold" else None
-    first = int(max(10, min(_FIRST, 0.3e9 * seconds / max(each_ns, 1.0))))
+    first = int(max(10, min(_FIRST, 0.3e9 * until.seconds / max(each_ns, 1.0))))
     try:
         for _ in range(2):
             events.take(caching.run, min(first, 10), before)
-        sampled = sample_until(
-            lambda count: events.take(caching.run, count, before), rel_ci=rel_ci, seconds=seconds, first=first
-        )
+        known = events.gaps(caching.run)
+        gaps, gap_ns = known or (0, 0.0)
+        spans: list[NDArray[np.float64]] = []
+
+        def take(count: int) -> NDArray[np.float64]:
+            spans.append(events.take(caching.run, count, before))
+            return np.maximum(spans[-1] - gaps * gap_ns, 0.0)
+
+        sampled = sample_until(take, until, first=first)
     except QueueError:
-        sampled = sample_until(
-            lambda count: _one_by_one(events, caching, adapter, count), rel_ci=rel_ci, seconds=seconds, first=10
-        )
+        sampled = sample_until(lambda count: _one_by_one(events, caching, adapter, count), until, first=10)
         waited = "each call waits for the device, so that device time by events holds the host's time between"
         return DeviceTime("events", sampled, sampled.spread, None, (*notes, waited), events.floor_ns, True)
-    notes = (*notes, "device time by events holds the gaps between a call's kernels")
+    if known is None:
+        notes = (*notes, "device time by events holds the gaps between a call's kernels, if there are several")
+    elif gaps:
+        less = f"{gaps} gaps of {precise(gap_ns)} between a call's ops"
+        notes = (*notes, f"device time by events is the span less {less}")
     if not events.blocked:
         notes = (*notes, "the device could not be held back while its queue was filled: gaps may be counted")
-    return DeviceTime("events", sampled, sampled.spread, None, notes, events.floor_ns)
+    return DeviceTime("events", sampled, Spread.of(np.concatenate(spans)), None, notes, events.floor_ns)
 
 
 def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:

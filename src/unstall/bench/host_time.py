@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
 from unstall.bench.cache import Caching
-from unstall.bench.sampling import Sampled, sample_until
+from unstall.bench.sampling import LEAST, Sampled, Until, sample_until
 from unstall.bench.statistics import Spread
 
 _SAMPLE_NS = 100_000  # a sample of what is shorter holds several calls: some thousand times a clock's own cost
@@ -20,18 +20,19 @@ _MOST_LOOPS = 1 << 16
 _BATCH_NS = 2_000_000
 _MOST_IN_BATCH = 1_000
 _LEAST_IN_BATCH = 8
+_BATCHES = 5
 
 
-def clock_ns() -> int:
-    """What reading the program's clock costs, by that clock."""
-    clock = time.perf_counter_ns
+def _reading_ns(clock: Callable[[], int]) -> int:
+    """What reading a clock costs, by that clock."""
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 
-def synchronised(caching: Caching, adapter: Adapter, *, rel_ci: float, seconds: float) -> tuple[Spread, Sampled]:
+def synchronised(caching: Caching, adapter: Adapter, until: Until) -> tuple[Spread, Sampled]:
     """Each call from an idle device: the times until it returns, and until its results are there."""
     host: list[int] = []
-    cost, run, clock = clock_ns(), caching.run, time.perf_counter_ns
+    run, clock = caching.run, adapter.clock
+    cost = _reading_ns(clock)
 
     def take(count: int) -> list[int]:
         wall: list[int] = []
@@ -50,16 +51,16 @@ def synchronised(caching: Caching, adapter: Adapter, *, rel_ci: float, seconds: 
 
     take(1)
     host.clear()
-    sampled = sample_until(take, rel_ci=rel_ci, seconds=seconds)
+    sampled = sample_until(take, until, first=until.affords(LEAST, 2))
     return Spread.of(host), sampled
 
 
-def by_itself(caching: Caching, *, rel_ci: float, seconds: float, single: bool = False) -> Sampled:
+def by_itself(caching: Caching, adapter: Adapter, until: Until, *, single: bool = False) -> Sampled:
     """Calls that return when they are done; of short ones several make a sample, where the cache may be hot, unless
     they are to be `single`."""
-    run, clock = caching.until_done(caching.run), time.perf_counter_ns
+    run, clock = adapter.until_done(caching.run), adapter.clock
     loops = 1 if single or caching.cache == "cold" else _loops(run)
-    cost = clock_ns()
+    cost = _reading_ns(clock)
 
     def take(count: int) -> NDArray[np.float64]:
         samples = np.zeros(count)
@@ -73,21 +74,22 @@ def by_itself(caching: Caching, *, rel_ci: float, seconds: float, single: bool =
                 samples[number] = _timed(run, loops, clock) / loops
         return np.maximum(samples, 0.0)
 
-    return sample_until(take, rel_ci=rel_ci, seconds=seconds)
+    return sample_until(take, until, first=until.affords(LEAST, 2))
 
 
-def empty_call_ns() -> float:
+def empty_call_ns(adapter: Adapter) -> float:
     """What is measured of a function that does nothing: no shorter one can be told from it."""
     loops = 1_000
-    return min(_timed(_nothing, loops, time.perf_counter_ns) / loops for _ in range(5))
+    return min(_timed(_nothing, loops, adapter.clock) / loops for _ in range(5))
 
 
-def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, *, rel_ci: float, seconds: float) -> Sampled:
+def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
     """A call's share of a batch that is waited for once. The caches hold what the call before left."""
-    run, clock = caching.run, time.perf_counter_ns
+    run, clock = caching.run, adapter.clock
     count = int(min(_MOST_IN_BATCH, max(_LEAST_IN_BATCH, _BATCH_NS / max(each_ns, 1.0))))
     if adapter.virtual:
-        count = _LEAST_IN_BATCH
+        count = until.affords(_LEAST_IN_BATCH, 4)
+    first = until.affords(_BATCHES * count, 2 * count) // count
 
     def batch() -> float:
         adapter.synchronize()
@@ -98,7 +100,7 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, *, rel_ci: 
         adapter.wait(result)
         return (clock() - began) / count
 
-    return sample_until(lambda wanted: [batch() for _ in range(wanted)], rel_ci=rel_ci, seconds=seconds, first=5)
+    return sample_until(lambda wanted: [batch() for _ in range(wanted)], until, first=first)
 
 
 def _loops(run: Callable[[], Any]) -> int:

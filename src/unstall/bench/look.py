@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-import threading
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import islice
-from types import FrameType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter, Array
+from unstall.bench.between_calls import Kept
 from unstall.bench.call import Call
+from unstall.bench.left_running import Threads, left_running
 
-_REST_S = 0.004
 _ALL_ZERO = 0.99  # shares of the values that were looked at
 _SUBNORMAL = 0.01
+_NAN = 0.01
 _MUCH = 0.25  # of the inputs' bytes
 _MOST_VALUES = 256
 
@@ -32,14 +29,21 @@ class Look:
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
     written: tuple[str, ...]  # by this call or those before: they may hold again what they held before this one
+    replaced: tuple[str, ...] = ()  # by another array
+    resized: tuple[str, ...] = ()  # containers
+    iterators: tuple[str, ...] = ()
+    cached: tuple[str, ...] = ()  # functions that had their result at hand
     zeros: tuple[str, ...]
     subnormal: tuple[str, ...]
+    nan: tuple[str, ...] = ()
     later: str | None  # what goes on after the call's return, in words
     result_arrays: int
     result_bytes: int
     result_none: bool
     gradients: bool  # whether it leaves gradients with its inputs
+    accumulates: bool = False  # whether it adds them to those that earlier calls left
     extra_bytes: int | None  # that the call takes beyond its result, at its peak
+    kept_bytes: int = 0  # that a call takes and does not give back once its result is gone
     from_driver: int  # times that memory was asked of the driver
 
     @property
@@ -57,25 +61,27 @@ def held(call: Call, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
 
 
 def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]]) -> Look:
-    """Make one call and say what was seen. `at_first` is what inputs held before the first one."""
+    """Make a call, or two where memory is counted, and say what was seen. `at_first` is what inputs held before the
+    first one."""
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
     adapter.synchronize()
     values = [adapter.sample(array) for array in inputs]
     versions = [adapter.version(array) for array in inputs]
     gradients = [adapter.gradient(array) for array in inputs]
-    still = _standing_still()
-    threads = set(threading.enumerate())
+    kept, threads = Kept.of(call, adapter), Threads()
     before = adapter.memory()
     result = call()
-    moving = _moving(still)
+    moved = threads.moved()
     adapter.wait(result)
     after = adapter.memory()
-    later = _left_running(result, threads, moving)
+    later = left_running([value for _, value in opened(result)], threads.new(), moved)
+    then = Kept.of(call, adapter)
     now = [adapter.sample(array) for array in inputs]
     rewritten = [adapter.version(array) != version for array, version in zip(inputs, versions, strict=True)]
-    arrays = [array for array in _results(result, adapter) if not any(array.value is each.value for each in inputs)]
-    size = sum(array.bytes for array in arrays)
-    return Look(
+    arrays = _results(result, adapter)
+    new_bytes = sum(array.bytes for array in arrays if not any(array.value is each.value for each in inputs))
+    left = [adapter.gradient(array) for array in inputs]
+    seen = Look(
         inputs=inputs,
         changed=tuple(array.name for array, new, old in zip(inputs, now, values, strict=True) if not _same(new, old)),
         written=tuple(
@@ -83,20 +89,27 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
             for array, new, again in zip(inputs, now, rewritten, strict=True)
             if again or not _same(new, at_first.get(id(array.value), new))
         ),
+        replaced=kept.replaced(then),
+        resized=kept.resized(then),
+        iterators=kept.iterators,
+        cached=kept.found(then),
         zeros=_zeros(inputs, values),
-        subnormal=tuple(
-            array.name
-            for array, value in zip(inputs, values, strict=True)
-            if _subnormal_share(array, value) > _SUBNORMAL
-        ),
+        subnormal=_holding(inputs, values, _subnormal_share, _SUBNORMAL),
+        nan=_holding(inputs, values, _nan_share, _NAN),
         later=later,
-        result_arrays=len(_results(result, adapter)),
-        result_bytes=size,
+        result_arrays=len(arrays),
+        result_bytes=new_bytes,
         result_none=result is None,
-        gradients=any(adapter.gradient(array) != old for array, old in zip(inputs, gradients, strict=True)),
-        extra_bytes=max(0, after.peak - before.in_use - size) if before and after else None,
+        gradients=left != gradients,
+        accumulates=any(
+            new is not None and old is not None and new.id == old.id and new.version > old.version
+            for new, old in zip(left, gradients, strict=True)
+        ),
+        extra_bytes=max(0, after.peak - before.in_use - new_bytes) if before and after else None,
         from_driver=after.from_driver - before.from_driver if before and after else 0,
     )
+    del result, arrays, kept, then
+    return replace(seen, kept_bytes=_kept_bytes(call, adapter))
 
 
 def opened(result: Any, deep: int = 3) -> list[tuple[str, Any]]:
@@ -117,6 +130,17 @@ def _results(result: Any, adapter: Adapter) -> list[Array]:
     return [adapter.array("", value) for _, value in opened(result) if adapter.holds(value)]
 
 
+def _kept_bytes(call: Call, adapter: Adapter) -> int:
+    """By how much one more call makes the memory grow that is in use: what the call before replaced is held by nobody
+    else then."""
+    before = adapter.memory()
+    if before is None:
+        return 0
+    adapter.wait(call())
+    after = adapter.memory()
+    return max(0, after.in_use - before.in_use) if after is not None else 0
+
+
 def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
     return one.shape == other.shape and one.tobytes() == other.tobytes()
 
@@ -130,6 +154,16 @@ def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tupl
 
 def _all_zero(value: NDArray[np.generic]) -> bool:
     return bool(value.size > 1 and value.dtype.kind in "fc" and (value == 0).mean() >= _ALL_ZERO)
+
+
+def _holding(
+    inputs: tuple[Array, ...],
+    values: list[NDArray[np.generic]],
+    share: Callable[[Array, NDArray[np.generic]], float],
+    most: float,
+) -> tuple[str, ...]:
+    """Names of those of whose values a larger share is such."""
+    return tuple(array.name for array, value in zip(inputs, values, strict=True) if share(array, value) > most)
 
 
 def _subnormal_share(array: Array, value: NDArray[np.generic]) -> float:
@@ -147,38 +181,5 @@ def _subnormal_share(array: Array, value: NDArray[np.generic]) -> float:
 _SMALLEST_NORMAL = {"float64": 2.0**-1022, "float32": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-14}
 
 
-def _left_running(result: Any, threads: Iterable[threading.Thread], moving: list[str]) -> str | None:
-    """What is still at work after the result was waited for, as far as that was."""
-    if inspect.iscoroutine(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-        kind = "a coroutine" if inspect.iscoroutine(result) else "a generator"
-        if inspect.iscoroutine(result):
-            result.close()
-        return f"the call returns {kind}, and none of its body has run"
-    new = [each.name for each in threading.enumerate() if each not in threads]
-    if new:
-        return f"the call leaves a thread at work ({new[0]})"
-    if callable(getattr(result, "done", None)) and callable(getattr(result, "result", None)):
-        return f"the call returns a {type(result).__name__}, whose work goes on"
-    if moving:
-        return f"the call hands work to a thread ({moving[0]}) and does not wait for it"
-    return None
-
-
-def _standing_still() -> dict[int, tuple[FrameType, int]]:
-    """Other threads of Python that do nothing."""
-    first = _frames()
-    time.sleep(_REST_S)
-    second = _frames()
-    return {thread: at for thread, at in second.items() if first.get(thread) == at}
-
-
-def _moving(still: dict[int, tuple[FrameType, int]]) -> list[str]:
-    """Names of those that do something now."""
-    now = _frames()
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return [names.get(thread, "?") for thread, at in still.items() if now.get(thread, at) != at]
-
-
-def _frames() -> dict[int, tuple[FrameType, int]]:
-    mine = threading.get_ident()
-    return {thread: (frame, frame.f_lasti) for thread, frame in sys._current_frames().items() if thread != mine}
+def _nan_share(_: Array, value: NDArray[np.generic]) -> float:
+    return float(np.isnan(value).mean()) if value.size and value.dtype.kind in "fc" else 0.0

@@ -20,11 +20,14 @@ Budgets go by the machine's clock, times by the program's, which on a virtual GP
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from unstall.bench import ceilings, clocks
 from unstall.bench.adapters import Adapter, adapter_for, on_the_host
@@ -35,11 +38,12 @@ from unstall.bench.device_time import DeviceTime, device_time
 from unstall.bench.host_time import back_to_back, by_itself, empty_call_ns, synchronised
 from unstall.bench.look import Look, held, look, opened
 from unstall.bench.measurement import Cache, Clocks, Measurement
-from unstall.bench.page_faults import page_faults
-from unstall.bench.sampling import Sampled
+from unstall.bench.sampling import Sampled, Until
 from unstall.bench.statistics import Spread
 from unstall.bench.sync_lines import sync_lines
+from unstall.bench.system_memory import page_faults, resident_bytes
 from unstall.bench.verdicts import Evidence, verdicts
+from unstall.bench.virtual_machine import is_clock_virtual
 from unstall.errors import UsageError
 
 _WARM_UPS, _LEAST_WARM_UPS = 10, 2
@@ -55,6 +59,7 @@ class _Taken:
     device: DeviceTime | None = None
     throughput: Spread | None = None
     sync_lines: tuple[str, ...] = ()
+    grown_bytes: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -92,17 +97,36 @@ def bench(
     guess = adapter_for([value for _, value in call.inputs()])
     with guess.threads(num_threads):
         compiled, at_first = compilations(), held(call, guess)
-        clock = time.perf_counter_ns
-        began = clock()
+        began, machine_began = time.perf_counter_ns(), time.monotonic_ns()
         result = call()
-        first_ns = clock() - began
+        returned, machine_ns = time.perf_counter_ns(), time.monotonic_ns() - machine_began
         adapter = adapter_for([value for _, value in (*call.inputs(), *opened(result))])
-        began = clock()
+        resumed = time.perf_counter_ns()
         adapter.wait(result)
-        first_ns += clock() - began
-        del result
-        run = _Run(call, adapter, cache, method, rel_ci, max_seconds, first_ns, compilations() > compiled, at_first)
-        return run.measured(label or call.label(), bytes, flops)
+        first = _First(time.perf_counter_ns() - resumed + returned - began, machine_ns)
+        with _unawaited(result):
+            del result
+            run = _Run(call, adapter, cache, method, rel_ci, max_seconds, first, compilations() > compiled, at_first)
+            return run.measured(label or call.label(), bytes, flops)
+
+
+class _First(NamedTuple):
+    """What the first call took."""
+
+    program_ns: int  # by the program's clock, with the wait for its results
+    machine_ns: int  # by the machine's, until it returned
+
+
+@contextmanager
+def _unawaited(result: object) -> Iterator[None]:
+    """Of a function that returns coroutines Python is not to warn of each: a verdict says it."""
+    if not inspect.iscoroutine(result):
+        yield
+        return
+    result.close()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        yield
 
 
 def _check(fn: object, rel_ci: float, max_seconds: float) -> None:
@@ -124,12 +148,13 @@ class _Run:
     method: str
     rel_ci: float
     max_seconds: float
-    first_ns: int
+    first: _First
     compiled_first: bool
     at_first: dict[int, Any]
+    each_s: float = 0.0  # a call, by the machine's clock
 
     def measured(self, label: str, size_bytes: int | None, flops: int | None) -> Measurement:
-        self._warm_up()
+        self.each_s = self._warm_up()
         seen = look(self.call, self.adapter, self.at_first)
         caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
         if caching is not None:
@@ -158,8 +183,8 @@ class _Run:
             throughput=taken.throughput,
             device_ops=device.anatomy.ops_per_call() if device and device.anatomy else None,
             stopped=taken.main.stopped,
-            first_call_ns=self.first_ns,
-            compiled_ns=max(0, self.first_ns - round(taken.wall.spread.median)) if self.compiled_first else None,
+            first_call_ns=self._first_ns(),
+            compiled_ns=max(0, self._first_ns() - round(taken.wall.spread.median)) if self.compiled_first else None,
             verdicts=verdicts(evidence),
             bandwidth=ceilings.bandwidth(self.adapter, size_bytes, best) if size_bytes is not None else None,
             rate=ceilings.rate(self.adapter, flops, best, seen) if flops is not None else None,
@@ -169,7 +194,8 @@ class _Run:
             notes=(*(device.notes if device else ()), *taken.notes),
         )
 
-    def _warm_up(self) -> None:
+    def _warm_up(self) -> float:
+        """What a call takes by the machine's clock, s, at its fastest."""
         until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
         fastest = float("inf")
         for number in range(_WARM_UPS):
@@ -179,7 +205,8 @@ class _Run:
             settled = number >= _LEAST_WARM_UPS and took > 0.9 * fastest
             fastest = min(fastest, took)
             if settled or (time.monotonic() > until and number + 1 >= _LEAST_WARM_UPS):
-                return
+                break
+        return fastest
 
     def _cache(self) -> Cache:
         return self.cache or ("cold" if self.adapter.asynchronous else "hot")
@@ -187,26 +214,28 @@ class _Run:
     def _on_device(self, caching: Caching) -> _Taken | None:
         """None where the device had nothing to do."""
         adapter = self.adapter
-        host, wall = synchronised(caching, adapter, rel_ci=self.rel_ci, seconds=self._share("wall"))
+        host, wall = synchronised(caching, adapter, self._until("wall"))
         taken = _Taken(host, wall)
         if adapter.virtual:
             taken.notes.append("the virtual GPU knows of no caches: cold and hot are the same")
+            if not is_clock_virtual():
+                taken.notes.append(
+                    "the virtual GPU's block has ended, and its clock with it: host, wall and throughput are what "
+                    "simulating takes here"
+                )
         if self.method != "host":
             taken.device = device_time(
                 caching,
                 adapter,
                 self.method,
                 wall.spread.median,
-                rel_ci=self.rel_ci,
-                seconds=self._share("device"),
+                self._until("device"),
             )
             if taken.device.anatomy is not None and not len(taken.device.anatomy.call):
                 return None
             if taken.device.anatomy is None:
                 taken.sync_lines = sync_lines(self.call, adapter)
-        throughput = back_to_back(
-            caching, adapter, wall.spread.median, rel_ci=self.rel_ci, seconds=self._share("throughput")
-        )
+        throughput = back_to_back(caching, adapter, wall.spread.median, self._until("throughput"))
         taken.throughput = throughput.spread
         return taken
 
@@ -214,12 +243,20 @@ class _Run:
         if self.method not in ("auto", "host"):
             raise UsageError(f'method="{self.method}" is of a device, and {self.call.label()} has no work on one')
         caching = Caching(self.call, self._cache(), self.adapter)
-        seconds = self.max_seconds * (1 - _SHARES["warm up"])
-        wall = by_itself(caching, rel_ci=self.rel_ci, seconds=seconds, single=single)
-        return _Taken(wall.spread, wall)
+        before = resident_bytes()
+        wall = by_itself(caching, self.adapter, self._until(), single=single)
+        taken = _Taken(wall.spread, wall, grown_bytes=max(0, resident_bytes() - before))
+        if is_clock_virtual():
+            taken.notes.append("nothing of it runs on the virtual GPU: the times are this machine's")
+        return taken
 
-    def _share(self, what: str) -> float:
-        return _SHARES[what] * self.max_seconds
+    def _first_ns(self) -> int:
+        return self.first.machine_ns if self.adapter.clock is time.monotonic_ns else self.first.program_ns
+
+    def _until(self, what: str | None = None) -> Until:
+        """When to stop: for a part of the time, or all that is left after warming up."""
+        share = _SHARES[what] if what else 1 - _SHARES["warm up"]
+        return Until(self.rel_ci, share * self.max_seconds, self.each_s, exact=self.adapter.virtual)
 
     def _evidence(
         self,
@@ -232,6 +269,7 @@ class _Run:
         torch = sys.modules.get("torch")
         return Evidence(
             asynchronous=self.adapter.asynchronous,
+            virtual=self.adapter.virtual,
             framework=self.adapter.framework,
             has_current_stream=self.adapter.has_current_stream,
             cache=self._cache(),
@@ -243,11 +281,12 @@ class _Run:
             look=seen,
             converged=taken.main.converged,
             stopped=taken.main.stopped,
-            first_call_ns=self.first_ns,
+            first_call_ns=self._first_ns(),
             compiled_first=self.compiled_first,
             compiled_later=compiled_later,
-            empty_call_ns=empty_call_ns(),
+            empty_call_ns=empty_call_ns(self.adapter),
             page_faults=page_faults(self.call) if not self.adapter.asynchronous else 0.0,
+            grown_bytes=taken.grown_bytes,
             before=before,
             after=after,
             sync_lines=taken.sync_lines,

@@ -38,6 +38,7 @@ class Rounds:
 
     times: NDArray[np.float64]
     stopped: str
+    noiseless: bool = False  # a model's
 
     def ratio(self, one: int, other: int) -> Interval:
         """How many times as long as the other the one takes."""
@@ -52,7 +53,7 @@ class Rounds:
 
     def answer(self, one: int, other: int, margin: float) -> Answer:
         """What the ratio says of the one. Of less than 3 rounds all pairs may point one way by chance, once in 9."""
-        if self.times.shape[1] < _FEWEST_ROUNDS and not self.exact:
+        if self.times.shape[1] < _FEWEST_ROUNDS and not (self.exact or self.noiseless):
             return "UNCLEAR"
         return answer(self.ratio(one, other), margin)
 
@@ -83,31 +84,37 @@ def by_turns(
     margin: float = MARGIN,
     max_seconds: float = 5.0,
     seed: int = 0,
+    noiseless: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Rounds:
-    """Run rounds until every candidate's ratio to the first is answered, or `max_seconds` are over."""
+    """Run rounds until every candidate's ratio to the first is answered, or `max_seconds` are over. Of times that have
+    no noise two rounds can answer it."""
     rng = np.random.default_rng(seed)
     began = clock()
     rounds: list[NDArray[np.float64]] = []
-    look, count = _LEAST_ROUNDS, 1  # by the first round the time of others is known
+    look, count = 2 if noiseless else _LEAST_ROUNDS, 1  # by the first round the time of others is known
+    least_seconds = 0.0 if noiseless else min(_LEAST_SECONDS, max_seconds / 2)
+
+    def found(stopped: str = "") -> Rounds:
+        return Rounds(np.array(rounds).transpose(1, 0, 2), stopped, noiseless)
+
     while True:
         order = [_order(candidates, rng) for _ in range(count)]
         times = np.asarray(take([one for each in order for one in each]), np.float64)
         rounds += [_by_candidate(*each) for each in zip(order, times.reshape(count, -1), strict=True)]
         done, spent = len(rounds), clock() - began
-        if done > 1 and Rounds(np.array(rounds).transpose(1, 0, 2), "").exact:
-            return Rounds(np.array(rounds).transpose(1, 0, 2), "the times are always the same")
+        if done > 1 and found().exact:
+            return found("the times are always the same")
         if done >= look or done == _MOST_ROUNDS:
-            found = np.array(rounds).transpose(1, 0, 2)
-            ratios = (Rounds(found, "").ratio(other, 0) for other in range(1, candidates))
-            if spent >= min(_LEAST_SECONDS, max_seconds / 2) and all(is_answered(ratio, margin) for ratio in ratios):
-                return Rounds(found, "the question is answered")
+            ratios = (found().ratio(other, 0) for other in range(1, candidates))
+            if spent >= least_seconds and all(is_answered(ratio, margin) for ratio in ratios):
+                return found("the question is answered")
             if done == _MOST_ROUNDS:
-                return Rounds(found, f"{_MOST_ROUNDS:,} rounds are over")
+                return found(f"{_MOST_ROUNDS:,} rounds are over")
             look = min(math.ceil(look * _GROWTH), _MOST_ROUNDS)
         affordable = (max_seconds - spent) * done / spent if spent > 0 else look
         if affordable < 1:
-            return Rounds(np.array(rounds).transpose(1, 0, 2), "time is up")
+            return found("time is up")
         count = 1 if done == 1 else min(look - done, int(affordable))
 
 

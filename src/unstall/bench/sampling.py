@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unstall.bench.statistics import Spread, entropy_flat
+from unstall.bench.wording import percent
 
 LEAST = 10  # samples, unless time is up
 _MOST = 20_000
@@ -28,10 +29,24 @@ class Sampled:
     converged: bool
 
 
-def sample_until(take: Take, *, rel_ci: float, seconds: float, first: int = LEAST) -> Sampled:
-    """Take samples, in batches that grow, until the median's 95 % interval is within ± `rel_ci`, the noise's entropy
-    is flat, or `seconds` of the machine's own clock are over. There is always one batch."""
-    deadline = time.monotonic() + seconds
+@dataclass(frozen=True, slots=True)
+class Until:
+    """When to stop: the median is known to ± `rel_ci`, or `seconds` of the machine's own clock are over."""
+
+    rel_ci: float
+    seconds: float
+    each_s: float = 0.0  # what a call takes, by that clock; 0 where it is not known
+    exact: bool = False  # whether calls that are alike take the same to the nanosecond
+
+    def affords(self, calls: int, least: int) -> int:
+        """So many calls, or as many as there is time for, but no fewer than the least."""
+        return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
+
+
+def sample_until(take: Take, until: Until, *, first: int = LEAST) -> Sampled:
+    """Take samples, in batches that grow, until they are enough or the noise's entropy is flat. There is always one
+    batch, of `first`."""
+    rel_ci, deadline = until.rel_ci, time.monotonic() + until.seconds
     samples: NDArray[np.float64] = np.zeros(0)
     count = max(1, first)
     while True:
@@ -47,8 +62,12 @@ def sample_until(take: Take, *, rel_ci: float, seconds: float, first: int = LEAS
         left, each = deadline - now, (now - began) / max(1, len(new))
         count = min(_GROWTH * count, int(left / each) if each > 0 else count, _MOST - len(samples))
         if count < 1 or not len(new):
+            if until.exact and spread.n > 1 and not np.ptp(samples):
+                return Sampled(spread, "all calls take the same, as the model has it", True)
             return Sampled(spread, f"time is up: the median is known to {_percent(spread)}", False)
 
 
 def _percent(spread: Spread) -> str:
-    return f"± {100 * spread.relative_ci:.2g} %" if np.isfinite(spread.relative_ci) else "nothing"
+    if not np.isfinite(spread.relative_ci):
+        return "nothing"
+    return f"± {percent(spread.relative_ci)}"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from unstall.bench.comparison import Candidate, Comparison
 from unstall.bench.statistics import Interval
-from unstall.bench.wording import precise
+from unstall.bench.wording import names_of, precise
 from unstall.figures import counted
 from unstall.report.wording import plain
 
@@ -63,16 +63,34 @@ def _blocks(rows: Sequence[Comparison], title: str) -> Group:
     if len(rows) == 1:
         blocks += [_heading(rows[0]), Text(), _Fitting(_ones(rows)), *_said(rows[0])]
     else:
-        blocks += [_heading(rows[0]), Text(), _Fitting([_grid(rows), *_ones(rows)]), *_legend(rows)]
+        blocks += [_headings(rows), Text(), _Fitting([_grid(rows), *_ones(rows)]), *_legend(rows)]
         blocks += [line for row in rows for line in _wrong(row, within=f" at {row.label}")]
-        blocks += [Text(plain(f"{row.label}: {note}"), style="bold yellow") for row in rows for note in row.notes]
+        blocks += [Text(plain(note), style="bold yellow") for note in _merged(rows)]
     return Group(*blocks)
 
 
-def _heading(row: Comparison) -> RenderableType:
+def _merged(rows: Sequence[Comparison]) -> list[str]:
+    """What was noted at each input, once where it is the same at several."""
+    at: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            at.setdefault(note, []).append(row.label)
+    return [note if len(labels) == len(rows) else f"{names_of(labels)}: {note}" for note, labels in at.items()]
+
+
+def _headings(rows: Sequence[Comparison]) -> RenderableType:
+    """One for all, where they are alike."""
+    each = [_heading(row) for row in rows]
+    if len({text.plain for text in each}) == 1:
+        return each[0]
+    return Group(*(Text(plain(f"{row.label}: "), style="dim") + text for row, text in zip(rows, each, strict=True)))
+
+
+def _heading(row: Comparison) -> Text:
     torch = row.versions.get("torch")
     about = [row.device_name, f"torch {torch}" if torch else "", _BY[row.by], f"{row.cache} cache"]
-    return Text(plain(" · ".join(part for part in about if part)), style="dim", overflow="fold")
+    lines = [" · ".join(part for part in about if part), *([_capital(row.because)] if row.because else [])]
+    return Text("\n".join(map(plain, lines)), style="dim", overflow="fold")
 
 
 class _Fitting:
@@ -197,6 +215,10 @@ def _mark(row: Comparison, each: Candidate) -> str:
     if not each.best:
         return ""
     return BEST if sum(other.best for other in row.candidates) == 1 else TIED
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _between(low: float, high: float) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from unstall.bench.measurement import Measurement, Rate, Verdict
 from unstall.bench.statistics import Spread
+from unstall.bench.wording import percent
 from unstall.figures import duration
 
 _console = partial(Console, highlight=False, markup=False, emoji=False)
@@ -70,7 +71,7 @@ def _heading(measurement: Measurement) -> Text:
 
 
 def _cells(spread: Spread) -> tuple[Text, ...]:
-    sure = f"± {100 * spread.relative_ci:.2g} %" if spread.relative_ci < 10 else ""
+    sure = f"± {percent(spread.relative_ci)}" if spread.relative_ci < 10 else ""
     middle = f"{duration(round(spread.q1))} to {duration(round(spread.q3))}"
     return (
         Text(duration(round(spread.median))),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
@@ -25,21 +24,20 @@ _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour
 _LEAST_NS = 1.0  # of a call that had nothing to do this time: ratios need some
 _MOST_CALLS = 1 << 20
 _BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
+_EDGES, _MOST_OF_A_MODEL = 0.01, 64  # of a batch where there is no noise: what fills and empties the pipeline
 _WARM = 3
 
 
 def takes(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
     """What runs the candidates by turns. Raises UsageError where this time cannot be had here."""
     if by == "device":
-        return _on_device(candidates, adapter)
+        return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual else _WARM - 1)
     return _on_host(candidates, adapter, by)
 
 
-def back_to_back_ns(caching: Caching, adapter: Adapter) -> float:
-    """A call's share of a batch that is waited for once: the least of a few."""
-    turn = _turn(caching, adapter, each=False)
-    turn(1)
-    return min(turn(_LEAST_IN_BATCH) for _ in range(_WARM)) / _LEAST_IN_BATCH
+def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
+    """What so many calls take that are waited for once, ns."""
+    return _turn(caching, adapter, each=False)
 
 
 def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
@@ -48,10 +46,13 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
     turns = [_turn(caching, adapter, each=by == "wall") for caching in candidates]
     fills = adapter.asynchronous and by == "throughput"
     ns, least = (_BATCH_NS, _LEAST_IN_BATCH) if fills else (_TURN_NS, 1)
-    calls = [
-        1 if caching.cache == "cold" else max(_calls(turn, ns), least)
-        for caching, turn in zip(candidates, turns, strict=True)
-    ]
+
+    def calls_of(caching: Caching, turn: Callable[[int], int]) -> int:
+        if caching.cache == "cold":
+            return 1
+        return calls_of_a_model(turn) if adapter.virtual and fills else max(_calls(turn, ns), least)
+
+    calls = [calls_of(caching, turn) for caching, turn in zip(candidates, turns, strict=True)]
 
     def take(order: Sequence[int]) -> NDArray[np.float64]:
         times = np.zeros(len(order))
@@ -71,7 +72,7 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
 
 def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
     """What so many calls take: each waited for, or all together."""
-    clock, waits = time.perf_counter_ns, _waits(adapter)
+    clock, waits = adapter.clock, _waits(adapter)
 
     def back_to_back(calls: int) -> int:
         run, times, result = caching.run, itertools.repeat(None, calls), None
@@ -113,18 +114,32 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
     return calls
 
 
-def _on_device(candidates: Sequence[Caching], adapter: Adapter) -> Take:
-    why = None
+def calls_of_a_model(turn: Callable[[int], float]) -> int:
+    """How many calls make a batch where times have no noise: so many that the pipeline's edges count for nothing."""
+    turn(1)
+    one, some = turn(1), turn(_LEAST_IN_BATCH)
+    share = (some - one) / (_LEAST_IN_BATCH - 1)
+    if share <= 0:
+        return _LEAST_IN_BATCH
+    edges = max(one - share, 0.0) / share
+    return round(min(max(edges / _EDGES, _LEAST_IN_BATCH), _MOST_OF_A_MODEL))
+
+
+def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
+    """What runs candidates by turns, and tells how long the device was at work for each; 0 where it was not. Raises
+    UsageError where no device time can be had here."""
     try:
         observer, why = observer_for(adapter, "auto")
         if observer is not None:
-            return _worked(_observed(_without_places(observer), candidates, adapter), candidates)
+            take = _observed(_without_places(observer), candidates, adapter)
+            take(range(len(candidates)))
+            return take
     except UnstallError as error:
         why = str(error)
     adapter.synchronize()
     if adapter.event() is None:
         raise UsageError(f"{adapter.name} tells no device time{f': {why}' if why else ''}")
-    return _worked(_by_events(candidates, adapter), candidates)
+    return _by_events(candidates, adapter)
 
 
 def _without_places(observer: Observer) -> Observer:
@@ -167,9 +182,9 @@ def _by_events(candidates: Sequence[Caching], adapter: Adapter) -> Take:
     return take
 
 
-def _worked(take: Take, candidates: Sequence[Caching]) -> Take:
+def _worked(take: Take, candidates: Sequence[Caching], tries: int) -> Take:
     """The same, tried: raises UsageError where a candidate has no work on the device."""
-    for _ in range(_WARM - 1):
+    for _ in range(tries):
         times = np.asarray(take(range(len(candidates))))
     idle = np.flatnonzero(times <= 0)
     if len(idle):

@@ -10,10 +10,12 @@ import numpy as np
 from unstall.bench.clocks import Reading
 from unstall.bench.device_time import DeviceTime
 from unstall.bench.look import Look
+from unstall.bench.look_verdicts import of_look
 from unstall.bench.measurement import Cache, Verdict
 from unstall.bench.observed import Observed
 from unstall.bench.sampling import LEAST
 from unstall.bench.statistics import Spread
+from unstall.bench.wording import names_of
 from unstall.figures import counted, duration, size
 from unstall.timeline import CopyDirection
 
@@ -21,14 +23,16 @@ _CLEARLY = 1.1  # more, of two times that bound each other
 _DRIFT = 0.05
 _LEAST_FOR_DRIFT = 30
 _WIDE = 0.05  # of the median, its interval
-_UNLIKE = 0.25  # of the median, the middle half of the samples
-_FIRST_NS, _FIRST_RATIO = 100_000, 3.0
+_UNLIKE, _UNLIKE_HERE = 0.25, 0.5  # of the median, the middle half of the samples: on a device, on a host with others
+_ONE_IN, _RARE, _RARE_HERE = 20, 1.5, 3.0  # times the median, what one call in so many takes
+_DEARER = 1.25  # times a call alone, which is more than one of many can be
+_FIRST = ((3.0, 100_000), (100.0, 50_000))  # as many usual calls and ns more
 _FLOORS = 1.5  # as many of the least that can be measured
 _LAUNCHING = 0.5  # of the host's time: what launches of kernels that take no time take of the device
 _EMPTY_CALLS = 2.0
 _EXTRA_BYTES = 1 << 20
+_GROWN_BYTES = 16 << 20
 _FAULTS = 64  # of 4 KiB each: 256 KiB
-_MOST_NAMES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +40,7 @@ class Evidence:
     """All that verdicts are made of. Times in ns."""
 
     asynchronous: bool
+    virtual: bool = False
     framework: str
     has_current_stream: bool
     cache: Cache
@@ -52,6 +57,7 @@ class Evidence:
     compiled_later: bool
     empty_call_ns: float
     page_faults: float
+    grown_bytes: int = 0  # the process, while calls were timed
     before: Reading | None
     after: Reading | None
     sync_lines: tuple[str, ...]
@@ -68,13 +74,13 @@ class Evidence:
 
 def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
     """Those that hold, serious ones first."""
-    found = [verdict for rule in _RULES for verdict in rule(evidence)]
+    found = [*(verdict for rule in _RULES for verdict in rule(evidence)), *of_look(evidence.look)]
     return tuple(sorted(found, key=lambda verdict: not verdict.serious))
 
 
 def bound(seen: Evidence) -> Iterable[Verdict]:
     busy, host = seen.device_ns, seen.host.median
-    if not busy or _waits(seen) or seen.look.later:
+    if not busy or _waits(seen) or seen.look.later or not host:
         return
     if host > _CLEARLY * busy:
         back = f"; back to back, a call ends every {_ns(seen.throughput.median)}" if seen.throughput else ""
@@ -130,11 +136,6 @@ def escapes(seen: Evidence) -> Iterable[Verdict]:
     yield Verdict("escapes to another stream", text, _most(observed.place[row] for row in rows.tolist()), serious=True)
 
 
-def works_later(seen: Evidence) -> Iterable[Verdict]:
-    if seen.look.later:
-        yield Verdict("works later", f"{seen.look.later}: what it does after its return is not timed", serious=True)
-
-
 def throttled(seen: Evidence) -> Iterable[Verdict]:
     before, after = seen.before, seen.after
     if before is None or after is None:
@@ -152,21 +153,35 @@ def throttled(seen: Evidence) -> Iterable[Verdict]:
 
 def not_converged(seen: Evidence) -> Iterable[Verdict]:
     drift, spread = _drift(seen), _main(seen)
-    if not seen.converged:
-        text = f"{seen.stopped}: give it more time, or a quieter machine"
-        yield Verdict("not converged", text, serious=spread.n < LEAST or spread.relative_ci > _WIDE)
-    elif drift is not None:
+    if drift is not None:
         longer = "longer" if drift > 0 else "shorter"
         text = f"the last samples are {100 * abs(drift):.0f} % {longer} than the first: calls are not alike"
         yield Verdict("not converged", text, serious=True)
-    elif spread.relative_ci > _WIDE or (seen.device_ns is not None and spread.iqr > _UNLIKE * spread.median):
+    elif spread.iqr > (_UNLIKE_HERE if seen.device_ns is None else _UNLIKE) * spread.median:
         text = f"calls are not alike: half of them take from {_ns(spread.q1)} to {_ns(spread.q3)}"
+        yield Verdict("not converged", text, serious=True)
+    elif seen.asynchronous and seen.throughput and seen.throughput.low > _DEARER * seen.wall.high:
+        text = (
+            f"calls are not alike: back to back they take {_ns(seen.throughput.median)}, alone {_ns(seen.wall.median)}"
+        )
+        yield Verdict("not converged", text, serious=True)
+    elif (much := _rare(spread, on_device=seen.device_ns is not None)) is not None:
+        text = (
+            f"calls are not alike: one in {_ONE_IN} takes {_ns(much)} or more, so that they take {_ns(spread.mean)} on "
+            "average"
+        )
+        yield Verdict("not converged", text, serious=seen.device_ns is not None)
+    elif not seen.converged:
+        text = f"{seen.stopped}: give it more time, or a quieter machine"
+        yield Verdict("not converged", text, serious=spread.n < LEAST or spread.relative_ci > _WIDE)
+    elif spread.relative_ci > _WIDE:
+        text = f"{seen.stopped}: calls are not alike"
         yield Verdict("not converged", text, serious=True)
 
 
 def first_call(seen: Evidence) -> Iterable[Verdict]:
     usual = seen.wall.median
-    if seen.first_call_ns > _FIRST_RATIO * usual + _FIRST_NS or seen.compiled_first:
+    if seen.compiled_first or any(seen.first_call_ns > times * usual + ns for times, ns in _FIRST):
         why = ", as it was compiled" if seen.compiled_first else ""
         text = f"the first call took {_ns(seen.first_call_ns)}{why}, and is kept out; later ones take {_ns(usual)}"
         yield Verdict("first call differs", text)
@@ -216,6 +231,8 @@ def unused(seen: Evidence) -> Iterable[Verdict]:
         or look.gradients
         or look.written
         or look.changed
+        or look.replaced
+        or look.resized
         or not look.inputs
         or seen.framework == "Python"
     ):
@@ -230,17 +247,14 @@ def unused(seen: Evidence) -> Iterable[Verdict]:
         yield Verdict("result unused", text, serious=seen.compiled_first)
 
 
-def input_changes(seen: Evidence) -> Iterable[Verdict]:
-    look = seen.look
-    if look.changed:
-        text = f"the call writes to {_names(look.changed)}: if it reads that too, each call begins with other values"
-        yield Verdict("input changes", text, serious=True)
-    elif look.written:
-        text = (
-            f"the call writes to {_names(look.written)}: those that were timed found there what earlier ones "
-            "left; no harm is done where it is a result alone"
-        )
-        yield Verdict("input changes", text, serious=True)
+def keeps_memory(seen: Evidence) -> Iterable[Verdict]:
+    kept = seen.look.kept_bytes
+    if kept:
+        text = f"each call leaves {size(kept)} taken when its result is gone: calls find less and less memory"
+        yield Verdict("keeps memory", text, serious=True)
+    elif seen.grown_bytes >= _GROWN_BYTES:
+        text = f"the process grew by {size(seen.grown_bytes)} while calls were timed: they keep what they take"
+        yield Verdict("keeps memory", text, serious=True)
 
 
 def stale_graph(seen: Evidence) -> Iterable[Verdict]:
@@ -260,27 +274,25 @@ def stale_graph(seen: Evidence) -> Iterable[Verdict]:
     yield Verdict("stale graph input", text, _most(observed.place[row] for row in rows.tolist()), serious=True)
 
 
-def values(seen: Evidence) -> Iterable[Verdict]:
-    look = seen.look
-    if look.subnormal:
-        text = f"{_names(look.subnormal)} holds subnormal numbers, which processors may take many times as long for"
-        yield Verdict("denormals", text, serious=True)
-    if look.zeros:
+def other_threads(seen: Evidence) -> Iterable[Verdict]:
+    if seen.virtual and seen.device_ns and not seen.host.median:
         text = (
-            f"{_names(look.zeros)} holds zeros alone, which cost less power: clocks stay higher than with other values"
+            "the work is launched by others than the calling thread, each by a virtual clock of its own: host, wall "
+            "and throughput leave out what they do"
         )
-        yield Verdict("zeros", text, serious=True)
+        yield Verdict("other threads", text, serious=True)
 
 
 def cpu_tensor(seen: Evidence) -> Iterable[Verdict]:
     here = [array for array in seen.look.on("cpu") if _elements(array.value) > 1]
     if seen.asynchronous and here:
-        names = _names([array.name for array in here])
+        names = names_of([array.name for array in here])
         held = size(sum(array.bytes for array in here))
         text = f"{names} is in the host's memory ({held}): the device has to be sent it"
         yield Verdict("CPU tensor", text, serious=True)
     elif not seen.asynchronous and seen.framework == "torch" and seen.gpu_is_there and here:
-        text = f"{_names([array.name for array in here])} is on the CPU, and so is the work: the GPU has no part in it"
+        names = names_of([array.name for array in here])
+        text = f"{names} is on the CPU, and so is the work: the GPU has no part in it"
         yield Verdict("CPU tensor", text, serious=True)
 
 
@@ -298,16 +310,15 @@ _RULES: tuple[Callable[[Evidence], Iterable[Verdict]], ...] = (
     sync_inside,
     copies_inside,
     escapes,
-    works_later,
     throttled,
     not_converged,
     first_call,
     too_short,
     allocates,
+    keeps_memory,
     unused,
-    input_changes,
     stale_graph,
-    values,
+    other_threads,
     cpu_tensor,
     warm_cache,
 )
@@ -337,6 +348,14 @@ def _drift(seen: Evidence) -> float | None:
     return change if apart and abs(change) > _DRIFT else None
 
 
+def _rare(spread: Spread, *, on_device: bool) -> float | None:
+    """What the slowest of so many calls takes at least, where that is much more than what most take."""
+    if spread.n < 2 * _ONE_IN:
+        return None
+    slow = float(np.quantile(spread.samples, 1 - 1 / _ONE_IN))
+    return slow if slow > (_RARE if on_device else _RARE_HERE) * spread.median else None
+
+
 def _elements(value: object) -> int:
     shape = getattr(value, "shape", ())
     return int(np.prod(tuple(shape), dtype=np.int64))
@@ -346,12 +365,6 @@ def _most(places: Iterable[str | None]) -> str | None:
     """The place that is named most often."""
     named = [place for place in places if place is not None]
     return max(dict.fromkeys(named), key=named.count, default=None)
-
-
-def _names(names: Iterable[str]) -> str:
-    names = list(names)
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _times(count: float) -> str:

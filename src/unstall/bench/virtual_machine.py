@@ -6,11 +6,22 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unstall.virtual.process.machine import Machine
     from unstall.virtual.simulation.keeper import Keeper
 
 
 def keeper() -> Keeper | None:
     """What simulates it; None where this process has none."""
-    machine = sys.modules.get("unstall.virtual.process.machine")
-    machines = getattr(machine, "_machines", ())
-    return machines[0].keeper if machines else None
+    machine = _machine()
+    return machine.keeper if machine is not None else None
+
+
+def is_clock_virtual() -> bool:
+    """Whether `time.perf_counter` is the virtual clock now, which stands still while Python alone is at work."""
+    machine = _machine()
+    return machine is not None and machine.is_watched and machine.keeper is not None
+
+
+def _machine() -> Machine | None:
+    module = sys.modules.get("unstall.virtual.process.machine")
+    return module.current() if module is not None else None

@@ -1,10 +1,29 @@
-"""Times as benchmarks write them."""
+"""Times and shares as benchmarks write them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from unstall.figures import duration
+
+_MOST_NAMES = 3
 
 
 def precise(ns: float) -> str:
     """As `duration`, and with digits where a call takes less than 100 ns: "1.84 ns"."""
     return f"{ns:#.3g} ns" if 0 < ns < 99.95 else duration(round(ns))
+
+
+def percent(share: float) -> str:
+    """Two digits, and none of them as a power of ten: "0.24 %", "950 %"."""
+    value = 100 * share
+    return f"{value:.2g} %" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f} %"
+
+
+def names_of(names: Iterable[str]) -> str:
+    """The first three: "a, b and c", "a, b, c and 2 more"."""
+    names = list(names)
+    more = len(names) - _MOST_NAMES
+    if more > 0:
+        return f"{', '.join(names[:_MOST_NAMES])} and {more} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -7,10 +7,11 @@ import sys
 
 import unstall
 
-with unstall.virtual_gpu("h200"):
+with unstall.virtual_gpu("h200", numerics="skip"):
     import torch
 
     from unstall.bench.virtual_machine import keeper
+    from unstall.errors import UsageError
 
     x = torch.ones(1024, 1024, device="cuda")
     y = torch.ones(8, device="cuda")
@@ -19,7 +20,7 @@ with unstall.virtual_gpu("h200"):
         return y + y
 
     compared = unstall.compare(
-        {"mm": lambda: x @ x, "copy": lambda: x @ x, "add": lambda: x + x, "small": small}, check=False
+        {"mm": lambda: x @ x, "copy": lambda: x @ x, "add": lambda: x + x, "small": small}, check=False, by="device"
     )
     torch.cuda.synchronize()
     machine = keeper()
@@ -36,10 +37,48 @@ with unstall.virtual_gpu("h200"):
     with unstall.Stopwatch("nothing"):
         pass
     timing = unstall.Timer("x @ x", globals={"x": x}).timeit(50)
+    static = y.clone()
+
+    def eager() -> torch.Tensor:
+        total = static
+        for _ in range(8):
+            total = torch.relu(total)
+        return total
+
+    eager()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = eager()
+
+    def graphed() -> torch.Tensor:
+        graph.replay()
+        return kept
+
+    chosen = unstall.compare({"eager": eager, "graphed": graphed})
+    cold = unstall.compare({"eager": eager, "graphed": graphed}, cache="cold", check=False)
+    large = unstall.compare({"mm": lambda: x @ x, "copy": lambda: x @ x}, check=False)
+    mixed = unstall.compare({"mm": lambda: x @ x, "small": small}, check=False)
+    tables = unstall.compare(
+        {"a": lambda v: v @ v, "b": lambda v: v @ v}, inputs={"x": x, "one": x[:8, :8]}, check=False
+    )
+    host = unstall.compare({"a": lambda: sum(range(10)), "b": lambda: sum(range(1000))}, check=False, max_seconds=0.3)
+    try:
+        unstall.compare({"mm": lambda: x @ x, "sum": lambda: sum(range(10))}, check=False)
+        refused = ""
+    except UsageError as error:
+        refused = str(error)
     many = unstall.compare({"mm": lambda: x @ x, "copy": lambda: x @ x}, by="throughput", check=False, max_seconds=20)
     made = unstall.compare({"ones": lambda: torch.ones(1 << 20, device="cuda")}, check=False)
     json.dump(
         {
+            "chosen": [each.by for each in (chosen, cold, large, mixed, host, *tables)],
+            "because": [each.because for each in (chosen, cold, large, mixed, host, *tables)],
+            "cold": cold.notes,
+            "graphed": chosen["graphed"].ratio.median,
+            "host_answer": host.answer,
+            "host_ns": host["a"].time.median,
+            "refused": refused,
             "by": compared.by,
             "notes": compared.notes,
             "made_by": made.by,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from unstall.bench.virtual_machine import is_clock_virtual, keeper
 
 SAMPLED = 1 << 16
 
@@ -31,6 +34,13 @@ class Memory:
     in_use: int
     peak: int
     from_driver: int
+
+
+class Gradient(NamedTuple):
+    """An array's gradient: which it is, and how often it was written to."""
+
+    id: int
+    version: int
 
 
 class Adapter:
@@ -59,6 +69,18 @@ class Adapter:
 
         return cache_bytes()
 
+    @property
+    def computes(self) -> bool:
+        """Whether there are values, which a virtual GPU may be told to skip."""
+        machine = keeper() if self.virtual else None
+        return machine is None or machine.options.numerics != "skip"
+
+    @property
+    def clock(self) -> Callable[[], int]:
+        """The program's clock, ns. Beside a virtual GPU, whose clock stands still while the host alone is at work, the
+        machine's for what is the host's alone."""
+        return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
+
     def synchronize(self) -> None:
         """Wait for all that the device was given."""
 
@@ -86,8 +108,8 @@ class Adapter:
         """A number that changes when the array is written to; None where there is none."""
         return None
 
-    def gradient(self, array: Array) -> object:
-        """What differs once a gradient was accumulated for it."""
+    def gradient(self, array: Array) -> Gradient | None:
+        """The one that was left with it, if any."""
         return None
 
     def copied(self, value: Any) -> Any:
@@ -127,6 +149,11 @@ class Adapter:
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         """What launches all that `run` puts on the device at once; None where that is not known."""
+        return None
+
+    def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:
+        """How many kernels, copies and memsets `run` puts on the current stream, where each follows on one other; None
+        where that is not known. It is called once, and nothing of it runs."""
         return None
 
     def memory(self) -> Memory | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.bench.adapters.adapter import SAMPLED, Adapter, Array
+from unstall.bench.adapters.adapter import SAMPLED, Adapter, Array, Gradient
 
 
 class TorchCpu(Adapter):
@@ -47,9 +47,9 @@ class TorchCpu(Adapter):
         except RuntimeError:  # of inference tensors none is kept
             return None
 
-    def gradient(self, array: Array) -> object:
+    def gradient(self, array: Array) -> Gradient | None:
         gradient = array.value.grad if array.value.is_leaf else None
-        return None if gradient is None else (id(gradient), gradient._version)
+        return None if gradient is None else Gradient(id(gradient), self.version(Array("", gradient, "", 0)) or 0)
 
     def copied(self, value: Any) -> Any:
         return value.detach().clone().requires_grad_(value.requires_grad)

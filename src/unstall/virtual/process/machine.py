@@ -62,6 +62,11 @@ class Machine:
         around_import("torch", self._power_on, self._torch_is_there)
         os.register_at_fork(after_in_child=self.forked)
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether the program's clock is the virtual one."""
+        return bool(self._watches)
+
     def now_ns(self) -> int:
         """The virtual clock of the calling thread; 0 before torch is imported."""
         return self.keeper.now_ns() if self.keeper is not None else 0
@@ -146,6 +151,11 @@ class Machine:
 
 
 _machines: list[Machine] = []  # of this process: one at most
+
+
+def current() -> Machine | None:
+    """The machine of this process, if there is one."""
+    return _machines[0] if _machines else None
 
 
 def machine(options: Options) -> Machine:
