@@ -41,7 +41,7 @@ from unstall.cli._virtual import (
     write_run,
 )
 from unstall.errors import TraceError, UnstallError, UsageError
-from unstall.record.settings import LINE_CLOCKS, RECORDERS, Settings, check_choices
+from unstall.record.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
     from unstall.timeline import Timeline
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     from unstall.record.journal import Follower
     from unstall.record.launch import launch, leave_as
 
-    folder = Path(tempfile.mkdtemp(prefix="unstall-"))
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     settings = Settings(
         folder=str(folder),
         recorder=args.recorder,
@@ -241,7 +241,7 @@ def _write(settings: Settings, trace: Path, *, succeeded: bool, quiet: bool) -> 
         except TraceError as error:
             missing = str(error)
         except BaseException:
-            say(f"what was recorded is kept in {folder}")
+            say(f"what was recorded is kept in {folder}; unstall recover {folder} writes its trace")
             raise
         if failed:
             say(f"the recording is not whole: {failed}")

@@ -45,10 +45,10 @@ def record(
     import tempfile
 
     from unstall.record.child import Chosen
-    from unstall.record.settings import Settings, check_choices
+    from unstall.record.settings import FOLDER_PREFIX, Settings, check_choices
 
     check_choices(recorder, lines, shapes=shapes)
-    folder = tempfile.mkdtemp(prefix="unstall-")
+    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
     number = Settings(folder).steps if steps is None else steps
     settings = Settings(folder, recorder, warmup, number, lines=lines, shapes=shapes)
     chosen = Chosen(settings)

@@ -12,6 +12,8 @@ RecorderName: TypeAlias = Literal["auto", "cupti", "torch"]
 LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "none"]
 RECORDERS: tuple[RecorderName, ...] = get_args(RecorderName)
 LINE_CLOCKS: tuple[LineClockName, ...] = get_args(LineClockName)
+FOLDER_PREFIX = "unstall-"
+"""What a recording's folder is called among the temporary files."""
 
 
 @dataclass(frozen=True, slots=True)

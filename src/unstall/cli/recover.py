@@ -1,0 +1,88 @@
+"""Write the trace of a recording that `unstall run` did not come to write.
+
+    unstall recover
+    unstall recover /tmp/unstall-x2k1f9w3
+    unstall recover /tmp/unstall-x2k1f9w3 train.trace.json.gz
+
+Where `unstall run` is killed, or fails as it writes the trace, the folder that it recorded to stays among the temporary
+files. Without FOLDER, those that are there are listed. FOLDER is left as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unstall.errors import TraceError, UsageError
+from unstall.record.settings import FOLDER_PREFIX, Settings
+
+if TYPE_CHECKING:
+    from unstall.record.journal import Event
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", help="what was recorded (default: list what there is)")
+    parser.add_argument("trace", metavar="TRACE", nargs="?", help="the file to write (default: FOLDER's name, here)")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.folder is None:
+        return _list(Path(tempfile.gettempdir()))
+    from unstall.cli._recording import failure, say, why_nothing
+    from unstall.cli.run import free_trace_name
+    from unstall.files import check_targets
+    from unstall.record.journal import read
+    from unstall.record.write import write_trace
+
+    folder = Path(args.folder)
+    events = read(folder) if folder.is_dir() else []
+    if not events:
+        raise UsageError(f"{folder}: this is no folder that unstall recorded to; `unstall recover` lists those")
+    missing = why_nothing(events, _settings(folder, events), succeeded=False)
+    if missing is not None:
+        raise TraceError(f"{folder}: {missing}")
+    trace = Path(args.trace) if args.trace else free_trace_name(folder.resolve().name, None, Path())
+    check_targets([str(trace)], [])
+    write_trace(folder, trace)
+    if failed := failure(events):
+        say(f"the recording is not whole: {failed}")
+    say(f"the trace is in {trace}")
+    return 0
+
+
+def _list(temporary: Path) -> int:
+    """Print the recordings whose program has ended, the latest last."""
+    from unstall.record.journal import read
+    from unstall.report.wording import plain
+
+    left = []
+    for folder in temporary.glob(f"{FOLDER_PREFIX}*"):
+        events = read(folder) if os.access(folder, os.R_OK | os.X_OK) else []
+        if events and not _runs(events):
+            left.append((folder.stat().st_mtime, folder, "window" in {event["event"] for event in events}))
+    for changed, folder, recorded in sorted(left):
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(changed))
+        print(plain(f"{folder}  {when}{'' if recorded else '  nothing was recorded'}"))
+    if not left:
+        print(f"unstall: no recording is left in {plain(str(temporary))}", file=sys.stderr)
+    return 0
+
+
+def _runs(events: Sequence[Event]) -> bool:
+    """Whether the program that is recorded still runs."""
+    return any(event["event"] == "armed" and Path(f"/proc/{event.get('pid')}").exists() for event in events)
+
+
+def _settings(folder: Path, events: Sequence[Event]) -> Settings:
+    """What the recording was asked to be, as its journal has it."""
+    told: dict[str, Any] = next((event["settings"] for event in events if event["event"] == "settings"), {})
+    try:
+        return Settings(str(folder), **told)
+    except TypeError:
+        return Settings(str(folder))  # of another version
