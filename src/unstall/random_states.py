@@ -1,5 +1,7 @@
-"""The global random generators of Python, NumPy and torch: which were drawn from between two looks, and their states put
-back. Of NumPy and torch only where the program has imported them."""
+"""The global random generators: which were drawn from between two looks, and their states put back.
+
+Of NumPy and torch only where the program has imported them.
+"""
 
 from __future__ import annotations
 
