@@ -73,18 +73,6 @@ def test_cupti_that_was_asked_for_and_does_not_work_is_an_error(lines: LineClock
     assert re.fullmatch(_NO_CUPTI, str(raised.value))
 
 
-@pytest.mark.parametrize("lines", ["auto", "calls", "none"])
-def test_shapes_and_cupti_do_not_go_together(lines: LineClockName, tmp_path: Path) -> None:
-    with pytest.raises(UnstallError, match="shapes are recorded by the recorder torch alone: leave out --recorder"):
-        _chosen(tmp_path, "cupti", lines, shapes=True)
-
-
-@pytest.mark.parametrize(("recorder", "shapes"), [("torch", False), ("torch", True), ("auto", True)])
-def test_stacks_at_calls_and_torch_do_not_go_together(recorder: RecorderName, shapes: bool, tmp_path: Path) -> None:
-    with pytest.raises(UnstallError, match="--lines calls goes with the recorder cupti: for torch take --lines"):
-        _chosen(tmp_path, recorder, "calls", shapes=shapes)
-
-
 def test_stacks_at_calls_without_cupti_say_why_that_does_not_work(tmp_path: Path) -> None:
     with pytest.raises(UnstallError, match=_NO_CUPTI):
         _chosen(tmp_path, "auto", "calls")

@@ -44,8 +44,10 @@ def test_what_are_no_settings_is_refused(text: str) -> None:
         ("tpu", "auto", False),
         ("auto", "all", False),
         ("cupti", "auto", True),
+        ("cupti", "none", True),
         ("auto", "calls", True),
         ("torch", "calls", False),
+        ("torch", "calls", True),
     ],
 )
 def test_choices_that_exclude_each_other_are_refused(recorder: str, lines: str, *, shapes: bool) -> None:

@@ -15,12 +15,13 @@ from unstall.record.torch_profiler import TorchProfiler
 
 
 def choose(settings: Settings) -> tuple[Recorder, Recorder | None]:
-    """The recorder, and what follows lines with it. Raises UnstallError where what is asked for does not work here."""
+    """The recorder, and what follows lines with it, for settings that `check_choices` takes.
+
+    Raises UnstallError where what is asked for does not work here.
+    """
     folder = Path(settings.folder)
     if settings.recorder == "torch" or (settings.recorder == "auto" and settings.shapes):
         return _torch(settings, folder, None)
-    if settings.shapes:
-        raise UnstallError("shapes are recorded by the recorder torch alone: leave out --recorder cupti, or --shapes")
     lines = _lines_with_cupti(settings, folder)  # first: a recorder that is made is the one client of CUPTI
     try:
         recorder = Cupti(folder)
@@ -42,8 +43,6 @@ def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
 
 def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
     """Without sys.monitoring the profiler's own stacks cost less than sys.settrace does."""
-    if settings.lines == "calls":
-        raise UnstallError("--lines calls goes with the recorder cupti: for torch take --lines monitoring or settrace")
     stacks = settings.lines == "auto" and available() != "monitoring"
     recorder = TorchProfiler(folder, shapes=settings.shapes, stacks=stacks, instead=instead)
     return recorder, None if stacks or settings.lines == "none" else _clock(settings, folder)

@@ -24,20 +24,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from unstall.errors import UnstallError
 from unstall.record import active, device, marks
+from unstall.record.by_time import ByTime
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
 from unstall.record.plain import LEAST_STEPS, Plain, Stretch, plain_step
 from unstall.record.settings import Settings
 from unstall.record.tally import AT_THE_END, FORWARD, LOADER, Source, Tally
-from unstall.record.window import MakeLineClock, MakeRecorder, Window
+from unstall.record.window import MakeLineClock, MakeRecorder, Window, give_up
 
 _LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
 _END_WAITS_S = 1.0  # for a mark that another thread is at
-_PATIENCE_S = 10.0  # after CUDA was initialised, for a first mark
-_LOOKS, _MOST_LOOKS, _LOOK_S = 2, 60, 1.0  # whether the device is in use
-_FOR_S = 2.0
 BY_TIME = "time"
 
 
@@ -49,11 +46,6 @@ class Phase(enum.Enum):
     RECORDING = "recording"
     PLAIN_AFTER = "plain_after"
     OVER = "over"
-
-
-def sentence(error: BaseException) -> str:
-    """An error in words for the user."""
-    return str(error) if isinstance(error, UnstallError) else f"{type(error).__name__}: {error}"
 
 
 class Session:
@@ -80,7 +72,14 @@ class Session:
         self._hooks: marks.Hooks | None = None
         self._forget_import: Callable[[], None] = lambda: None
         self._forget_cuda: Callable[[], None] = lambda: None
-        self._ended = threading.Event()
+        self._by_time = ByTime(
+            settings.after_s,
+            settings.for_s,
+            passed_s=lambda: (self._now() - self._begun_ns) / 1e9,
+            is_wanted=self._waits_for_a_mark,
+            begin=self.start_by_time,
+            end=self.stop_by_time,
+        )
         self._chosen: Source | None = None
         self._stretch: Stretch | None = None
         self._window: Window | None = None
@@ -140,40 +139,10 @@ class Session:
             self._unhook()
         self._journal.close()
 
-    def _wait_for_marks(self) -> None:
-        """Watch the clock from a thread of our own: CUDA is there, and marks may never come.
-
-        Not earlier: a program that forks its workers should not find a thread of ours.
-        """
-        if self.phase is Phase.WARMUP and not self.seen:
-            threading.Thread(target=self._watch_the_clock, name="unstall", daemon=True).start()
-
-    def _watch_the_clock(self) -> None:
-        after_s, for_s = self._settings.after_s, self._settings.for_s
-        begun_s = (self._now() - self._begun_ns) / 1e9
-        self._ended.wait(_PATIENCE_S if after_s is None else max(0.0, after_s - begun_s))
-        if after_s is None:
-            self._wait_for_work()
-        if self.start_by_time():
-            self._ended.wait(_FOR_S if for_s is None else for_s)
-            self.stop_by_time()
-
-    def _wait_for_work(self) -> None:
-        """Return once memory was asked for in two looks in a row: a program may prepare its data for long.
-
-        One that replays CUDA graphs asks for none, and is not waited for without end.
-        """
-        used, before = 0, device.allocations()
-        for _ in range(_MOST_LOOKS):
-            if used == _LOOKS or self.seen or self._ended.wait(_LOOK_S):
-                return
-            now = device.allocations()
-            used, before = used + 1 if now != before else 0, now
-
     def start_by_time(self) -> bool:
         """Record from now on, from a thread of our own, as no marks came. False if that is not to be."""
         with self._lock:
-            if self.phase is not Phase.WARMUP or self.seen:
+            if not self._waits_for_a_mark():
                 return False
             try:
                 window = self._make_window()
@@ -191,10 +160,13 @@ class Session:
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
 
+    def _waits_for_a_mark(self) -> bool:
+        return self.phase is Phase.WARMUP and not self.seen
+
     def _watch(self) -> None:
         try:
             self._hooks = marks.install(self.mark)
-            self._forget_cuda = device.when_initialised(self._wait_for_marks)
+            self._forget_cuda = device.when_initialised(self._by_time.start)
         except Exception as error:
             self._fail(error)
 
@@ -351,18 +323,14 @@ class Session:
         if self.phase is Phase.OVER:
             return
         window, self._window = self._window, None
-        if window is not None:
-            with suppress(Exception):
-                window.stop(lambda: None)
-        with suppress(Exception):
-            self._journal.write("failed", why=sentence(error))
+        give_up(window, self._journal, error)
         with suppress(Exception):
             self._over("failed")
         self.phase = Phase.OVER
 
     def _over(self, why: str) -> None:
         phase, self.phase = self.phase, Phase.OVER
-        self._ended.set()
+        self._by_time.stop()
         leader = self._chosen or self._tally.leader()
         active.deactivate(self)
         try:

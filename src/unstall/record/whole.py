@@ -11,9 +11,8 @@ from contextlib import suppress
 from unstall.record import active, device, marks
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
-from unstall.record.session import sentence
 from unstall.record.tally import AT_THE_END, Source, Tally
-from unstall.record.window import MakeLineClock, MakeRecorder, Window
+from unstall.record.window import MakeLineClock, MakeRecorder, Window, give_up
 
 _MOST_MARKS = 100_000
 BLOCK = "block"
@@ -106,11 +105,7 @@ class Whole:
 
     def _fail(self, error: Exception) -> None:
         window, self._window = self._window, None
-        if window is not None:
-            with suppress(Exception):
-                window.stop(lambda: None)
-        with suppress(Exception):
-            self._journal.write("failed", why=sentence(error))
+        give_up(window, self._journal, error)
         with suppress(Exception):
             self._leave("failed")
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from typing import NoReturn
 
+from unstall.errors import UnstallError
 from unstall.record import device
 from unstall.record.journal import Journal
 from unstall.record.recorder import Recorder
+from unstall.record.wrapping import wrap
 
 MakeRecorder = Callable[[], Recorder]
 MakeLineClock = Callable[[], Recorder | None]
@@ -41,7 +44,7 @@ class Window:
             self._recorder.start()
             undo.callback(self._recorder.stop)
             undo.callback(lambda: self._wait())
-            undo.callback(before_os_exit(self._cut_short))
+            undo.callback(_before_os_exit(self._cut_short))
             self._journal.write(
                 "window",
                 recorder=self._recorder.name,
@@ -87,25 +90,24 @@ class Window:
             self._journal.write("clocks", which=which, devices=read_clocks())
 
 
-def before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
-    """Have `act` called in this process, and not in one forked from it, before `os._exit` leaves. Returns the undoing.
+def give_up(window: Window | None, journal: Journal, error: Exception) -> None:
+    """Undo what the window did, if there is one, and journal why. Never raises."""
+    if window is not None:
+        with suppress(Exception):
+            window.stop(lambda: None)
+    why = str(error) if isinstance(error, UnstallError) else f"{type(error).__name__}: {error}"
+    with suppress(Exception):
+        journal.write("failed", why=why)
 
-    Whoever wraps or keeps the wrapper in the meantime has, after the undoing, one that only calls the original.
-    """
-    original, process = os._exit, os.getpid()
-    armed = True
 
-    def _exit(status: int) -> None:
-        if armed and os.getpid() == process:
+def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
+    """Have `act` called before `os._exit` leaves this process, not one forked from it. Returns the undoing."""
+    process = os.getpid()
+
+    def leave(original: Callable[[int], NoReturn], status: int) -> NoReturn:
+        if os.getpid() == process:
             with suppress(Exception):
                 act()
         original(status)
 
-    def undo() -> None:
-        nonlocal armed
-        armed = False
-        if os._exit is _exit:
-            os._exit = original
-
-    os._exit = _exit  # type: ignore[assignment]
-    return undo
+    return wrap(os, "_exit", leave)
