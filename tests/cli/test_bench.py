@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from cli.command import Cli
@@ -44,6 +45,30 @@ def test_json_has_stdout_to_itself(unstall: Cli) -> None:
     assert [each["name"] for each in compared["comparisons"][0]["candidates"]] == ["int()", "0"]
 
 
+def test_what_statements_print_goes_elsewhere_where_a_format_has_stdout(unstall: Cli) -> None:
+    done = unstall("bench", "print('here')", "--json", *QUICK)
+    assert json.loads(done.out)["label"] == "print('here')"
+    assert "here" in done.err
+
+
+def test_rates_are_of_what_a_statement_is_said_to_move_and_compute(unstall: Cli) -> None:
+    setup = "--setup", "x = np.ones(1 << 16)"
+    done = unstall("bench", "x + 1", *setup, "--bytes", "1MiB", "--flops", "65536", "--rel-ci", "5%", *QUICK, "--json")
+    found = json.loads(done.out)
+    assert found["bandwidth"]["per_second"] == pytest.approx((1 << 20) / found["wall"]["median_ns"] * 1e9)
+    assert found["rate"]["per_second"] == pytest.approx(65536 / found["wall"]["median_ns"] * 1e9)
+
+
+def test_choices_are_those_of_the_functions() -> None:
+    from unstall.bench.measurement import Cache, Method
+    from unstall.bench.turns import By
+    from unstall.cli import bench
+
+    assert get_args(Cache) == bench._CACHES
+    assert {"auto", *get_args(Method)} == set(bench._METHODS)
+    assert get_args(By) == bench._TIMES
+
+
 def test_what_is_slower_than_its_baseline_fails(unstall: Cli, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     statement = "work()", "--setup"
@@ -66,7 +91,13 @@ def test_what_is_slower_than_its_baseline_fails(unstall: Cli, tmp_path: Path) ->
         (("1", "--by", "wall"), 2, "--by and --same-within are about a comparison"),
         (("1", "--fail-above", "5%"), 2, "--fail-above is about a baseline"),
         (("1", "--max-seconds", "soon"), 2, "--max-seconds: 'soon' is no time"),
-        (("1", "-o", "plot.png"), 2, "plot.png: its ending names no format of a benchmark"),
+        (("1", "-o", "plot.png"), 2, "plot.png: its ending names no format. Use .htm"),
+        (("1", "--rel-ci", "2"), 2, "--rel-ci: '2': write a percentage or a fraction, such as 5% or 0.05"),
+        (("1", "--bytes", "64M"), 2, "--bytes: '64M' is no number of bytes: write it with its unit, such as 64MiB"),
+        (("1", "--flops", "many"), 2, "--flops: 'many' is no number of operations: write it as 2e9"),
+        (("1", "--vs", "2", "--bytes", "8B"), 2, "--bytes is about one statement: leave --vs out"),
+        (("1", "--method", "cupti", *QUICK), 2, 'method="cupti" is of a device, and 1 has no work on one'),
+        (("1", "--max-seconds", "0"), 2, "--max-seconds: nothing is measured in 0 s"),
         (("1", "--baseline", "nowhere.json", *QUICK), 3, "nowhere.json: No such file or directory"),
     ],
 )

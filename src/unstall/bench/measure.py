@@ -106,8 +106,11 @@ def bench(
         first = _First(time.perf_counter_ns() - resumed + returned - began, machine_ns)
         with _unawaited(result):
             del result
-            run = _Run(call, adapter, cache, method, rel_ci, max_seconds, first, compilations() > compiled, at_first)
-            return run.measured(label or call.label(), bytes, flops)
+            label = label or call.label()
+            run = _Run(
+                label, call, adapter, cache, method, rel_ci, max_seconds, first, compilations() > compiled, at_first
+            )
+            return run.measured(bytes, flops)
 
 
 class _First(NamedTuple):
@@ -134,7 +137,7 @@ def _check(fn: object, rel_ci: float, max_seconds: float) -> None:
         raise UsageError(f"bench() takes a function, and {type(fn).__name__} cannot be called: bench(lambda: …)")
     if not 0 < rel_ci < 1:
         raise UsageError(f"rel_ci={rel_ci} is not between 0 and 1: 0.01 is one percent")
-    if max_seconds <= 0:
+    if not max_seconds > 0:
         raise UsageError(f"max_seconds={max_seconds} leaves no time")
 
 
@@ -142,6 +145,7 @@ def _check(fn: object, rel_ci: float, max_seconds: float) -> None:
 class _Run:
     """One measurement under way."""
 
+    label: str
     call: Call
     adapter: Adapter
     cache: Cache | None
@@ -153,7 +157,7 @@ class _Run:
     at_first: dict[int, Any]
     each_s: float = 0.0  # a call, by the machine's clock
 
-    def measured(self, label: str, size_bytes: int | None, flops: int | None) -> Measurement:
+    def measured(self, size_bytes: int | None, flops: int | None) -> Measurement:
         self.each_s = self._warm_up()
         seen = look(self.call, self.adapter, self.at_first)
         caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
@@ -173,7 +177,7 @@ class _Run:
         best = taken.main.spread.median
         device = taken.device
         return Measurement(
-            label=label,
+            label=self.label,
             method=device.method if device else "host",
             cache=self._cache(),
             host=taken.host,
@@ -241,7 +245,7 @@ class _Run:
 
     def _on_host(self, *, single: bool) -> _Taken:
         if self.method not in ("auto", "host"):
-            raise UsageError(f'method="{self.method}" is of a device, and {self.call.label()} has no work on one')
+            raise UsageError(f'method="{self.method}" is of a device, and {self.label} has no work on one')
         caching = Caching(self.call, self._cache(), self.adapter)
         before = resident_bytes()
         wall = by_itself(caching, self.adapter, self._until(), single=single)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -21,6 +22,31 @@ def named(option: str, parse: Callable[[str], Value]) -> Callable[[str], Value]:
             raise UsageError(f"{option}: {error}") from error
 
     return parse_value
+
+
+def add_value(
+    group: argparse._ActionsContainer,
+    option: str,
+    metavar: str,
+    parse: Callable[[str], object],
+    help: str,
+    *,
+    dest: str | None = None,
+) -> None:
+    """An option with a value, whose errors name the option."""
+    dest = dest or option.lstrip("-").replace("-", "_")
+    group.add_argument(option, dest=dest, metavar=metavar, type=named(option, parse), help=help)
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds from 0 on. Raises UsageError for what is none."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"{text!r} is no time: give seconds, such as 2.5")
+    return seconds
 
 
 def parse_count(text: str) -> int:
@@ -62,9 +88,7 @@ def add_output_group(
 
 def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
     """--top and --scrub-paths."""
-    group.add_argument(
-        "--top", metavar="N", type=named("--top", parse_count), help=f"show the N {largest} (default: 10)"
-    )
+    add_value(group, "--top", "N", parse_count, f"show the N {largest} (default: 10)")
     group.add_argument(
         "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
     )
@@ -79,13 +103,14 @@ def add_quiet_option(group: argparse._ArgumentGroup, but: str = "nothing but") -
 
 def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
     """--plain-step-ms and --as-recorded."""
-    parser.add_argument(
+    add_value(
+        parser,
         "--plain-step-ms",
-        dest="plain_step_ns",
-        metavar="MS",
-        type=named("--plain-step-ms", parse_ms),
-        help="the step time measured without recording, to take the recorder's cost out by (default: the file's, "
+        "MS",
+        parse_ms,
+        "the step time measured without recording, to take the recorder's cost out by (default: the file's, "
         "else what recording usually costs)",
+        dest="plain_step_ns",
     )
     parser.add_argument("--as-recorded", action="store_true", help="leave the recorder's cost in")
 

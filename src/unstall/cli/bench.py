@@ -12,26 +12,32 @@ is slower than the baseline allows.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from unstall.cli._arguments import named, parse_count
+from unstall.bench.amounts import parse_bytes, parse_flops, parse_share
+from unstall.cli._arguments import add_output_group, add_value, parse_count, parse_seconds
 from unstall.errors import UsageError
-from unstall.files import check_targets
+from unstall.files import check_targets, write_atomically
+from unstall.report.formats import format_of
 
 if TYPE_CHECKING:
     from unstall.bench.baseline import Entry
     from unstall.bench.comparison import Comparison
     from unstall.bench.measurement import Measurement
 
+# Of `unstall.bench`, whose modules take numpy, which no `--help` waits for; a test holds them alike.
+_CACHES = ("cold", "hot", "rotate")
+_METHODS = ("auto", "cupti", "events", "model", "host")
+_TIMES = ("device", "wall", "throughput")
+_FORMATS = ("html", "json", "markdown", "text")
 _ALLOWED = 0.05
+_REL_CI = 0.01
 _SECONDS, _SECONDS_TO_COMPARE = 2.0, 5.0
 _NO_GPU = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")  # torch's words
-_FORMATS = {".htm": "html", ".html": "html", ".json": "json", ".txt": "text"}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -45,85 +51,87 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="compare this one with the first; may be repeated",
     )
     group = parser.add_argument_group("measuring")
-    group.add_argument(
-        "--cache", choices=("cold", "hot", "rotate"), help="what the cache holds before (default: cold on a device)"
-    )
-    group.add_argument(
-        "--by", choices=("device", "wall", "throughput"), help="the time to compare (default: the device's, if any)"
-    )
-    group.add_argument(
-        "--max-seconds",
-        metavar="S",
-        type=named("--max-seconds", _seconds),
-        help="for a statement, or for a comparison (default: 2, 5)",
-    )
-    group.add_argument(
-        "--same-within",
-        metavar="SHARE",
-        type=named("--same-within", _share),
-        help="what is to be called the same: 1.5%% (the default) or 0.015",
-    )
-    group.add_argument(
-        "--num-threads", metavar="N", type=named("--num-threads", parse_count), help="torch's threads on the CPU"
-    )
+    group.add_argument("--cache", choices=_CACHES, help="what the cache holds before (default: cold on a device)")
+    add_value(group, "--max-seconds", "S", _seconds, "for a statement, or for a comparison (default: 2, 5)")
+    add_value(group, "--num-threads", "N", parse_count, "torch's threads on the CPU")
     group.add_argument("--gpu", metavar="NAME", help="measure on a virtual GPU, such as h200")
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print JSON, with all samples")
-    group.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="write it to FILE too: .html with a plot of the samples, .json or .txt; may be repeated",
+    group = parser.add_argument_group("one statement")
+    add_value(group, "--rel-ci", "SHARE", parse_share, "how well the median is to be known: 1%% (the default) or 0.01")
+    add_value(
+        group, "--bytes", "SIZE", parse_bytes, "what it moves, such as 64MiB: its rate, and the share of the device's"
     )
+    add_value(group, "--flops", "N", parse_flops, "what it computes, such as 2e9 or 2GFLOP: as --bytes")
+    group.add_argument(
+        "--method", choices=_METHODS, help="how device time is taken (default: auto; model is the virtual GPU's)"
+    )
+    group = parser.add_argument_group("a comparison")
+    group.add_argument(
+        "--by",
+        choices=_TIMES,
+        help="the time to compare (default: the device's, but throughput where the host bounds a statement)",
+    )
+    add_value(
+        group, "--same-within", "SHARE", parse_share, "what is to be called the same: 1.5%% (the default) or 0.015"
+    )
+    add_output_group(parser, _FORMATS, prints="what to print")
     group = parser.add_argument_group("baselines", "exit with 1 where a statement is slower than one")
     group.add_argument("--save-baseline", metavar="FILE", help="add these times to FILE")
     group.add_argument("--baseline", metavar="FILE", help="hold the times against those in FILE")
-    group.add_argument(
+    add_value(
+        group,
         "--fail-above",
-        metavar="SHARE",
-        type=named("--fail-above", _share),
-        help="how much slower than the baseline is allowed: 5%% (the default) or 0.05",
+        "SHARE",
+        parse_share,
+        "how much slower than the baseline is allowed: 5%% (the default) or 0.05",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     for path in args.output:
-        if Path(path).suffix.lower() not in _FORMATS:
-            raise UsageError(f"{path}: its ending names no format of a benchmark. Use {', '.join(sorted(_FORMATS))}")
+        if format_of(path, args.format) not in _FORMATS:
+            raise UsageError(f"{path}: a benchmark has no such format. Use one of {', '.join(_FORMATS)}")
     check_targets([*args.output, *([args.save_baseline] if args.save_baseline else [])], [])
-    if args.fail_above is not None and args.baseline is None:
-        raise UsageError("--fail-above is about a baseline: give --baseline FILE too")
-    from unstall.files import write_atomically
-
+    _check(args)
+    by = args.by
     if args.baseline is not None:
         from unstall.bench.baseline import read
 
-        read(args.baseline)  # what is wrong with it is said before anything is measured
+        entries = read(args.baseline).entries  # what is wrong with it is said before anything is measured
+        kinds = {entry.by for entry in entries.values()}
+        by = by or (kinds.pop() if len(kinds) == 1 else None)
     try:
-        found = _measured(args)
+        with redirect_stdout(sys.stderr) if args.format else nullcontext():
+            found = _measured(args, by)
     except UsageError as error:
         if args.gpu is None and any(text in str(error) for text in _NO_GPU):
             raise UsageError(f"{error}. --gpu h200 measures on a virtual GPU") from error
         raise
     for path in args.output:
-        write_atomically(path, _rendered(found, _FORMATS[Path(path).suffix.lower()]).encode(errors="replace"))
-    if args.json:
-        sys.stdout.write(found.to_json())
+        write_atomically(path, _rendered(found, format_of(path, args.format)).encode(errors="replace"))
+    if args.format:
+        sys.stdout.write(_rendered(found, args.format))
     else:
         _show(found)
     return _code(found, args)
 
 
-def _measured(args: argparse.Namespace) -> Measurement | Comparison:
+def _check(args: argparse.Namespace) -> None:
+    """Raise UsageError for what does not go together."""
+    if args.fail_above is not None and args.baseline is None:
+        raise UsageError("--fail-above is about a baseline: give --baseline FILE too")
+    if not args.vs and (args.by is not None or args.same_within is not None):
+        raise UsageError("--by and --same-within are about a comparison: give --vs too")
+    alone = [name for name in ("rel_ci", "bytes", "flops", "method") if getattr(args, name) is not None]
+    if args.vs and alone:
+        raise UsageError(f"--{alone[0].replace('_', '-')} is about one statement: leave --vs out")
+
+
+def _measured(args: argparse.Namespace, by: Any) -> Measurement | Comparison:
     from unstall.bench.compare import compare
     from unstall.bench.measure import bench
     from unstall.bench.rounds import MARGIN
     from unstall.bench.statement import functions, told
 
-    if not args.vs and (args.by is not None or args.same_within is not None):
-        raise UsageError("--by and --same-within are about a comparison: give --vs too")
     with ExitStack() as stack:
         if args.gpu is not None:
             from unstall.virtual.entry import virtual_gpu
@@ -131,23 +139,27 @@ def _measured(args: argparse.Namespace) -> Measurement | Comparison:
             stack.enter_context(virtual_gpu(args.gpu))
         sys.path.insert(0, str(Path.cwd()))  # as `python -c` does
         made = functions([args.statement, *args.vs], args.setup, {"__name__": "__main__"})
+        if not args.vs:
+            ((label, function),) = made.items()
+            with told(label):
+                found = bench(
+                    function,
+                    label=label,
+                    cache=args.cache,
+                    rel_ci=args.rel_ci or _REL_CI,
+                    max_seconds=args.max_seconds or _SECONDS,
+                    bytes=args.bytes,
+                    flops=args.flops,
+                    method=args.method or "auto",
+                    num_threads=args.num_threads,
+                )
+            return _without_launcher(found)
         for label, function in made.items():
             with told(label):
-                if args.vs:
-                    function()
-                    continue
-                seconds = args.max_seconds or _SECONDS
-                found = bench(
-                    function, label=label, cache=args.cache, max_seconds=seconds, num_threads=args.num_threads
-                )
-                if args.gpu is not None and found.device is None:
-                    print(
-                        "unstall: nothing of it runs on the virtual GPU: the times are this machine's", file=sys.stderr
-                    )
-                return _without_launcher(found)
+                function()
         return compare(
             made,
-            by=args.by or "auto",
+            by=by or "auto",
             cache=args.cache or "auto",
             max_seconds=args.max_seconds or _SECONDS_TO_COMPARE,
             num_threads=args.num_threads,
@@ -181,6 +193,8 @@ def _rendered(found: Measurement | Comparison, form: str) -> str:
         return found.to_json()
     if form == "text":
         return f"{found}\n"
+    if form == "markdown":
+        return f"```\n{found}\n```\n"
     from unstall.bench.plot import page
 
     return page(found)
@@ -233,19 +247,7 @@ def _entries(found: Measurement | Comparison) -> dict[str, Entry]:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise UsageError(f"{text!r} is no time: give seconds, such as 2.5")
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise UsageError("nothing is measured in 0 s: give seconds, such as 2.5")
     return seconds
-
-
-def _share(text: str) -> float:
-    """The fraction that "5%" or "0.05" stands for."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
-    share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
-    if not 0 < share < 1:
-        raise UsageError(f"{text!r}: write a percentage or a fraction, such as 5% or 0.05")
-    return share

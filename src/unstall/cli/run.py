@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
 import shutil
 import sys
@@ -28,7 +27,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.cli._arguments import named, parse_count
+from unstall.cli._arguments import add_value, parse_count, parse_seconds
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._recording import Teller, failure, how_it_failed, rank_of, say, why_nothing, without_gpu
@@ -56,30 +55,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program, and its arguments")
     group = parser.add_argument_group("recording")
     begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
-    begins.add_argument(
-        "--warmup",
-        metavar="N",
-        type=named("--warmup", _parse_warmup),
-        help=f"let N steps go by first (default: {_USUAL.warmup})",
+    add_value(begins, "--warmup", "N", _parse_warmup, f"let N steps go by first (default: {_USUAL.warmup})")
+    add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps})")
+    add_value(
+        begins, "--after", "S", parse_seconds, "let S seconds go by first, not steps; with --gpu, of the virtual clock"
     )
-    ends.add_argument(
-        "--steps",
-        metavar="N",
-        type=named("--steps", parse_count),
-        help=f"record N steps (default: {_USUAL.steps})",
-    )
-    begins.add_argument(
-        "--after",
-        metavar="S",
-        type=named("--after", _parse_seconds),
-        help="let S seconds go by first, not steps; with --gpu, of the virtual clock",
-    )
-    ends.add_argument(
-        "--for",
-        dest="for_",
-        metavar="S",
-        type=named("--for", _parse_length),
-        help="record S seconds, not steps; with --gpu, of the virtual clock",
+    add_value(
+        ends, "--for", "S", _parse_length, "record S seconds, not steps; with --gpu, of the virtual clock", dest="for_"
     )
     group.add_argument(
         "--recorder", choices=RECORDERS, default="auto", help="cupti costs least; torch adds operators (default: auto)"
@@ -286,18 +268,8 @@ def _parse_warmup(text: str) -> int:
     return int(text)
 
 
-def _parse_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise UsageError(f"{text!r} is no time: give seconds, such as 2.5")
-    return seconds
-
-
 def _parse_length(text: str) -> float:
-    seconds = _parse_seconds(text)
+    seconds = parse_seconds(text)
     if not seconds:
         raise UsageError("there is nothing to record in 0 s: give seconds, such as 2.5")
     return seconds

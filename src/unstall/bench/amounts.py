@@ -1,0 +1,42 @@
+"""What people write for amounts of work and shares: "64MiB", "2 GFLOP", "1.5%"."""
+
+from __future__ import annotations
+
+import re
+
+from unstall.errors import UsageError
+
+_PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d{1,2})?|\.\d+(?:[eE]\+?\d{1,2})?)\s*"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes, of "64MiB", "1.5 GB", "2e9" or "4096". Raises UsageError for what is none of these."""
+    match = re.fullmatch(rf"{_NUMBER}(?:([kKMGTP]i?)?B)?\s*", text)
+    count = 0
+    if match:
+        prefix = match[2] or ""
+        scale = _BINARY.get(prefix[:1].upper() + prefix[1:]) or _PREFIXES["k" if prefix == "K" else prefix or ""]
+        count = round(float(match[1]) * scale)
+    if count < 1:
+        raise UsageError(f"{text!r} is no number of bytes: write it with its unit, such as 64MiB, 1.5GB or 4096B")
+    return count
+
+
+def parse_flops(text: str) -> int:
+    """Floating point operations, of "2e9", "2G" or "2 GFLOP". Raises UsageError for what is none of these."""
+    match = re.fullmatch(rf"{_NUMBER}([kMGTP]?)(?:FLOPs?|FLOPS)?\s*", text)
+    count = round(float(match[1]) * _PREFIXES[match[2]]) if match else 0
+    if count < 1:
+        raise UsageError(f"{text!r} is no number of operations: write it as 2e9, 2G or 2GFLOP")
+    return count
+
+
+def parse_share(text: str) -> float:
+    """The fraction that "5%" or "0.05" stands for. Raises UsageError where it is not between 0 and 1."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
+    share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not 0 < share < 1:
+        raise UsageError(f"{text!r}: write a percentage or a fraction, such as 5% or 0.05")
+    return share
