@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
 from unstall.bench.cache import Caching
+from unstall.bench.noiseless import share_of_many
 from unstall.bench.sampling import LEAST, Sampled, Until, sample_until
 from unstall.bench.statistics import Spread
 
@@ -86,21 +87,21 @@ def empty_call_ns(adapter: Adapter) -> float:
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
     """A call's share of a batch that is waited for once. The caches hold what the call before left."""
     run, clock = caching.run, adapter.clock
-    count = int(min(_MOST_IN_BATCH, max(_LEAST_IN_BATCH, _BATCH_NS / max(each_ns, 1.0))))
-    if adapter.virtual:
-        count = until.affords(_LEAST_IN_BATCH, 4)
-    first = until.affords(_BATCHES * count, 2 * count) // count
 
-    def batch() -> float:
+    def batch(count: int) -> int:
         adapter.synchronize()
         result: Any = None
         began = clock()
         for _ in itertools.repeat(None, count):
             result = run()
         adapter.wait(result)
-        return (clock() - began) / count
+        return clock() - began
 
-    return sample_until(lambda wanted: [batch() for _ in range(wanted)], until, first=first)
+    if adapter.virtual:
+        return sample_until(lambda wanted: [share_of_many(batch) for _ in range(wanted)], until, first=2)
+    count = int(min(_MOST_IN_BATCH, max(_LEAST_IN_BATCH, _BATCH_NS / max(each_ns, 1.0))))
+    first = until.affords(_BATCHES * count, 2 * count) // count
+    return sample_until(lambda wanted: [batch(count) / count for _ in range(wanted)], until, first=first)
 
 
 def _loops(run: Callable[[], Any]) -> int:

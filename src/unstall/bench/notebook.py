@@ -11,10 +11,12 @@ y.relu()
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from unstall.bench.amounts import parse_bytes, parse_flops, parse_share
 from unstall.errors import UnstallError, UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +24,17 @@ if TYPE_CHECKING:
     from unstall.bench.measurement import Measurement
     from unstall.record.notebook import Shell
 
-_OPTIONS = {"--max-seconds": float, "--num-threads": int, "--cache": str, "--by": str}
+_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "--max-seconds": float,
+    "--num-threads": int,
+    "--cache": str,
+    "--rel-ci": parse_share,
+    "--bytes": parse_bytes,
+    "--flops": parse_flops,
+    "--method": str,
+    "--by": str,
+}
+_OF_ONE = ("rel_ci", "bytes", "flops", "method")
 _OPTION = re.compile(r"\s*(--[a-z-]+)(?:\s+|=)(\S+)\s*")
 
 
@@ -37,8 +49,9 @@ class BenchMagic:
 
         %unstall_bench [OPTION VALUE]... STATEMENT [--vs STATEMENT]...
 
-        Options are --max-seconds, --num-threads, --cache (cold, hot, rotate), and of a comparison --by (device, wall,
-        throughput). Of a cell the statement is its text, and the line has options alone.
+        Options are --max-seconds, --num-threads, --cache (cold, hot, rotate), of one statement --rel-ci (1%), --bytes
+        (64MiB), --flops (2e9) and --method, and of a comparison --by (device, wall, throughput). Of a cell the
+        statement is its text, and the line has options alone.
         """
         from unstall.bench.compare import compare
         from unstall.bench.measure import bench
@@ -48,6 +61,8 @@ class BenchMagic:
             statements, options = _parsed(line, cell)
             if len(statements) == 1 and "by" in options:
                 raise UsageError("--by is about a comparison: give --vs too")
+            if len(statements) > 1 and (alone := [name for name in _OF_ONE if name in options]):
+                raise UsageError(f"--{alone[0].replace('_', '-')} is about one statement: leave --vs out")
             texts = [self.shell.transform_cell(each).rstrip() for each in statements]
             made = functions(texts, "", dict(self.shell.user_ns))
             found: Measurement | Comparison
@@ -72,6 +87,8 @@ def _parsed(line: str, cell: str | None) -> tuple[list[str], dict[str, Any]]:
             options[name[2:].replace("-", "_")] = _OPTIONS[name](value)
         except ValueError:
             raise UsageError(f"{name} {value}: this is no number") from None
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from None
         line = line[match.end() :]
     if line.lstrip().startswith("--"):
         raise UsageError(f"{line.split()[0]}: there is no such option, or it has no value")

@@ -2,6 +2,11 @@
 
 A block is many runs of the statement back to back, waited for once: on a device that is a run's share with the pipeline
 full, and so no less than what the host needs to launch it. `bench` tells these apart.
+
+By a virtual GPU's clock blocks that are alike take the same. There `timeit` runs the statement as often as it is told,
+since whoever says a number may count on it, and `blocked_autorange` and `adaptive_autorange`, whose numbers are their
+own, run it no oftener than the model has something new to say. A statement that leaves the virtual GPU alone is timed
+by the machine's clock, since that of the GPU stands still meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +25,9 @@ import numpy as np
 
 from unstall.bench.adapters import adapter_for
 from unstall.bench.call import Call
+from unstall.bench.noiseless import length_of_batch
 from unstall.bench.timing import TaskSpec, Timing
+from unstall.bench.virtual_machine import is_clock_virtual, ops_so_far
 from unstall.errors import UsageError
 
 _LARGEST_BLOCK = 2**31 - 1
@@ -48,7 +55,7 @@ class Timer:
         stmt: str = "pass",
         setup: str = "pass",
         global_setup: str = "",
-        timer: Callable[[], float] = time.perf_counter,
+        timer: Callable[[], float] | None = None,
         globals: Mapping[str, Any] | None = None,
         label: str | None = None,
         sub_label: str | None = None,
@@ -57,7 +64,8 @@ class Timer:
         num_threads: int = 1,
         language: str = "python",
     ) -> None:
-        """Raises UsageError for C++, and SyntaxError for what is no Python. `num_threads` are torch's."""
+        """Raises UsageError for C++, and SyntaxError for what is no Python. `timer` is `time.perf_counter`,
+        where none is given; `num_threads` are torch's."""
         if str(language).lower().rpartition(".")[2] not in ("python", "py") or global_setup:
             raise UsageError("unstall.Timer times Python alone: for C++ use torch.utils.benchmark.Timer")
         stmt, setup = _dedented(stmt), _dedented(setup)
@@ -66,13 +74,14 @@ class Timer:
             self._globals.setdefault("torch", sys.modules["torch"])
         self._names = _names(stmt)
         self._clock = timer
+        self._now: Callable[[], float] = timer or time.perf_counter
         self._inner = _compiled(stmt, setup, self._globals)
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
 
     def timeit(self, number: int = 1_000_000) -> Timing:
         """One block of `number` runs, after a few that do not count."""
         with _threads(self._task_spec.num_threads):
-            self._block(max(number // 100, 2))
+            self._block(2 if self._is_exact() else max(number // 100, 2))
             return self._timing(number, [self._block(number)])
 
     def repeat(self, repeat: int = -1, number: int = -1) -> None:
@@ -88,6 +97,8 @@ class Timer:
     ) -> Timing:
         """Blocks so long that the clock and the wait cost next to nothing, for `min_run_time` seconds in all."""
         with _threads(self._task_spec.num_threads):
+            if self._is_exact():
+                return self._exactly(callback)
             number = self._block_size(min_run_time)
             times: list[float] = []
             while sum(times) < min_run_time or not times:
@@ -104,6 +115,8 @@ class Timer:
     ) -> Timing:
         """Blocks until the interquartile range is below `threshold` of the median, or `max_run_time` is over."""
         with _threads(self._task_spec.num_threads):
+            if self._is_exact():
+                return self._exactly(callback)
             number = self._block_size(0.05)
             times: list[float] = []
             while True:
@@ -114,6 +127,25 @@ class Timer:
                 enough = spent >= min_run_time and len(times) >= _LEAST
                 if enough and self._timing(number, times).meets_confidence(threshold):
                     break
+        return self._timing(number, times)
+
+    def _is_exact(self) -> bool:
+        """Whether time is a model's. Runs the statement once where it may be."""
+        self._now = self._clock or time.perf_counter
+        if self._clock is not None or not is_clock_virtual():
+            return False
+        before = ops_so_far()
+        self._block(1)
+        if ops_so_far() == before:
+            self._now = time.monotonic
+        return self._now is not time.monotonic
+
+    def _exactly(self, callback: Callable[[int, float], object] | None) -> Timing:
+        """Two blocks by the virtual clock, so long that what fills and empties the pipeline counts for nothing."""
+        self._block(2)
+        number, times = length_of_batch(self._block), list[float]()
+        for _ in range(2):
+            self._one_more(number, times, callback)
         return self._timing(number, times)
 
     def _one_more(self, number: int, times: list[float], callback: Callable[[int, float], object] | None) -> None:
@@ -136,7 +168,7 @@ class Timer:
         collects = gc.isenabled()
         gc.disable()
         try:
-            return float(self._inner(itertools.repeat(None, number), self._clock, self._waiting))
+            return float(self._inner(itertools.repeat(None, number), self._now, self._waiting))
         finally:
             if collects:
                 gc.enable()

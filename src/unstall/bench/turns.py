@@ -14,6 +14,7 @@ from unstall.bench.adapters import Adapter
 from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.device_time import Observer, observer_for
+from unstall.bench.noiseless import share_of_many
 from unstall.bench.rounds import Take
 from unstall.errors import UnstallError, UsageError
 
@@ -24,7 +25,6 @@ _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour
 _LEAST_NS = 1.0  # of a call that had nothing to do this time: ratios need some
 _MOST_CALLS = 1 << 20
 _BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
-_EDGES, _MOST_OF_A_MODEL = 0.01, 64  # of a batch where there is no noise: what fills and empties the pipeline
 _WARM = 3
 
 
@@ -44,15 +44,14 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
     if by == "throughput" and candidates[0].cache == "cold":
         raise UsageError('by="throughput" is of calls back to back, whose cache is never cold: take cache="hot"')
     turns = [_turn(caching, adapter, each=by == "wall") for caching in candidates]
+    if adapter.virtual and by == "throughput":
+        return lambda order: [max(share_of_many(turns[one]), _LEAST_NS) for one in order]
     fills = adapter.asynchronous and by == "throughput"
     ns, least = (_BATCH_NS, _LEAST_IN_BATCH) if fills else (_TURN_NS, 1)
-
-    def calls_of(caching: Caching, turn: Callable[[int], int]) -> int:
-        if caching.cache == "cold":
-            return 1
-        return calls_of_a_model(turn) if adapter.virtual and fills else max(_calls(turn, ns), least)
-
-    calls = [calls_of(caching, turn) for caching, turn in zip(candidates, turns, strict=True)]
+    calls = [
+        1 if caching.cache == "cold" else max(_calls(turn, ns), least)
+        for caching, turn in zip(candidates, turns, strict=True)
+    ]
 
     def take(order: Sequence[int]) -> NDArray[np.float64]:
         times = np.zeros(len(order))
@@ -112,17 +111,6 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
             return max(1, min(_MOST_CALLS, round(calls * ns / took)))
         calls = min(_MOST_CALLS, max(2 * calls, int(calls * ns / max(took, 1))))
     return calls
-
-
-def calls_of_a_model(turn: Callable[[int], float]) -> int:
-    """How many calls make a batch where times have no noise: so many that the pipeline's edges count for nothing."""
-    turn(1)
-    one, some = turn(1), turn(_LEAST_IN_BATCH)
-    share = (some - one) / (_LEAST_IN_BATCH - 1)
-    if share <= 0:
-        return _LEAST_IN_BATCH
-    edges = max(one - share, 0.0) / share
-    return round(min(max(edges / _EDGES, _LEAST_IN_BATCH), _MOST_OF_A_MODEL))
 
 
 def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:

@@ -22,6 +22,15 @@ def is_clock_virtual() -> bool:
     return machine is not None and machine.is_watched and machine.keeper is not None
 
 
+def ops_so_far() -> int:
+    """How many ops the virtual device was given."""
+    simulator = keeper()
+    if simulator is None:
+        return 0
+    simulator.drain()
+    return simulator.simulation.history.ran.length
+
+
 def _machine() -> Machine | None:
     module = sys.modules.get("unstall.virtual.process.machine")
     return module.current() if module is not None else None
