@@ -43,6 +43,7 @@ class Distance:
     ulp: float
     relative: float
     within: bool  # the tolerance
+    nan: int = 0  # values that are none in both
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +89,20 @@ def agreement(
     pairs = list(_paired("result", result, reference))
     exacts = dict(_leaves("result", exact)) if exact is not None else {}
     far, near, error, own = 0.0, 0.0, None, None
-    has_numbers = False
+    has_numbers, told, nan, values = False, False, 0, 0
     for name, one, other in pairs:
         if isinstance(one, _NoPair):
             return Agreement(False, f"{name} {one.why}")
         if not isinstance(one, _Leaf):
             if not _equal(one, other):
                 return Agreement(False, f"{name} is {_brief(one)}, the reference's {_brief(other)}")
+            told = told or not (one is None or name.startswith("len(") or _is_plain_object(one))
             continue
         if one.shape != other.shape:
             return Agreement(False, f"{name} has shape {one.shape}, the reference's {other.shape}")
         has_numbers = True
         distance = _distance(one, other, rel_tolerance, ulp)
+        nan, values = nan + distance.nan, values + int(np.prod(one.shape, dtype=np.int64))
         far, near = max(far, distance.ulp), max(near, distance.relative)
         truth = exacts.get(name)
         if isinstance(truth, _Leaf) and truth.shape == other.shape and other.epsilon > truth.epsilon > 0:
@@ -110,8 +113,9 @@ def agreement(
         if not distance.within:
             return Agreement(False, _apart(name, one, other, distance), far, near, error, own)
     if not has_numbers:
-        return Agreement(True, "the results are equal" if pairs else "there are no results to compare")
-    return Agreement(True, _together(far, near, error, own), far, near, error, own)
+        return Agreement(True, "the results are equal" if told else "there are no results that could be compared")
+    both = f"; NaN in both, {nan:,} of {values:,} values" if nan else ""
+    return Agreement(True, _together(far, near, error, own) + both, far, near, error, own)
 
 
 def in_float64(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -237,9 +241,11 @@ def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float 
     if rel_tolerance is None:
         rel_tolerance = epsilon**0.75 if ulp is None else 0.0
     largest = max((float(np.abs(b[np.isfinite(b)]).max(initial=0)) for b in other.pieces()), default=0.0)
-    far, apart, within = 0.0, 0.0, True
+    far, apart, within, nan = 0.0, 0.0, True, 0
     for a, b in zip(one.pieces(), other.pieces(), strict=True):
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        none = np.isnan(a) & np.isnan(b)
+        nan += int(none.sum())
+        same = (a == b) | none
         if same.all():
             continue
         a, b = np.asarray(a, np.float64)[~same], np.asarray(b, np.float64)[~same]
@@ -250,7 +256,7 @@ def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float 
         fine = gap <= rel_tolerance * largest
         within = within and bool((fine if ulp is None else fine | (ulps <= ulp)).all())
     relative = apart / (largest or apart) if apart else 0.0
-    return Distance(far, relative, within)
+    return Distance(far, relative, within, nan)
 
 
 def _power_below(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -42,7 +42,7 @@ def inner(_it, _timer, _waiting):
     _began = _timer()
     for _ in _it:
         {statement}
-    _wait(_result)
+    _wait({results})
     return _timer() - _began
 """
 
@@ -194,6 +194,7 @@ def _compiled(stmt: str, setup: str, names: dict[str, Any]) -> Callable[..., flo
     source = _TEMPLATE.format(
         setup=textwrap.indent(setup, "    ").strip(),
         statement=f"_result = ({stmt})" if is_value else textwrap.indent(stmt, "        ").strip(),
+        results="_result" if is_value else f"[value for name, value in locals().items() if name in {_assigned(stmt)}]",
     )
     compile(setup, "<setup>", "exec")
     compile(stmt, "<stmt>", "exec")
@@ -206,6 +207,12 @@ def _is_value(stmt: str) -> bool:
     """Whether it is one expression on a line of its own, whose value can be waited for."""
     body = ast.parse(stmt).body
     return len(body) == 1 and isinstance(body[0], ast.Expr) and "\n" not in stmt and "#" not in stmt
+
+
+def _assigned(stmt: str) -> set[str]:
+    """Names that a statement gives a value: what of a framework like JAX has to be waited for."""
+    nodes = [node for node in ast.walk(ast.parse(stmt)) if isinstance(node, ast.Name)]
+    return {"", *(node.id for node in nodes if isinstance(node.ctx, ast.Store))}
 
 
 def _names(stmt: str) -> set[str]:
