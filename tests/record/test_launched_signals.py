@@ -90,6 +90,24 @@ def test_ctrl_c_in_a_terminal_reaches_the_program_once_and_it_decides(tmp_path: 
     os.close(terminal)
 
 
+def test_a_program_that_signals_its_process_group_gets_that_once(tmp_path: Path, folder: Path) -> None:
+    program = write_program(
+        tmp_path,
+        """
+        import os, signal, sys, time
+        caught = []
+        signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
+        os.kill(os.getppid(), signal.SIGSTOP)  # so that what it forwards comes after this has been handled
+        os.killpg(0, signal.SIGUSR1)
+        time.sleep(0.1)
+        os.kill(os.getppid(), signal.SIGCONT)
+        time.sleep(0.5)
+        sys.exit(40 + len(caught))
+        """,
+    )
+    assert subprocess.run([*launcher(folder), str(program)], process_group=0).returncode == 41
+
+
 def test_a_stopped_job_goes_on(tmp_path: Path, folder: Path) -> None:
     program = write_program(tmp_path, "import os; print(os.getpid(), flush=True); print(input())")
     process = subprocess.Popen(

@@ -132,7 +132,7 @@ def _wait(pid: int, meanwhile: Callable[[], None]) -> Ended:
     """Forward signals to the program until it has ended."""
     while True:
         caught = signal.sigtimedwait(_WATCHED, _POLL_S)
-        if caught and caught.si_signo in _FORWARDED and caught.si_code != _SENT_BY_THE_KERNEL:
+        if caught and caught.si_signo in _FORWARDED and not _has_it(pid, caught):
             os.kill(pid, caught.si_signo)
         with suppress(Exception):  # telling how far it is must not leave the program alone
             meanwhile()
@@ -140,6 +140,14 @@ def _wait(pid: int, meanwhile: Callable[[], None]) -> Ended:
         if ended:
             code = os.waitstatus_to_exitcode(status)
             return Ended(128 - code, signal=-code) if code < 0 else Ended(code)
+
+
+def _has_it(pid: int, caught: signal.struct_siginfo) -> bool:
+    """Whether the program got this signal by itself: from the terminal, or as it sent it to its own process group.
+
+    Of one that somebody else sent, nothing says whether it was to us or to our process group, and so to both.
+    """
+    return caught.si_code == _SENT_BY_THE_KERNEL or caught.si_pid == pid
 
 
 def _flush() -> None:
