@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
-import math
+import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import torch
 
+from unstall.errors import UsageError
 from unstall.figures import counted, duration
 from unstall.fix.accelerator import Accelerator, accelerator_of
 
@@ -51,6 +52,7 @@ class MetricStats:
 
 
 _Kind = tuple[torch.device, torch.dtype, int]
+_Groups = dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Tensor]]]
 
 
 class _Row:
@@ -68,13 +70,17 @@ class _Pending:
 
     __slots__ = ("added_ns", "rows", "step", "unready_ns", "values")
 
-    def __init__(self, step: int, values: dict[str, Any], added_ns: int) -> None:
-        self.step, self.values, self.added_ns = step, values, added_ns
+    def __init__(self, step: int, added_ns: int) -> None:
+        self.step, self.added_ns = step, added_ns
+        self.values: dict[str, Any] = {}
         self.rows: list[_Row] = []
         self.unready_ns = 0  # how long after `add` it was last seen not to be there
 
     def is_there(self) -> bool:
-        return all(row.event.query() for row in self.rows)
+        for row in self.rows:  # noqa: SIM110 - a generator would take longer than most queries
+            if not row.event.query():
+                return False
+        return True
 
 
 class MetricBuffer:
@@ -88,7 +94,8 @@ class MetricBuffer:
     nothing, unless the device is more than `max_lag` steps behind: then for the step that long ago, while the device
     has all the later ones to do. `deliver` is called with each MetricRow, within `add` and `flush`; without it `take`
     gives what has arrived. What is under way is delivered when the block ends, by an exception too, and when the
-    interpreter exits. `stop_on_nan` raises FloatingPointError once a NaN has arrived, at most `max_lag` steps late.
+    interpreter exits; a signal that kills loses it, and so does `os._exit`. `stop_on_nan` raises FloatingPointError
+    once a NaN has arrived, at most `max_lag` steps late. A forked process begins with nothing under way.
     """
 
     def __init__(
@@ -106,51 +113,59 @@ class MetricBuffer:
         self._nan: str | None = None
         self._steps = self._done = self._longest_lag = self._add_ns = self._waited_ns = self._spared_ns = 0
         self._on_device = False
+        _all.add(self)
 
     def add(self, **metrics: torch.Tensor | float) -> None:
         """One step's: tensors of one element each, or numbers. Raises ValueError for larger tensors."""
         start = time.perf_counter_ns()
         with self._lock:
             waited = self._waited_ns
-            pending = _Pending(self._steps, {}, start)
-            groups: dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Tensor]]] = {}
+            pending = _Pending(self._steps, start)
+            values = pending.values
+            groups: _Groups = {}
             for name, value in metrics.items():
                 if not isinstance(value, torch.Tensor):
-                    pending.values[name] = value.item() if hasattr(value, "item") else value
+                    values[name] = value.item() if hasattr(value, "item") else value
                     continue
-                if value.numel() != 1:
-                    shape = tuple(value.shape)
-                    raise ValueError(f"{name} has the shape {shape}, where a metric has one element: add its mean")
-                pending.values[name] = None  # its place in the row
-                names, tensors = groups.setdefault((value.device, value.dtype), ([], []))
-                names.append(name)
-                tensors.append(value.reshape(()) if value.dim() else value)
-            if groups:
-                with torch.no_grad():
-                    for (device, dtype), (names, tensors) in groups.items():
-                        self._send(pending, (device, dtype, len(names)), names, tensors)
+                if value.dim():
+                    if value.numel() != 1:
+                        shape = tuple(value.shape)
+                        raise ValueError(f"{name} has the shape {shape}, where a metric has one element: add its mean")
+                    value = value.reshape(())
+                values[name] = None  # its place in the row
+                kind = value.device, value.dtype
+                group = groups.get(kind)
+                if group is None:
+                    group = groups[kind] = ([], [])
+                group[0].append(name)
+                group[1].append(value.detach() if value.requires_grad else value)
+            for (device, dtype), (names, tensors) in groups.items():
+                self._send(pending, (device, dtype, len(names)), names, tensors)
             self._pending.append(pending)
             self._steps += 1
             self._look()
-            while len(self._pending) > self._max_lag and not self._is_next_there():
-                self._arrive(wait=True)
+            while len(self._pending) > self._max_lag:
+                self._deliver_next(wait=True)
+            if self._pending:
+                _open.add(self)
             self._add_ns += time.perf_counter_ns() - start - (self._waited_ns - waited)
-            _note_open(self)
-            self._raise_on_nan()
+            if self._nan is not None:
+                self._raise_on_nan()
 
     def take(self) -> list[MetricRow]:
         """What has arrived and was not taken yet; nothing where `deliver` was given."""
         with self._lock:
             self._look()
+            self._raise_on_nan()
             rows = list(self._arrived)
             self._arrived.clear()
-            self._raise_on_nan()
             return rows
 
     def flush(self) -> None:
         """Waits for all that was added, and delivers it."""
         with self._lock:
-            self._drain()
+            while self._pending:
+                self._deliver_next(wait=True)
             self._raise_on_nan()
 
     def stats(self) -> MetricStats:
@@ -158,6 +173,10 @@ class MetricBuffer:
         return MetricStats(
             self._steps, self._done, self._longest_lag, self._add_ns, self._waited_ns, self._spared_ns, note
         )
+
+    def __repr__(self) -> str:
+        where = "" if self._deliver is None else f"{getattr(self._deliver, '__name__', type(self._deliver).__name__)}, "
+        return f"MetricBuffer({where}max_lag={self._max_lag}): {self.stats()}"
 
     def __enter__(self) -> Self:
         return self
@@ -181,6 +200,8 @@ class MetricBuffer:
         if accelerator is None:
             pending.values.update(zip(names, (tensor.item() for tensor in tensors), strict=True))
             return
+        if accelerator.capturing():
+            raise UsageError("MetricBuffer.add() cannot be captured in a CUDA graph: return the metrics, and add them")
         self._on_device = True
         free = self._free.get(kind)
         if not free:
@@ -191,63 +212,80 @@ class MetricBuffer:
         row.event.record(accelerator.current())
         pending.rows.append(row)
 
-    def _is_next_there(self) -> bool:
-        """Delivers the oldest if it is there."""
-        pending = self._pending[0]
-        if not pending.is_there():
-            pending.unready_ns = time.perf_counter_ns() - pending.added_ns
-            return False
-        self._arrive(wait=False)
-        return True
-
     def _look(self) -> None:
-        while self._pending and self._is_next_there():
-            pass
-
-    def _drain(self) -> None:
+        """Delivers what is there."""
         while self._pending:
-            if not self._is_next_there():
-                self._arrive(wait=True)
+            pending = self._pending[0]
+            if not pending.is_there():
+                pending.unready_ns = time.perf_counter_ns() - pending.added_ns
+                return
+            self._deliver_next(wait=False)
 
-    def _arrive(self, *, wait: bool) -> None:
+    def _deliver_next(self, *, wait: bool) -> None:
+        row = self._next_row(wait=wait)
+        if self._deliver is None:
+            self._arrived.append(row)
+        else:
+            self._deliver(row)
+
+    def _next_row(self, *, wait: bool) -> MetricRow:
         pending = self._pending[0]
         if wait:
-            start = time.perf_counter_ns()
-            for row in pending.rows:
-                row.event.synchronize()
-            self._waited_ns += time.perf_counter_ns() - start
-        self._pending.popleft()
+            self._wait_for(pending)
+        values = pending.values
         for row in pending.rows:
-            pending.values.update(zip(row.names, row.values.tolist(), strict=True))
+            values.update(zip(row.names, row.values.tolist(), strict=True))
             self._free[row.kind].append(row)
+        self._pending.popleft()
         self._done += 1
         self._spared_ns += pending.unready_ns
         self._longest_lag = max(self._longest_lag, self._steps - 1 - pending.step)
-        if self._nan is None:
-            bad = [name for name, value in pending.values.items() if isinstance(value, float) and math.isnan(value)]
+        if self._stop_on_nan and self._nan is None:
+            bad = [name for name, value in values.items() if isinstance(value, (float, complex)) and value != value]
             self._nan = f"{bad[0]} is NaN in step {pending.step}" if bad else None
-        row_of_step = MetricRow(pending.step, pending.values)
         if not self._pending:
             _open.discard(self)
-        if self._deliver is None:
-            self._arrived.append(row_of_step)
-        else:
-            self._deliver(row_of_step)
+        return MetricRow(pending.step, values)
+
+    def _wait_for(self, pending: _Pending) -> None:
+        if pending.is_there():
+            return
+        start = time.perf_counter_ns()
+        pending.unready_ns = start - pending.added_ns
+        for row in pending.rows:
+            row.event.synchronize()
+        self._waited_ns += time.perf_counter_ns() - start
 
     def _raise_on_nan(self) -> None:
-        if self._stop_on_nan and self._nan is not None:
+        if self._nan is not None:
             reason, self._nan = self._nan, None
             raise FloatingPointError(reason)
 
     def _finish(self) -> None:
         """As `flush`, where another error is on its way or nobody is left to raise one to."""
-        with self._lock, contextlib.suppress(RuntimeError):
-            self._drain()
-        if self._pending:
-            lost, now = len(self._pending), self._pending[0].step
-            self._pending.clear()
-            _open.discard(self)
-            print(f"unstall: the metrics of {counted(lost, 'step')} from {now} on are lost", file=sys.stderr)
+        with self._lock:
+            refused: list[str] = []
+            while self._pending:
+                try:
+                    row = self._next_row(wait=True)
+                except RuntimeError:  # of the device, which computes nothing any more
+                    break
+                try:
+                    self._arrived.append(row) if self._deliver is None else self._deliver(row)
+                except Exception as error:
+                    refused.append(f"of step {row.step} were not taken: {type(error).__name__}: {error}")
+            if self._pending:
+                refused.append(f"of {counted(len(self._pending), 'step')} from {self._pending[0].step} on are lost")
+                self._pending.clear()
+                _open.discard(self)
+        for what in refused:
+            print(f"unstall: the metrics {what}", file=sys.stderr)
+
+    def _begin_in_fork(self) -> None:
+        """The rows under way are the parent's, and so are the events and whoever holds the lock."""
+        self._lock = threading.RLock()
+        self._pending.clear()
+        self._free.clear()
 
 
 def _rows(accelerator: Accelerator, kind: _Kind) -> list[_Row]:
@@ -258,14 +296,20 @@ def _rows(accelerator: Accelerator, kind: _Kind) -> list[_Row]:
 
 
 _open: set[MetricBuffer] = set()  # those with values under way, kept until these have arrived
-
-
-def _note_open(buffer: MetricBuffer) -> None:
-    if buffer._pending:
-        _open.add(buffer)
+_all: weakref.WeakSet[MetricBuffer] = weakref.WeakSet()
 
 
 @atexit.register
 def _flush_all() -> None:
     for buffer in list(_open):
         buffer._finish()
+
+
+def _forget_parents() -> None:
+    _open.clear()
+    for buffer in list(_all):
+        buffer._begin_in_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)

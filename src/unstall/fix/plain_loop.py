@@ -29,6 +29,9 @@ class PlainLoop:
         self._tally.batches += 1
         return map_tensors(value, lambda tensor: tensor.to(self._device)) if self._here else value
 
+    def __repr__(self) -> str:
+        return "<iteration of a prefetch: a plain loop>"
+
     def close(self) -> None:
         """Lets go of the loader's iterator."""
         self._batches = iter(())

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from unstall.errors import UsageError
+from unstall.figures import counted
 from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, milliseconds
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.outside import Outside
@@ -182,6 +183,11 @@ class StreamMap:
     def __del__(self) -> None:
         if self.__dict__.get("_flights"):
             self.close()
+
+    def __repr__(self) -> str:
+        name = getattr(self._fn, "__name__", type(self._fn).__name__)
+        flying = f", {counted(len(self._flights), 'item')} in flight" if self._flights else ""
+        return f"stream_map({name}{flying}{', ended' if self._ended and not self._flights else ''}): {self.stats()}"
 
     def stats(self) -> StreamMapStats:
         ended = all(end.query() for _, end in self._spans)

@@ -14,6 +14,7 @@ from unstall.errors import UsageError
 from unstall.figures import duration, size
 from unstall.fix.accelerator import Accelerator, accelerator_of
 from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.parts import bytes_of, is_simple
 
 # Below, a copy takes less than 0.1 ms on PCIe 5.0, on the current stream; above, it runs beside what comes next.
 LARGE_BYTES = 4 << 20
@@ -69,6 +70,11 @@ class HostFuture:
             yield from waiting.__await__()
         return self.result()
 
+    def __repr__(self) -> str:
+        if self._read is None:
+            return f"<HostFuture: {'there' if self.done() else 'under way'}, {self.stats()}>"
+        return f"<HostFuture: {self.stats()}>"
+
     def stats(self) -> CopyStats:
         beside = None if self._read is None else self._read - self._asked
         return CopyStats(self._bytes, self._by, beside, self._waited)
@@ -88,10 +94,9 @@ def to_host(value: Any) -> HostFuture:
 
     def start(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal total
-        total += tensor.numel() * tensor.element_size() if tensor.layout == torch.strided else 0
+        total += bytes_of(tensor)
         accelerator = accelerator_of(tensor.device)
-        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-        if accelerator is None or not plain or tensor.is_quantized:
+        if accelerator is None or not is_simple(tensor):
             return tensor.detach().clone() if tensor.device.type == "cpu" else tensor.detach().cpu()
         if accelerator.capturing():
             raise UsageError("to_host() cannot be captured in a CUDA graph: return the tensor, and copy it after")
@@ -115,7 +120,7 @@ def to_host(value: Any) -> HostFuture:
 def _copy(accelerator: Accelerator, pairs: list[tuple[torch.Tensor, torch.Tensor]], events: list[Any]) -> str:
     current = accelerator.current()
     stream, way = current, "the current stream"
-    if sum(source.numel() * source.element_size() for source, _ in pairs) >= LARGE_BYTES:
+    if sum(bytes_of(source) for source, _ in pairs) >= LARGE_BYTES:
         try:
             # The program may write to its tensors at once. A clone takes a fiftieth of the way to the host.
             pairs = [(source.clone(), target) for source, target in pairs]

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from fix.on_a_gpu import on_real_gpu, on_virtual_gpu
+from hypothesis import given
+from hypothesis import strategies as st
 
 import unstall
+from unstall.fix.metrics import MetricRow
 
 IN_ORDER = """
 import torch
@@ -111,3 +114,137 @@ def test_nothing_is_lost_on_the_way_out(tmp_path: Path, last: str, gpu: bool) ->
         f"ROW {step} {float(step)}" for step in range(20)
     ], ran.stderr
     assert ran.returncode == {"raise KeyError": 1, "sys.exit(3)": 3, "pass": 0}[last]
+
+
+# Kinds of values, the ways out of a block, deliverers that fail, and what cannot be.
+HARD = """
+import threading
+import torch
+from unstall import MetricBuffer
+from unstall.errors import UsageError
+
+D = "cuda" if torch.cuda.is_available() else "cpu"
+
+def on(value, **kind):
+    return torch.tensor(value, device=D, **kind)
+
+rows = []
+metrics = MetricBuffer(rows.append)
+metrics.add(big=on(2**60 + 1), yes=on(True), half=on(1.5, dtype=torch.bfloat16), fine=on(1 / 3, dtype=torch.float64),
+            host=torch.tensor(3), one=on([[4.0]]), number=5, text="x",
+            trained=torch.nn.Parameter(on(2.0)), pair=on(1 + 2j))
+metrics.flush()
+assert dict(rows[0].values) == dict(big=2**60 + 1, yes=True, half=1.5, fine=1 / 3, host=3, one=4.0, number=5, text="x",
+                                    trained=2.0, pair=1 + 2j), rows
+
+rows.clear()
+for number in range(30):  # metrics that some steps have
+    odd = {"odd": on(float(number))} if number % 2 else {}
+    metrics.add(**odd, **({"third": on(number)} if number % 3 == 0 else {}))
+metrics.flush()
+assert [sorted(row.values) for row in rows] == [["odd"] * (n % 2) + ["third"] * (n % 3 == 0) for n in range(30)]
+
+for raised in (KeyboardInterrupt, SystemExit, ValueError):
+    rows.clear()
+    try:
+        with MetricBuffer(rows.append, max_lag=100) as left:
+            for number in range(20):
+                left.add(loss=on(float(number)))
+            raise raised
+    except raised:
+        pass
+    assert [row.values["loss"] for row in rows] == list(range(20)), raised
+
+taken = MetricBuffer(stop_on_nan=True, max_lag=100)
+try:
+    for number in range(4):
+        taken.add(loss=on(float("nan") if number == 2 else 1.0))
+    taken.flush()
+    raise SystemExit("no NaN was seen")
+except FloatingPointError:
+    assert 2 in [row.step for row in taken.take()]
+
+rows.clear()
+shared = MetricBuffer(rows.append, max_lag=4)
+threads = [threading.Thread(target=lambda: [shared.add(x=on(1.0)) for _ in range(50)]) for _ in range(4)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+shared.flush()
+assert [row.step for row in rows] == list(range(200))
+
+with torch.inference_mode():
+    shared.add(x=on(1.0))
+shared.add(x=on(2.0, requires_grad=True) * 1)
+shared.flush()
+assert [row.values["x"] for row in rows[-2:]] == [1.0, 2.0]
+
+if D == "cuda":
+    graph, x = torch.cuda.CUDAGraph(), on(1.0)
+    try:
+        with torch.cuda.graph(graph):
+            shared.add(x=x)
+        raise SystemExit("it was captured")
+    except UsageError as error:
+        assert "return the metrics" in str(error)
+print("HELD")
+"""
+
+
+def test_kinds_and_ways_out_without_a_gpu() -> None:
+    exec(compile(HARD, "hard", "exec"), {"__name__": "hard"})
+
+
+@pytest.mark.slow
+def test_kinds_and_ways_out_on_the_virtual_gpu(tmp_path: Path) -> None:
+    assert "HELD" in on_virtual_gpu(tmp_path, HARD)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_kinds_and_ways_out_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "HELD" in on_real_gpu(tmp_path, HARD)
+
+
+# On the way out a deliverer that fails hides neither the other rows nor the error that is on its way.
+FAILS = """
+import torch
+from unstall import MetricBuffer
+
+took = []
+
+def take(row):
+    if row.step == 3:
+        raise ConnectionError("no network")
+    took.append(row.step)
+
+try:
+    with MetricBuffer(take, max_lag=100) as metrics:
+        torch.cuda._sleep(1 << 40)
+        for number in range(8):
+            metrics.add(loss=torch.ones((), device="cuda"))
+        assert took == []
+        raise KeyError("mine")
+except KeyError:
+    assert took == [0, 1, 2, 4, 5, 6, 7], took
+print("ALL BUT ONE")
+"""
+
+
+@pytest.mark.slow
+def test_a_deliverer_that_fails_hides_no_other_row_and_no_error(tmp_path: Path) -> None:
+    assert "ALL BUT ONE" in on_virtual_gpu(tmp_path, FAILS)
+
+
+@given(st.lists(st.lists(st.sampled_from(["loss", "acc", "count"]), unique=True), max_size=12), st.integers(0, 5))
+def test_rows_are_those_that_were_added_whatever_each_step_has(steps: list[list[str]], max_lag: int) -> None:
+    rows: list[MetricRow] = []
+    with unstall.MetricBuffer(rows.append, max_lag=max_lag) as metrics:
+        for number, names in enumerate(steps):
+            metrics.add(**{name: torch.tensor(number + len(name)) for name in names})
+    assert [row.step for row in rows] == list(range(len(steps)))
+    wanted = [{name: number + len(name) for name in names} for number, names in enumerate(steps)]
+    assert [dict(row.values) for row in rows] == wanted
+
+
+def test_what_it_prints_says_how_far_it_is() -> None:
+    metrics = unstall.MetricBuffer(print, max_lag=3)
+    assert repr(metrics).startswith("MetricBuffer(print, max_lag=3): 0 steps")

@@ -133,3 +133,117 @@ def test_results_are_right_on_a_real_gpu(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_retry_draws_the_same_numbers_on_a_real_gpu(tmp_path: Path) -> None:
     assert "RETRIED" in on_real_gpu(tmp_path, OUT_OF_MEMORY.format(strategy="engines"))
+
+
+# As `map` has it: results before an error come first, and items after it too where the iterator goes on. Items that
+# are on the device already are let go of by nobody but this.
+ERRORS = """
+import random
+import torch
+from unstall import prefetch, stream_map
+
+D = "cuda" if torch.cuda.is_available() else "cpu"
+
+class Items:
+    def __init__(self, count, bad):
+        self.left, self.bad = list(range(count)), bad
+    def __iter__(self):
+        return self
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        number = self.left.pop(0)
+        if number in self.bad:
+            raise LookupError(number)
+        return torch.full((SIZE,), float(number), device=on)
+
+def double(item):
+    if float(item[0]) in fails:
+        raise ValueError(int(item[0]))
+    return item * 2
+
+def seen(results):
+    said = []
+    while True:
+        try:
+            said.append(float(next(results)[-1]))
+        except StopIteration:
+            return said
+        except Exception as error:
+            said.append(repr(error))
+
+dice = random.Random(1)
+for turn in range(40):
+    count, SIZE, on = dice.randrange(30), dice.choice([10, 3_000_000 if turn % 8 == 0 else 20]), dice.choice(["cpu", D])
+    bad, fails = ({float(dice.randrange(30)) for _ in range(dice.randrange(3))} for _ in range(2))
+    wanted = seen(map(lambda item: double(item.to(D)).cpu(), Items(count, bad)))
+    for strategy in ("auto", "engines", "streams"):
+        given = seen(stream_map(double, Items(count, bad), strategy=strategy))
+        assert given == wanted, (strategy, count, bad, fails, given, wanted)
+
+weights, fails, SIZE = torch.ones(512, 512, device=D), set(), 400_000
+for strategy in ("auto", "engines", "streams"):
+    def fresh():
+        for number in range(40):
+            yield torch.full((SIZE,), float(number), device=D)
+    def slow(item):
+        weights @ weights
+        return item * 2
+    for source in (fresh(), prefetch([torch.full((SIZE,), float(number)) for number in range(40)])):
+        assert seen(stream_map(slow, source, strategy=strategy)) == [2.0 * number for number in range(40)]
+print("AS MAP")
+"""
+
+
+def test_errors_come_where_map_has_them_without_a_gpu() -> None:
+    exec(compile(ERRORS, "errors", "exec"), {"__name__": "errors"})
+
+
+@pytest.mark.slow
+def test_errors_come_where_map_has_them_on_the_virtual_gpu(tmp_path: Path) -> None:
+    assert "AS MAP" in on_virtual_gpu(tmp_path, ERRORS)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_errors_come_where_map_has_them_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "AS MAP" in on_real_gpu(tmp_path, ERRORS)
+
+
+HOST_DRAWS = """
+import random
+import numpy, torch
+from unstall import stream_map
+
+calls = []
+
+def draws(x):
+    calls.append(len(x))
+    host = random.random() + numpy.random.rand() + float(torch.rand(()))
+    if len(calls) == 7:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than there is")
+    return x + host
+
+def seed():
+    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+
+items = [torch.full((3_000_000,), float(number)) for number in range(12)]
+seed()
+wanted = [float((x.cuda() + (random.random() + numpy.random.rand() + float(torch.rand(()))))[0]) for x in items]
+seed()
+assert [float(result[0]) for result in stream_map(draws, items)] == wanted
+assert len(calls) == 13
+print("DRAWN AGAIN")
+"""
+
+
+@pytest.mark.slow
+def test_a_call_that_is_made_again_draws_the_same_numbers_of_the_host(tmp_path: Path) -> None:
+    assert "DRAWN AGAIN" in on_virtual_gpu(tmp_path, HOST_DRAWS)
+
+
+def test_what_it_prints_names_the_function_and_where_it_is() -> None:
+    results = unstall.stream_map(torch.relu, [torch.ones(1)] * 2)
+    assert repr(results).startswith("stream_map(relu): 0 items")
+    assert len(list(results)) == 2
+    assert "2 items" in repr(results)

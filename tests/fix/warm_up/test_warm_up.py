@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fix.on_a_gpu import on_real_gpu, on_virtual_gpu
@@ -75,3 +77,52 @@ def test_the_model_says_what_is_reserved_on_the_virtual_gpu(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_the_model_says_what_is_reserved_on_a_real_gpu(tmp_path: Path) -> None:
     assert "saved" in on_real_gpu(tmp_path, TRUTH)
+
+
+def test_all_random_numbers_of_the_host_stay_by_an_error_too() -> None:
+    def draws_and_fails(x: torch.Tensor) -> None:
+        torch.rand(3), random.random(), np.random.rand()
+        raise LookupError(len(x))
+
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    expected = float(torch.rand(())), random.random(), np.random.rand()
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)
+    with pytest.raises(LookupError, match="9"):
+        unstall.warm_up(draws_and_fails, torch.ones(2), torch.ones(9))
+    assert (float(torch.rand(())), random.random(), np.random.rand()) == expected
+
+
+HISTORY = """
+import torch
+from unstall import warm_up
+
+def model(x):
+    torch.nn.functional.dropout(x, 0.5)
+
+torch.cuda.manual_seed(4)
+wanted = float(torch.rand((), device="cuda"))
+torch.cuda.manual_seed(4)
+inputs = [torch.ones(n << 20, device="cuda") for n in (1, 3)]
+assert warm_up(model, *inputs).reserved_bytes > 0
+assert float(torch.rand((), device="cuda")) == wanted
+
+torch.cuda.memory._record_memory_history("all", context=None, stacks="python")
+stats = warm_up(model, *inputs)
+assert stats.reserved_bytes is None and "records its memory itself" in str(stats), stats
+assert torch._C._cuda_isHistoryEnabled()
+try:
+    warm_up(lambda x: 1 / 0, *inputs)
+except ZeroDivisionError:
+    print("PUT BACK")
+"""
+
+
+@pytest.mark.slow
+def test_random_numbers_and_the_programs_own_record_of_memory_stay_on_the_virtual_gpu(tmp_path: Path) -> None:
+    assert "PUT BACK" in on_virtual_gpu(tmp_path, HISTORY)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_random_numbers_and_the_programs_own_record_of_memory_stay_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "PUT BACK" in on_real_gpu(tmp_path, HISTORY)
