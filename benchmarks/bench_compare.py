@@ -44,7 +44,7 @@ KINDS = {
 def main() -> int:
     options = _arguments()
     if options.pyperf and importlib.util.find_spec("pyperf") is None:
-        sys.exit("needs pyperf: pip install pyperf")
+        sys.exit("needs pyperf: pip install 'unstall[bench]'")
     report: dict[str, Any] = {
         "runs": options.runs,
         "neighbours": options.neighbours,
@@ -134,23 +134,10 @@ def _pyperf(kind: str, more: float) -> list[float]:
     setup, statement, loops = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
-        command = [
-            sys.executable,
-            "-m",
-            "pyperf",
-            "timeit",
-            "-q",
-            "-p",
-            "1",
-            "-n",
-            "5",
-            "--min-time",
-            "0.03",
-            "-o",
-            str(path),
-        ]
+        options = [*"-q -p 1 -n 5 --min-time 0.03 -o".split(), str(path)]
         lines = statement.format(round(loops * more)).split("\n")
-        subprocess.run([*command, "-s", setup, *lines], check=True, capture_output=True)
+        command = [sys.executable, "-m", "pyperf", "timeit", *options, "-s", setup, *lines]
+        subprocess.run(command, check=True, capture_output=True)
         runs = json.loads(path.read_text())["benchmarks"][0]["runs"]
     return [float(value) for run in runs for value in run.get("values", ())]
 
@@ -169,7 +156,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--neighbours", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--max-seconds", type=float, default=5.0)
-    parser.add_argument("--pyperf", nargs="+", choices=KINDS, default=[], help="beside pyperf, which must be installed")
+    parser.add_argument("--pyperf", nargs="+", choices=KINDS, default=[], help="beside pyperf, of the extra bench")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
