@@ -11,17 +11,15 @@ virtual GPU too: `unstall run --gpu h200 --numerics skip benchmarks/fix_prefetch
 
 from __future__ import annotations
 
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from fix_timing import Report, arguments, interleaved, milliseconds, needs_gpu, ratio
+from fix_timing import LOADS, Kernels, Report, against_plain, arguments, each_ms, interleaved, milliseconds, needs_gpu
 
 BATCHES = 100
-LOADS = {"copy-bound": 0.5, "balanced": 1.0, "compute-bound": 2.0}
 ELEMENTS = 8 << 20
 
 
@@ -36,27 +34,21 @@ def main() -> None:
         sum(1 for _ in loader)  # its workers are forked here
     pinned = [torch.empty(ELEMENTS).fill_(float(number)).pin_memory() for number in range(8)]
     batches = (pinned * (BATCHES // 8 + 1))[:BATCHES]
-    weights = torch.randn(2048, 2048, device="cuda")
+    kernels = Kernels()
 
     def copies() -> None:
         for batch in pinned * 2:
             batch.to("cuda", non_blocking=True)
 
     milliseconds(copies)
-    copy_ms = statistics.median(milliseconds(copies) for _ in range(7)) / 16
-
+    copy_ms = each_ms(copies, 16, 7)
     on_device = pinned[0].to("cuda")
 
-    def kernels(count: int) -> None:
-        for _ in range(count):
-            torch.mm(weights, weights)
-
     def compute(batch: Any, count: int) -> None:
-        kernels(count)
+        kernels.run(count)
         batch.add_(1)
 
     compute(on_device, 3)
-    one_ms = milliseconds(lambda: kernels(20)) / 20
 
     def compare(
         name: str,
@@ -67,13 +59,13 @@ def main() -> None:
         asked: float | None = 0.95,
     ) -> None:
         """`source_ms`: what the source takes for a batch, while nothing else is done for it. `asked`: of the limit."""
-        count = max(1, round(factor * copy_ms / one_ms))
+        count = kernels.lasting(factor * copy_ms)
 
         def computing() -> None:
             for _ in range(20):
                 compute(on_device, count)
 
-        compute_ms = statistics.median(milliseconds(computing) for _ in range(3)) / 20
+        compute_ms = each_ms(computing, 20, 3)
         last: list[Any] = []
 
         def plain() -> None:
@@ -89,17 +81,8 @@ def main() -> None:
 
         took = interleaved({"plain": plain, "prefetch": ahead}, rounds)
         limit = BATCHES * max(copy_ms, compute_ms, source_ms) + min(copy_ms, compute_ms)
-        figures = {
-            "copy_ms": copy_ms,
-            "compute_ms": compute_ms,
-            "source_ms": source_ms,
-            "limit_ms": limit,
-            "plain_ms": statistics.median(took["plain"]),
-            "prefetch_ms": statistics.median(took["prefetch"]),
-            "of_the_limit": ratio([limit] * rounds, took["prefetch"]),
-            "over_plain": ratio(took["prefetch"], took["plain"]),
-            "stats": str(last[0].stats()),
-        }
+        figures = {"copy_ms": copy_ms, "compute_ms": compute_ms, "source_ms": source_ms}
+        figures |= against_plain(took, "prefetch", last, limit)
         at_least = {"of_the_limit": asked} if asked is not None else {}
         report.add(name, figures, at_least=at_least, at_most={"over_plain": 1.02})
 
@@ -115,7 +98,7 @@ def main() -> None:
             batch.to("cuda", non_blocking=True)
             torch.cuda.synchronize()
 
-    alone_ms = statistics.median(milliseconds(one_by_one) for _ in range(7)) / 8
+    alone_ms = each_ms(one_by_one, 8, 7)
     compare("a generator that fills pinned buffers again", ring, 1.0, alone_ms)
 
     pageable = [torch.empty(ELEMENTS).fill_(float(number)) for number in range(8)]
@@ -124,12 +107,12 @@ def main() -> None:
         for source, slot in zip(pageable, pinned, strict=True):
             on_device.copy_(slot.copy_(source), non_blocking=True)
 
-    stage_ms = statistics.median(milliseconds(staged) for _ in range(7)) / 8
+    stage_ms = each_ms(staged, 8, 7)
     compare("pageable", lambda: (pageable * (BATCHES // 8 + 1))[:BATCHES], 1.0, stage_ms, min(options.rounds, 3), None)
 
     small(report, torch, prefetch, 5 * options.rounds)
     if loader is not None:
-        drained_ms = statistics.median(milliseconds(lambda: sum(1 for _ in loader)) for _ in range(2)) / BATCHES
+        drained_ms = each_ms(lambda: sum(1 for _ in loader), BATCHES, 2)
         compare("DataLoader", lambda: loader, 1.0, drained_ms, min(options.rounds, 3), None)
     report.finish()
 
@@ -166,12 +149,7 @@ def small(report: Report, torch: Any, prefetch: Any, rounds: int) -> None:
             net(batch).sum().backward()
 
     took = interleaved({"plain": plain, "prefetch": ahead}, rounds)
-    figures = {
-        "plain_ms": statistics.median(took["plain"]),
-        "over_plain": ratio(took["prefetch"], took["plain"]),
-        "stats": str(last[0].stats()),
-    }
-    report.add("small", figures, at_most={"over_plain": 1.02})
+    report.add("small", against_plain(took, "prefetch", last), at_most={"over_plain": 1.02})
 
 
 if __name__ == "__main__":

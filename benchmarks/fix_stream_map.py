@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from fix_timing import Report, arguments, interleaved, milliseconds, needs_gpu, ratio
+from fix_timing import LOADS, Kernels, Report, against_plain, arguments, each_ms, interleaved, milliseconds, needs_gpu
 
 ITEMS = 100
-LOADS = {"copy-bound": 0.5, "balanced": 1.0, "compute-bound": 2.0}
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def main() -> None:
     offload(report, torch, prefetch, options.rounds)
     ring = [torch.empty(8 << 20).fill_(float(number)).pin_memory() for number in range(12)]
     items = (ring * (ITEMS // 12 + 1))[:ITEMS]
-    weights = torch.randn(2048, 2048, device="cuda")
+    kernels = Kernels()
     back = torch.empty(8 << 20, pin_memory=True)
     there = [items[0].to("cuda") for _ in range(2)]
     streams = [torch.cuda.Stream() for _ in range(2)]
@@ -44,20 +43,13 @@ def main() -> None:
                 back.copy_(there[1], non_blocking=True)
 
     milliseconds(both_ways)
-    copy_ms = statistics.median(milliseconds(both_ways) for _ in range(7)) / 24
-
-    def kernels(count: int) -> None:
-        for _ in range(count):
-            torch.mm(weights, weights)
-
-    kernels(3)
-    one_ms = milliseconds(lambda: kernels(20)) / 20
+    copy_ms = each_ms(both_ways, 24, 7)
     for name, factor in LOADS.items():
-        count = max(1, round(factor * copy_ms / one_ms))
-        compute_ms = milliseconds(lambda count=count: kernels(count * 20)) / 20
+        count = kernels.lasting(factor * copy_ms)
+        compute_ms = each_ms(lambda count=count: kernels.run(count * 20), 20, 1)
 
         def work(item: Any, count: int = count) -> Any:
-            kernels(count)
+            kernels.run(count)
             return item
 
         def plain(work: Any = work) -> None:
@@ -73,16 +65,7 @@ def main() -> None:
 
         took = interleaved({"plain": plain, "stream_map": mapped}, options.rounds)
         limit = ITEMS * max(copy_ms, compute_ms) + copy_ms + min(copy_ms, compute_ms)
-        figures = {
-            "copy_ms": copy_ms,
-            "compute_ms": compute_ms,
-            "limit_ms": limit,
-            "plain_ms": statistics.median(took["plain"]),
-            "stream_map_ms": statistics.median(took["stream_map"]),
-            "of_the_limit": ratio([limit] * options.rounds, took["stream_map"]),
-            "over_plain": ratio(took["stream_map"], took["plain"]),
-            "stats": str(last[0].stats()),
-        }
+        figures = {"copy_ms": copy_ms, "compute_ms": compute_ms, **against_plain(took, "stream_map", last, limit)}
         report.add(name, figures, at_least={"of_the_limit": 0.95}, at_most={"over_plain": 1.02})
     small(report, torch, stream_map, options.rounds)
     report.finish()
@@ -109,13 +92,7 @@ def offload(report: Report, torch: Any, prefetch: Any, rounds: int) -> None:
             pass
 
     took = interleaved({"copies": copies, "plain": plain, "prefetch": ahead}, rounds)
-    figures = {
-        "copies_alone_ms": statistics.median(took["copies"]),
-        "plain_ms": statistics.median(took["plain"]),
-        "prefetch_ms": statistics.median(took["prefetch"]),
-        "over_plain": ratio(took["prefetch"], took["plain"]),
-        "stats": str(last[0].stats()),
-    }
+    figures = {"copies_alone_ms": statistics.median(took["copies"]), **against_plain(took, "prefetch", last)}
     report.add("offload", figures, at_most={"prefetch_ms": 124.0, "over_plain": 1.02})
 
 
@@ -135,12 +112,7 @@ def small(report: Report, torch: Any, stream_map: Any, rounds: int) -> None:
             pass
 
     took = interleaved({"plain": plain, "stream_map": mapped}, rounds)
-    figures = {
-        "plain_ms": statistics.median(took["plain"]),
-        "over_plain": ratio(took["stream_map"], took["plain"]),
-        "stats": str(last[0].stats()),
-    }
-    report.add("small", figures, at_most={"over_plain": 1.02})
+    report.add("small", against_plain(took, "stream_map", last), at_most={"over_plain": 1.02})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+Figures = dict[str, Any]
+
 
 def arguments(what: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=what)
@@ -59,6 +61,42 @@ def ratio(over: list[float], under: list[float]) -> dict[str, float]:
     """Of neighbours: median, least and most."""
     each = [one / other for one, other in zip(over, under, strict=True)]
     return {"median": statistics.median(each), "least": min(each), "most": max(each)}
+
+
+LOADS = {"copy-bound": 0.5, "balanced": 1.0, "compute-bound": 2.0}  # kernels' time over that of a copy
+
+
+class Kernels:
+    """Products of matrices, by which a step takes as long as it should."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._weights = torch.randn(2048, 2048, device="cuda")
+        self.run(3)
+        self.one_ms = milliseconds(lambda: self.run(20)) / 20
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            self._weights @ self._weights
+
+    def lasting(self, wanted_ms: float) -> int:
+        """How many take about as long; one at the least."""
+        return max(1, round(wanted_ms / self.one_ms))
+
+
+def each_ms(run: Callable[[], Any], count: int, rounds: int) -> float:
+    """Of one of the `count` things that it does: the median."""
+    return statistics.median(milliseconds(run) for _ in range(rounds)) / count
+
+
+def against_plain(took: dict[str, list[float]], mine: str, last: list[Any], limit_ms: float | None = None) -> Figures:
+    """What `interleaved` measured of "plain" and of `mine`, with what the last of these says of itself."""
+    figures: Figures = {"plain_ms": statistics.median(took["plain"]), f"{mine}_ms": statistics.median(took[mine])}
+    if limit_ms is not None:
+        figures["limit_ms"] = limit_ms
+        figures["of_the_limit"] = ratio([limit_ms] * len(took[mine]), took[mine])
+    return {**figures, "over_plain": ratio(took[mine], took["plain"]), "stats": str(last[0].stats())}
 
 
 class Report:
