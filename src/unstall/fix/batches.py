@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 from unstall.fix.accelerator import Accelerator
 from unstall.fix.nesting import tensors_in
-from unstall.fix.random_state import drawn_from, random_states
 from unstall.fix.staging import Sender, Sent
+from unstall.random_states import drawn_from, random_states
 
 _WATCHED = 16  # first batches of which it is seen whether fetching draws random numbers, and each so many later
 _ROOM = 16  # batches that the device has not come to yet may take this part of its memory

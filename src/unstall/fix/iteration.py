@@ -17,8 +17,8 @@ from unstall.fix.nesting import map_tensors
 from unstall.fix.parts import bytes_of
 from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
-from unstall.fix.random_state import drawn_from, random_states
 from unstall.fix.staging import Sender, Sent
+from unstall.random_states import drawn_from, random_states
 
 if TYPE_CHECKING:
     from unstall.fix.prefetch import Prefetch

@@ -15,11 +15,11 @@ from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, mill
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.outside import Outside
 from unstall.fix.parts import bytes_of, record
-from unstall.fix.random_state import RandomStates, drawn_from, random_states
 from unstall.fix.staging import Sender
 from unstall.fix.stream_map_results import cloned, shapes_of, to_pinned, unpinned
 from unstall.fix.stream_map_stats import StreamMapStats
 from unstall.fix.stream_map_trial import Trial, best_of
+from unstall.random_states import RandomStates, drawn_from, random_states
 
 Strategy = Literal["auto", "streams", "engines"]
 Out = Literal["pinned", "cpu", "device"]

@@ -13,7 +13,7 @@ from unstall.figures import counted, share, size
 from unstall.fix.accelerator import accelerator_for, is_there
 from unstall.fix.nesting import tensors_in
 from unstall.fix.parts import bytes_of
-from unstall.fix.random_state import RandomStates
+from unstall.random_states import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
 Trace = list[tuple[str, int, int, int]]
