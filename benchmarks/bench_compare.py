@@ -134,7 +134,7 @@ def _pyperf(kind: str, more: float) -> list[float]:
     setup, statement, loops = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
-        options = [*"-q -p 1 -n 5 --min-time 0.03 -o".split(), str(path)]
+        options = ["-q", "-p", "1", "-n", "5", "--min-time", "0.03", "-o", str(path)]
         lines = statement.format(round(loops * more)).split("\n")
         command = [sys.executable, "-m", "pyperf", "timeit", *options, "-s", setup, *lines]
         subprocess.run(command, check=True, capture_output=True)

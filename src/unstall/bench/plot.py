@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,10 @@ from unstall.report.wording import plain
 _WIDTH, _ROW, _HEIGHT = 720, 96, 64  # px: the plot, a distribution with its label, the distribution
 _BINS = 120
 _TAIL = 0.98  # of the samples: what is beyond is told in words, or one sample would flatten all
-_TICKS = 6
+_FAR, _LEAST_WIDE = 8, 0.02  # widths of the middle half, at least that share of the median: beyond, too
+_FEWEST_TICKS = 4
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_EDGE = 25  # px: nearer to it a tick's text would be cut off
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -36,6 +40,7 @@ pre {{ font: 13px/1.45 ui-monospace, monospace; overflow-x: auto; }}
 svg {{ display: block; width: 100%; height: auto; }}
 text {{ fill: var(--text); font: 13px system-ui, sans-serif; }}
 .dim {{ fill: var(--dim); color: var(--dim); }}
+p {{ font-size: 13px; }}
 .axis {{ stroke: var(--line); }}
 .fill {{ fill: var(--fill); }}
 .band {{ fill: var(--band); }}
@@ -101,8 +106,9 @@ def _axis(spreads: list[Spread]) -> _Axis:
 def _shown(spread: Spread) -> NDArray[np.float64]:
     """All but the tail, in order; the median's interval in any case."""
     ordered = np.sort(spread.samples)
-    end = max(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, spread.high, side="right")), 1)
-    return ordered[:end]
+    far = spread.q3 + _FAR * max(spread.iqr, _LEAST_WIDE * spread.median)
+    near = min(int(np.ceil(_TAIL * spread.n)), int(np.searchsorted(ordered, far, side="right")))
+    return ordered[: max(near, int(np.searchsorted(ordered, spread.high, side="right")), 1)]
 
 
 def _row(name: str, spread: Spread, axis: _Axis) -> str:
@@ -128,15 +134,27 @@ def _row(name: str, spread: Spread, axis: _Axis) -> str:
 
 
 def _ticks(axis: _Axis) -> str:
-    """Times below the group."""
+    """Round times below the group."""
     marks = []
-    for number in range(_TICKS):
-        ns = axis.low + (axis.high - axis.low) * number / (_TICKS - 1)
-        anchor = "start" if not number else "end" if number == _TICKS - 1 else "middle"
+    for ns, text in _round_times(axis.low, axis.high):
+        x = axis.at(ns)
+        within = min(max(x, _EDGE), _WIDTH - _EDGE)
         marks.append(
-            f'<text class="dim" x="{axis.at(ns):.1f}" y="12" text-anchor="{anchor}">{_safe(precise(ns))}</text>'
+            f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="1"/>'
+            f'<text class="dim" x="{within:.1f}" y="15" text-anchor="middle">{text}</text>'
         )
     return "".join(marks)
+
+
+def _round_times(low: float, high: float) -> list[tuple[float, str]]:
+    """Between both, ns, by steps of 1, 2 or 5 times a power of ten: four of them or more, in digits that differ."""
+    wide = (high - low) / _FEWEST_TICKS
+    power = 10.0 ** math.floor(math.log10(wide))
+    step = max(each * power for each in (1, 2, 5) if each * power <= wide)
+    scale, unit = next(((scale, unit) for scale, unit in _UNITS if high >= scale), _UNITS[-1])
+    digits = max(0, -math.floor(math.log10(step / scale) + 1e-9))
+    times = [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return [(ns, f"{ns / scale:,.{digits}f} {unit}") for ns in times]
 
 
 def _safe(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -23,7 +23,7 @@ _STYLES = {"FAST": "green", "SLOW": "red", "SAME": "cyan", "UNCLEAR": "yellow"}
 _BY = {
     "device": "time on the device",
     "wall": "time of a call",
-    "throughput": "a call's share of many, back to back",
+    "throughput": "a call's share, back to back",
 }
 BEST, TIED = "*", "="
 
@@ -71,11 +71,16 @@ def _blocks(rows: Sequence[Comparison], title: str) -> Group:
 
 def _merged(rows: Sequence[Comparison]) -> list[str]:
     """What was noted at each input, once where it is the same at several."""
-    at: dict[str, list[str]] = {}
-    for row in rows:
-        for note in row.notes:
-            at.setdefault(note, []).append(row.label)
+    at = _together((note, row.label) for row in rows for note in row.notes)
     return [note if len(labels) == len(rows) else f"{names_of(labels)}: {note}" for note, labels in at.items()]
+
+
+def _together(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """By text those that it is said of."""
+    of: dict[str, list[str]] = {}
+    for text, name in said:
+        of.setdefault(text, []).append(name)
+    return of
 
 
 def _headings(rows: Sequence[Comparison]) -> RenderableType:
@@ -134,11 +139,9 @@ def _said(row: Comparison) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(), *(_sentence(each, row) for each in row.candidates[1:] if each.agrees)]
     lines += _wrong(row)
     lines += [Text(plain(note), style="bold yellow", overflow="fold") for note in row.notes]
-    lines += [
-        Text(f"{each.name}: {each.agreement.text}", style="dim", overflow="fold")
-        for each in row.candidates
-        if each.agreement is not None and each.agreement.agrees
-    ]
+    agreed = [each for each in row.candidates if each.agreement is not None and each.agreement.agrees]
+    texts = _together((each.agreement.text, each.name) for each in agreed if each.agreement is not None)
+    lines += [Text(plain(f"{names_of(names)}: {text}"), style="dim", overflow="fold") for text, names in texts.items()]
     ran = f"{counted(row.rounds, 'round')} by turns: {row.stopped}"
     lines.append(Text(f"{ran}; SAME is within {100 * row.margin:.2g} %", style="dim"))
     return lines
