@@ -111,6 +111,15 @@ def is_there(device: torch.device) -> bool:
         return False
 
 
+def none_of(device: torch.device) -> str:
+    """That there is no such device, and which there is."""
+    other = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
+    hint = (
+        f" (torch has {other.type}: device={other.type!r})" if other is not None and other.type != device.type else ""
+    )
+    return f"there is no {device.type} device with streams here{hint}"
+
+
 @cache
 def _of(kind: str, index: int) -> Accelerator:
     return Accelerator(torch.device(kind, index))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from unstall.errors import UsageError
-from unstall.fix.accelerator import accelerator_for
+from unstall.fix.accelerator import accelerator_for, none_of
 from unstall.fix.iteration import Iteration
 from unstall.fix.plain_loop import PlainLoop
 from unstall.fix.prefetch_stats import PrefetchStats, Tally
@@ -65,7 +65,7 @@ class Prefetch:
         self._state = None
         accelerator = accelerator_for(self._device)
         if accelerator is None:
-            self._settled = 0, f"there is no {self._device.type} device with streams here: a plain loop"
+            self._settled = 0, f"{none_of(self._device)}: a plain loop"
             return PlainLoop(self._loader, self._device, self._tally)
         for other in list(self._iterations):
             other.step_aside()

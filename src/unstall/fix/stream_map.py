@@ -11,7 +11,7 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted
-from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, milliseconds
+from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, milliseconds, none_of
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.outside import Outside
 from unstall.fix.parts import bytes_of, record
@@ -118,7 +118,7 @@ class StreamMap:
         self._item_ns: dict[str, int] = {}
         if self._accelerator is None:
             self._strategy, self._open = "plain", False
-            self._note = f"there is no {device.type} device with streams here"
+            self._note = none_of(device)
         else:
             refills = type(items) not in (list, tuple)
             self._sender = Sender(self._accelerator, self._window + 1, refills=refills)
