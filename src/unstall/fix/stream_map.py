@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -16,7 +15,7 @@ from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.outside import Outside
 from unstall.fix.parts import bytes_of, record
 from unstall.fix.staging import Sender
-from unstall.fix.stream_map_results import cloned, shapes_of, to_pinned, unpinned
+from unstall.fix.stream_map_results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
 from unstall.fix.stream_map_stats import StreamMapStats
 from unstall.fix.stream_map_trial import Trial, best_of
 from unstall.random_states import RandomStates, drawn_from, random_states
@@ -65,23 +64,6 @@ def stream_map(
 _IN_ORDER = "the function writes to tensors that outlive a call, so its calls stay in order"
 
 
-@dataclass(slots=True)
-class _Flight:
-    number: int
-    result: Any
-    on_device: list[torch.Tensor]  # that the program gets
-    end: Any
-    strategy: str
-
-
-@dataclass(slots=True)
-class _Calls:
-    """Of the function, for items of one set of shapes."""
-
-    count: int = 0
-    keeps: bool = False  # whether results lie in memory that outlives a call
-
-
 class StreamMap:
     """See `stream_map`. One pass over the items; closing it, or dropping it, lets go of what is in flight."""
 
@@ -100,13 +82,13 @@ class StreamMap:
         self._accelerator = accelerator_for(device)
         self._window = _IN_FLIGHT if in_flight == "auto" else in_flight
         self._fits = in_flight != "auto"  # whether the window is known to
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[Flight] = deque()
         self._ended = False
         self._error: BaseException | None = None  # of the item after all that are in flight
         self._strategy: str = "engines" if strategy == "auto" else strategy
         self._note = "asked for" if strategy != "auto" else "the first items are being measured"
         self._open = strategy == "auto"  # whether it may still change
-        self._calls: dict[Any, _Calls] = {}  # by the shapes of items
+        self._calls: dict[Any, Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
         self._drawn: set[str] = set()  # generators of the host's that calls were seen to draw from
         self._trial: Trial | None = None
@@ -208,7 +190,7 @@ class StreamMap:
         shapes = shapes_of(item)
         calls = self._calls.get(shapes)
         if calls is None:
-            calls = self._calls[shapes] = _Calls()
+            calls = self._calls[shapes] = Calls()
         watched = calls.count < _WATCHED
         strategy = self._strategy
         if self._open and self._trial is not None and not watched:
@@ -224,7 +206,7 @@ class StreamMap:
             self._fit(accelerator)
             self._trial = Trial(self._candidates(), self._sent, self._window)
 
-    def _sent_off(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
+    def _sent_off(self, accelerator: Accelerator, item: Any, calls: Calls, strategy: str) -> Flight:
         """Makes room and tries again where memory runs out."""
         before = RandomStates({"torch", *self._drawn}, [accelerator.device])
         while True:
@@ -240,7 +222,7 @@ class StreamMap:
                 accelerator.release_cache()
                 before.put_back()
 
-    def _through(self, accelerator: Accelerator, item: Any, calls: _Calls, strategy: str) -> _Flight:
+    def _through(self, accelerator: Accelerator, item: Any, calls: Calls, strategy: str) -> Flight:
         engines, watched = strategy != "streams", calls.count < _WATCHED
         compute = accelerator.stream("compute" if engines else f"lane {self._sent % self._window}")
         copy_in = accelerator.stream("in") if engines else compute
@@ -279,9 +261,9 @@ class StreamMap:
         if spans:
             self._spans = [(sent.start, sent.end), (begun, computed)] + [(leaving, end)] * (leaving is not None)
         self._bytes_in += sent.bytes
-        return _Flight(self._sent, result, on_device, end, strategy)
+        return Flight(self._sent, result, on_device, end, strategy)
 
-    def _in_place(self, accelerator: Accelerator, item: Any, calls: _Calls) -> _Flight:
+    def _in_place(self, accelerator: Accelerator, item: Any, calls: Calls) -> Flight:
         """On the program's own stream, after all that is in flight."""
         device, current = accelerator.device, accelerator.current()
         if self._flights and self._flights[-1].strategy != "plain":
@@ -299,7 +281,7 @@ class StreamMap:
             result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
         end = accelerator.event(timed=True)
         end.record(current)
-        return _Flight(self._sent, result, [], end, "plain")
+        return Flight(self._sent, result, [], end, "plain")
 
     def _one_by_one(self, accelerator: Accelerator) -> Any:
         """As a plain loop has it, where the host is what takes the time: each result is there before the next call."""
@@ -323,7 +305,7 @@ class StreamMap:
         self._bytes_out += bytes_of(tensor) if copy is not tensor else 0
         return copy
 
-    def _watched(self, calls: _Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
+    def _watched(self, calls: Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
         """One of the first calls for such shapes, and what it does beside its result."""
         states = random_states()
         with Outside(inputs) as outside:
@@ -353,7 +335,7 @@ class StreamMap:
             return [self._strategy]
         return ["plain"] * self._small + ["engines"] + ["streams"] * (not self._stateful)
 
-    def _try(self, trial: Trial, flight: _Flight) -> None:
+    def _try(self, trial: Trial, flight: Flight) -> None:
         known = trial.ended(flight.number, flight.end)
         self._item_ns = trial.item_ns
         if trial.over:

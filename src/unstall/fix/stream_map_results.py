@@ -1,7 +1,8 @@
-"""Results of a `stream_map` on their way from the device, and what tells items apart."""
+"""Items of a `stream_map` that are under way, their results on the way from the device, and what tells items apart."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +10,25 @@ import torch
 from unstall.fix.accelerator import Accelerator
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.parts import is_simple
+
+
+@dataclass(slots=True)
+class Flight:
+    """An item that was sent off, and what comes back."""
+
+    number: int
+    result: Any
+    on_device: list[torch.Tensor]  # that the program gets
+    end: Any
+    strategy: str
+
+
+@dataclass(slots=True)
+class Calls:
+    """Of the function, for items of one set of shapes."""
+
+    count: int = 0
+    keeps: bool = False  # whether results lie in memory that outlives a call
 
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:
