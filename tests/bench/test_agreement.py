@@ -119,3 +119,15 @@ def test_there_is_no_float64_of_what_cannot_do_it() -> None:
     weight = torch.ones(2, 2)
     assert in_float64(lambda x: x @ weight, (torch.ones(2, 2),), {}) is None
     assert in_float64(lambda: weight, (), {}) is None
+
+
+def test_nan_agrees_with_nan_and_is_counted() -> None:
+    values = np.array([1.0, np.nan, np.nan])
+    found = agreement(values.copy(), values)
+    assert found.agrees
+    assert found.text == "the results are equal; NaN in both, 2 of 3 values"
+
+
+@pytest.mark.parametrize("value", [None, [None, None], object()])
+def test_what_says_nothing_is_not_called_equal(value: object) -> None:
+    assert agreement(value, value).text == "there are no results that could be compared"

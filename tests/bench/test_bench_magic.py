@@ -42,6 +42,13 @@ def test_a_line_is_measured_with_the_notebooks_names(shell: Any) -> None:
     assert found.wall.median > 0
 
 
+def test_rates_are_of_what_the_line_says(shell: Any) -> None:
+    found, _ = _run(shell, "%unstall_bench --max-seconds 0.05 --rel-ci 5% --bytes 1MiB sum(range(100))")
+    assert found.bandwidth.per_second == pytest.approx((1 << 20) / found.wall.median * 1e9)
+    _, said = _run(shell, "%unstall_bench --bytes 1M sum(range(100))")
+    assert "--bytes: '1M' is no number of bytes" in said
+
+
 def test_statements_are_compared(shell: Any) -> None:
     shell.user_ns["numbers"] = list(range(1000))
     found, _ = _run(shell, "%unstall_bench --max-seconds 0.2 sum(numbers) --vs sum(numbers + numbers) // 2")

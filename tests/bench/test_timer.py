@@ -84,6 +84,14 @@ def test_statements_are_those_of_torch(stmt: str) -> None:
     assert Timer(stmt, "x = torch.ones(3)").timeit(3).median > 0
 
 
+def test_what_a_statement_gives_a_name_to_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[list[int]] = []
+    timer = Timer("y = x + 1\nfor i in range(2):\n    z = y * 2", "x = 1")
+    monkeypatch.setattr(timer, "_waiting", lambda known: waited.append)
+    timer.timeit(1)
+    assert sorted(waited[-1]) == [1, 2, 4]
+
+
 def test_the_users_globals_are_left_alone() -> None:
     names = {"x": 1}
     Timer("x", globals=names).timeit(1)

@@ -115,6 +115,7 @@ def test_the_page_has_the_samples_and_needs_nothing_else(unstall: Cli, tmp_path:
     assert page.count('class="fill"') == 1 + bool(vs)
     assert "prefers-color-scheme: dark" in page
     assert re.search(r"(src|href)=|url\(|@import", page) is None
+    assert len(re.findall(r'text-anchor="middle">[\d,.]+ (?:ns|µs|ms|s)<', page)) >= 3
 
 
 def test_a_baseline_that_is_missing_is_told_before_anything_is_measured(unstall: Cli, tmp_path: Path) -> None:
