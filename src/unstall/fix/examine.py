@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from unstall.fix.accumulate_grad import no_stream_warnings, silence_nodes_of
 from unstall.fix.device import Device
 from unstall.fix.inside import inside
 from unstall.fix.nesting import map_tensors, tensors_in
@@ -18,7 +19,7 @@ from unstall.fix.observe import Observation, observed
 from unstall.fix.refusals import Refusal, Refused
 from unstall.fix.signature import Call, call_of
 from unstall.fix.storages import is_plain, storage_of
-from unstall.fix.subject import Kind, differentiable, without_autocast_cache
+from unstall.fix.subject import Kind, own_autocast_cache
 from unstall.fix.watch import Watch
 
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum, type, slice, range)
@@ -52,25 +53,30 @@ def examined(
         [tensor.grad if tensor.is_leaf else None for tensor in call.tensors],
         [(tensor, tensor.data_ptr()) for tensor in (*watch.tensors, *call.tensors) if is_plain(tensor)],
     )
-    random = device.generator().get_state()
     grads = {id(tensor): tensor.grad for tensor in watch.tensors if tensor.is_leaf}
-    with device.side(), without_autocast_cache(), inside():
+    with device.side(), own_autocast_cache(), inside(), no_stream_warnings():
         result, seen = observed(lambda: function(*args, **kwargs), call.tensors, device)
     tensors = tensors_in(result)
     device.hand_over(tensors)
-    seen.random = not torch.equal(random, device.generator().get_state())
     seen.entry_grads = [grads.get(id(leaf)) for leaf in seen.leaves]
-    kind = _kind(tensors, seen)
-    if kind is Kind.STEP:  # its backward has run; and what is left of it would hold on to gradients' nodes
-        result = map_tensors(result, torch.Tensor.detach)
+    before_it = {*map(id, seen.externals), *map(id, call.tensors), *watch.known}
+    made = [tensor for tensor in tensors if id(tensor) not in before_it]
+    kind = _kind(made, seen)
+    if kind is Kind.STEP:  # its backward has run; and what is left of the graph would hold on to gradients' nodes
+        used_up = {id(tensor) for tensor in made if tensor.grad_fn is not None}
+        result = map_tensors(result, lambda tensor: tensor.detach() if id(tensor) in used_up else tensor)
     limited = watch.limited_to(seen.names)
     changed = limited.changes(first=True)
     if seen.moves or any(tensor.data_ptr() != address for tensor, address in before.addresses):
         changed.append("a tensor lies in other memory, as after `.data =`")
+    if seen.warns:
+        changed.append(f"it warns: {seen.warns.splitlines()[0]}")
+    silence_nodes_of(tensors_in(result))
     reasons = [
         *_of_arguments(device, call, args, kwargs, before),
         *_of_state(limited, call, kind),
         *_of_result(device, result, watch),
+        *(_of_autograd(made, call, seen) if kind is not Kind.STEP else []),
     ]
     if seen.only_waits and not changed and not reasons:
         seen = _seen_in_a_capture(device, function, call, args, kwargs, seen) or seen
@@ -82,9 +88,10 @@ def examined(
 
 
 def _kind(results: list[torch.Tensor], seen: Observation) -> Kind:
+    """`results`: those that the call made."""
     changes = bool(seen.written or seen.written_inputs)
     grads = bool(seen.leaves)
-    if differentiable(results) and torch.is_grad_enabled() and not (seen.backward_ran and (changes or grads)):
+    if any(tensor.grad_fn is not None for tensor in results) and not (seen.backward_ran and (changes or grads)):
         return Kind.DIFFERENTIABLE
     return Kind.STEP if changes or (seen.backward_ran and grads) else Kind.PURE
 
@@ -137,6 +144,20 @@ def _of_result(device: Device, result: Any, watch: Watch) -> list[Refusal]:
     return [Refusal(reason, None, "return tensors, in tuples, lists, dicts or dataclasses")]
 
 
+def _of_autograd(made: list[torch.Tensor], call: Call, seen: Observation) -> list[Refusal]:
+    """What is done in place to one view reaches the others, and autograd knows. A graph's results are apart from all
+    else for autograd, and from each other."""
+    taken = set(map(storage_of, (*call.tensors, *seen.externals)))
+    for tensor in {id(tensor): tensor for tensor in made if tensor.requires_grad}.values():
+        if tensor.grad_fn is None and storage_of(tensor) not in taken:
+            return [Refusal("its result is a new leaf of autograd's", None, "call requires_grad_() after the call")]
+        if tensor.grad_fn is not None and storage_of(tensor) in taken:
+            reason = "gradients flow through a result that is a view of an argument, of another result, or of a "
+            return [Refusal(reason + "tensor from outside", None, "return a clone, or take the view after the call")]
+        taken.add(storage_of(tensor))
+    return []
+
+
 def _stranger(value: Any, watch: Watch) -> Any:
     """What in a result is neither a tensor nor a number, nor anything that was there before the call."""
     if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in watch.known:
@@ -172,7 +193,7 @@ def _seen_in_a_capture(
     if not seen.asks_whether_captured:
         return None
     try:
-        with without_autocast_cache(), inside():
+        with own_autocast_cache(), inside():
             graph, (_, dry), _ = device.capture(
                 device.new_pool(),
                 [device.generator(), *seen.generators],

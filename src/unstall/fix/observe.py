@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,11 +18,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from unstall.fix.device import Device
+from unstall.fix.heard import always, heard
 from unstall.fix.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
 from unstall.fix.users import is_users_code
 from unstall.fix.watch import Scope
 from unstall.locate.frameworks import top_module
+from unstall.random_states import drawn_from, random_states
 
 _HOST_READS = "the host reads a value from the device and waits for it"
 _SHAPES = "how large its result is depends on values, so the host waits for them"
@@ -50,6 +50,12 @@ _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
 _TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
 _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
 _COMPUTES_NAMES = {"getattr", "vars", "globals", "locals", "eval", "exec", "attrgetter", "__dict__", "__getattribute__"}
+_HOST_GENERATORS = {
+    "torch": "torch's CPU generator",
+    "random": "Python's random",
+    "numpy.random": "numpy.random",
+}  # of `random_states`
+_SYNCHRONIZING = "synchronizing CUDA operation"
 _SPEAKS = {"print", "open", "input", "write", "writelines"}
 
 
@@ -69,8 +75,9 @@ class Observation:
     scopes: list[Scope] = field(default_factory=list)  # of the user's code that ran
     backward_ran: bool = False
     grad_was_enabled: bool = False  # for any operator
-    random: bool = False  # it draws from the device's generator
+    random: bool = False  # it draws from a generator of the device
     asks_whether_captured: bool = False  # and may take another way then
+    warns: str = ""  # a warning that was shown
     moves: bool = False  # it gave one of `externals` other memory
     launches: int = 0
     bytes_made: int = 0
@@ -108,7 +115,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self._inputs.setdefault(storage_of(tensor), set()).add(place)
         self._made: set[int] = set()
         self._external: dict[int, int] = {}  # storage → its place in `externals` when first seen
-        self._tensors: set[int] = set()
+        self._tensors: dict[int, torch.Tensor] = {}  # by their ids, which are theirs while they live
         self._written: set[int] = set()
         self._constants: set[int] = set()  # storages in CPU memory that hold nothing but constants of the code
         with torch.inference_mode(False), torch.enable_grad():  # nodes of autograd are numbered as they are made
@@ -171,19 +178,43 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self._said.add((reason, str(place)))
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
+    def hears(self, warning: str) -> bool:
+        """Whether it is the program's: torch's own of a wait is asked for to name the line."""
+        if _SYNCHRONIZING not in warning:
+            self.seen.warns = self.seen.warns or warning
+            return True
+        if not self.seen.refusals:  # else an operator of that line has been named already
+            self.refuse("the host waits for the device", "do that outside the graph", waits=True)
+        return False
+
     def note_external(self, tensor: torch.Tensor) -> None:
         storage = storage_of(tensor)
         if storage in self._inputs or storage in self._made or id(tensor) in self._tensors:
             return
-        self._tensors.add(id(tensor))
+        self._tensors[id(tensor)] = tensor
         self._external.setdefault(storage, len(self.seen.externals))
-        self.seen.externals.append(tensor)
         self.addresses.append((tensor, tensor.data_ptr()))
+        made_inside = False
         with contextlib.suppress(RuntimeError):  # of a view that autograd refuses to speak about
             if tensor.requires_grad and tensor.is_leaf:
                 self.seen.leaves.append(tensor)
             elif tensor.requires_grad and tensor.grad_fn._sequence_nr() < self._begun:
                 self.seen.derived.append(tensor)
+            else:
+                made_inside = tensor.grad_fn is not None
+        # A view that the function made would hold on to nodes of autograd's.
+        self.seen.externals.append(tensor.detach() if made_inside else tensor)
+
+    def release(self) -> None:
+        """Lets go of tensors that nothing else may hold on to."""
+        self._tensors.clear()
+        self.addresses.clear()
+
+    def note_handed_out(self, results: list[torch.Tensor]) -> None:
+        """What no operator has touched was not made inside either. Of memory that one did, it may be a new view."""
+        for tensor in results:
+            if storage_of(tensor) not in self._external:
+                self.note_external(tensor)
 
     def _note_writes(self, touched: Touched) -> None:
         for storage in touched.writes:
@@ -258,8 +289,8 @@ def observed(
         elif event == "c_call" and _speaks(called) and _is_asked_by_user(frame):
             observer.refuse("it prints, or reads or writes a file, and a graph would not", "do that outside the graph")
 
-    before = _host_generators(device_type)
-    with _waits_named(observer, device_type):
+    before, drawn = random_states(), None if stops else device.generator().get_state()
+    with heard(observer.hears), _waits_named(observer, device_type):
         if not profiled:
             sys.setprofile(note)
         try:
@@ -268,13 +299,16 @@ def observed(
         finally:
             if not profiled:
                 sys.setprofile(None)
-    for tensor in tensors_of(result):  # what is only handed out is not made inside either
-        observer.note_external(tensor)
-    for name, state in _host_generators(device_type).items():
-        if state != before.get(name, state):
-            reason = f"it draws from {name}, and a graph would repeat what was drawn"
+    observer.note_handed_out(tensors_of(result))
+    for name in sorted(drawn_from(before, random_states())):
+        if name in _HOST_GENERATORS and not (name == "torch" and device_type == "cpu"):
+            reason = f"it draws from {_HOST_GENERATORS[name]}, and a graph would repeat what was drawn"
             observer.seen.refusals.append(Refusal(reason, None, "draw on the device"))
+    observer.seen.random = bool(observer.seen.generators)
+    if drawn is not None:  # else it is captured, and the generator may not be asked
+        observer.seen.random |= not torch.equal(drawn, device.generator().get_state())
     observer.seen.moves = any(tensor.data_ptr() != address for tensor, address in observer.addresses)
+    observer.release()
     if not profiled:
         observer.seen.names = _names_in(codes)
         observer.seen.scopes = [Scope(code, names) for code, names in codes.items() if is_users_code(code)]
@@ -320,40 +354,16 @@ def _is_asked_by_user(frame: FrameType | None) -> bool:
     return False
 
 
-def _host_generators(device_type: str) -> dict[str, Any]:
-    states: dict[str, Any] = {"Python's random": random.getstate()}
-    if "numpy.random" in sys.modules:
-        kind, keys, *rest = sys.modules["numpy.random"].get_state()
-        states["numpy.random"] = (kind, keys.tobytes(), *rest)
-    if device_type != "cpu":
-        states["torch's CPU generator"] = bytes(torch.get_rng_state().numpy().tobytes())
-    return states
-
-
 @contextmanager
 def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
     """Waits that no operator shows: torch's own warnings of them, and calls that are nothing but waits."""
     if device_type != "cuda":
         yield
         return
-    plain = warnings.showwarning
     mode = torch.cuda.get_sync_debug_mode()
-    thread = threading.get_ident()  # others may wait as they like
-
-    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-        if "synchronizing CUDA operation" not in str(message):
-            plain(message, category, filename, lineno, file, line)
-        elif (
-            threading.get_ident() == thread and not observer.seen.refusals
-        ):  # else an operator of that line has been named already
-            observer.refuse("the host waits for the device", "do that outside the graph", waits=True)
-
     homes = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"))
     kept = [getattr(home, name) for home, name in homes]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
-        warnings.filterwarnings("always", message=".*synchronizing CUDA operation.*")
-        warnings.showwarning = show
+    with always(f".*{_SYNCHRONIZING}", beside="Synchronization debug mode is a prototype"):
         try:
             for (home, name), call in zip(homes, kept, strict=True):
                 setattr(home, name, _named_wait(observer, call))

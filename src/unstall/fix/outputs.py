@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.state import copy_of
 from unstall.fix.storages import storage_of
 
 
@@ -22,11 +23,13 @@ class Outputs:
     def __init__(
         self, result: Any, inputs: list[torch.Tensor], externals: list[torch.Tensor], known: dict[int, Any]
     ) -> None:
-        self._result = result
         self._inputs = {storage_of(tensor): place for place, tensor in enumerate(inputs)}
         self._places = {id(tensor): place for place, tensor in enumerate(inputs)}
         self._externals = {storage_of(tensor) for tensor in externals}
-        self._themselves = {id(tensor) for tensor in externals}
+        self._themselves = {*map(id, externals), *known}
+        apart: dict[int, torch.Tensor] = {}
+        self.result = result = map_tensors(result, lambda tensor: self._apart(tensor, apart))
+        """Without autograd's graph of the capture."""
         counts = Counter(map(storage_of, _unique(tensors_in(result))))
         self._shared = {storage for storage, count in counts.items() if count > 1}
         self._kept: dict[int, Any] = {}
@@ -41,22 +44,31 @@ class Outputs:
         """For a call with these arguments, whose values the graph was replayed on. `through`: what stands for some
         tensors of the result, by their ids."""
         if self._single is not None and not through:
-            return self._single.detach().clone()
+            return copy_of(self._single)
         made: dict[int, torch.Tensor] = {}
         bases: dict[int, torch.Tensor] = {}
 
+        for tensor in tensors_in(self.result) if through else ():
+            if through and id(tensor) in through and not self._is_the_programs(tensor):
+                made[id(tensor)] = bases[storage_of(tensor)] = through[id(tensor)]
+
         def copied(tensor: torch.Tensor) -> torch.Tensor:
             if id(tensor) not in made:
-                if through and id(tensor) in through and not self._is_the_programs(tensor):
-                    made[id(tensor)] = through[id(tensor)]
-                else:
-                    made[id(tensor)] = self._copied(tensor, inputs, bases)
+                made[id(tensor)] = self._copied(tensor, inputs, bases)
             return made[id(tensor)]
 
         if not self._has_others:
-            return map_tensors(self._result, copied)
-        memo: dict[int, Any] = {id(tensor): copied(tensor) for tensor in tensors_in(self._result)}
-        return copy.deepcopy(self._result, memo | self._kept)
+            return map_tensors(self.result, copied)
+        memo: dict[int, Any] = {id(tensor): copied(tensor) for tensor in tensors_in(self.result)}
+        return copy.deepcopy(self.result, memo | self._kept)
+
+    def _apart(self, tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
+        """It requires gradients as it did, and holds on to no nodes of the capture's."""
+        if tensor.grad_fn is None or self._is_the_programs(tensor):
+            return tensor
+        if id(tensor) not in known:
+            known[id(tensor)] = tensor.detach().requires_grad_()
+        return known[id(tensor)]
 
     def _is_the_programs(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._places or id(tensor) in self._themselves
@@ -64,17 +76,37 @@ class Outputs:
     def _copied(self, tensor: torch.Tensor, inputs: list[torch.Tensor], bases: dict[int, torch.Tensor]) -> torch.Tensor:
         storage = storage_of(tensor)
         if storage in self._externals:
-            return tensor
+            return tensor if id(tensor) in self._themselves else _another_view(tensor)
         if storage in self._inputs:
-            given = inputs[self._places.get(id(tensor), self._inputs[storage])]
-            if tensor.shape == given.shape and tensor.stride() == given.stride():
-                return given
-            return given.as_strided(tensor.shape, tensor.stride(), given.storage_offset() + tensor.storage_offset())
+            return self._of_argument(tensor, inputs[self._places.get(id(tensor), self._inputs[storage])])
         if storage not in self._shared:
-            return tensor.detach().clone()
+            return copy_of(tensor)
         if storage not in bases:
             bases[storage] = _bytes_of(tensor).clone()
-        return _view_like(tensor, bases[storage].untyped_storage())
+        base = bases[storage]
+        if base.dtype == tensor.dtype and not (tensor.is_conj() or tensor.is_neg()):
+            return base.detach().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return _view_like(tensor, base.untyped_storage())
+
+    def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        """An argument, or a view of one that was made where autograd was off."""
+        if id(tensor) in self._places:
+            return given
+        base = given if tensor.requires_grad else given.detach()
+        with torch.no_grad():
+            return base.as_strided(tensor.shape, tensor.stride(), given.storage_offset() + tensor.storage_offset())
+
+    def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Of one of the results that `copies` is given by `through`."""
+        if storage_of(tensor) in self._shared:
+            return _view_like(tensor, _bytes_of(tensor).clone().untyped_storage())
+        return copy_of(tensor)
+
+
+def _another_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Of memory of the program's: a tensor of the caller's own, which may be turned or reshaped in place."""
+    with torch.no_grad():
+        return torch.ops.aten.alias(tensor)
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

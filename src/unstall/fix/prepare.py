@@ -49,11 +49,6 @@ def prepared(device: Device, pool: Any, candidate: Candidate, options: Options) 
     """Captures, proves and measures, and leaves the program's state as it was. Raises `Refused`, and whatever the
     function or the capture raises."""
     begun = time.perf_counter()
-    if candidate.kind is Kind.DIFFERENTIABLE:
-        # Earlier calls ran on the stream of captures; what gradients their results still hold on to was made there.
-        quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
-        if quiet is not None:
-            quiet(False)
     seen = candidate.seen
     subject = Subject(
         device, candidate.function, candidate.args, candidate.kwargs, candidate.inputs, seen, candidate.kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from itertools import chain
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ _pointers = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
 _grad = operator.attrgetter("grad")
 _wants_grad = operator.attrgetter("requires_grad")
+_version = operator.attrgetter("_version")
 _hooks = operator.attrgetter("_backward_hooks")
 _late_hooks = operator.attrgetter("_post_accumulate_grad_hooks")
 
@@ -61,18 +63,22 @@ class Ready:
         self._graded, self._entry_grads = [leaf for leaf, _ in kept], [grad for _, grad in kept]
         result, exit_grads = captured.results[0]
         self._exit_grads = list(zip(subject.leaves, exit_grads, strict=True))
+        self.reached = (
+            reached_from(self.differentiable(), subject.wanted) if subject.kind is Kind.DIFFERENTIABLE else []
+        )
+        self.flows_to = sorted(set().union(*self.reached))  # of what is wanted: what any result depends on
         self.outputs = Outputs(result, subject.buffers.tensors, seen.externals, watch.known)
+        captured.results[0] = (self.outputs.result, exit_grads)
         watch.known.clear()
         self.sharing = Sharing(seen)
+        written = set(map(storage_of, seen.written))
+        self._written = [tensor for tensor in self._externals if storage_of(tensor) in written]
         self._sizes = list(map(_size, self._externals))
         # What a graph without autograd does not depend on.
         self._trained = self._externals if seen.backward_ran or seen.grad_was_enabled else []
         self._wanted = list(map(_wants_grad, self._trained))
         self._hooked = subject.leaves
         self._hooks = self._count_hooks()
-        self.reached = (
-            reached_from(self.differentiable(), subject.wanted) if subject.kind is Kind.DIFFERENTIABLE else []
-        )
         self.awaited: weakref.ref[Any] | None = None  # the backward that belongs to the last forward
         self.pure = subject.kind is Kind.PURE and not seen.random
         """Whether a replay that turns out to be wrong can be thrown away."""
@@ -119,6 +125,10 @@ class Ready:
             for first, second in zip(map(_hooks, self._hooked), map(_late_hooks, self._hooked), strict=True)
         ]
 
+    def versions(self, inputs: list[torch.Tensor]) -> list[int]:
+        """How often what it reads was written to so far."""
+        return list(map(_version, chain(inputs, self._externals)))
+
     def replay(self, inputs: list[torch.Tensor]) -> None:
         """Serves a call up to its result, on the current stream."""
         self.subject.device.order()
@@ -128,6 +138,8 @@ class Ready:
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
         """What the call changes beside its result: arguments, and which tensors are gradients."""
+        if self._written:  # which autograd can see from operators alone
+            torch.autograd.graph.increment_version(self._written)
         if self.subject.written_inputs:
             with torch.no_grad():
                 for place in self.subject.written_inputs:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
+from unstall.fix.accumulate_grad import no_stream_warnings
 from unstall.fix.buckets import Buckets, Padded, Sizes, prove
 from unstall.fix.device import Device, device_for
 from unstall.fix.examine import examined
 from unstall.fix.graph_stats import GraphedStats, Tally
+from unstall.fix.heard import unheard
 from unstall.fix.inside import inside, is_inside
 from unstall.fix.nesting import tensors_in
 from unstall.fix.observe import Observation, observed
@@ -182,7 +182,7 @@ class Graphed:
         """Whether a graph gives what eager gives for the program's own next inputs. The state is left as it was."""
         saved: Saved = ready.subject.saved()
         try:
-            with inside():
+            with inside(), unheard():
                 check(ready.subject, ready.captured, call.tensors, saved)
         except Refused as refused:
             self._refuse(shelf, refused.refusals[0])
@@ -241,7 +241,7 @@ class Graphed:
             self._function, args, kwargs, call.tensors, [self._function, *call.others], shelf.seen, shelf.kind
         )
         try:
-            with inside():
+            with inside(), unheard(), no_stream_warnings():
                 ready = prepared(device, self._pool_for(device, shelf.kind), candidate, self._options)
         except Refused as refused:
             self._refuse(shelf, refused.refusals[0])
@@ -316,14 +316,13 @@ class Graphed:
 
     def _prove(self, device: Device, padded: Padded, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a call as it is and in its bucket; gives the result of the former."""
-        random = device.generator().get_state()
         with device.side(), inside():
             result, seen = observed(lambda: self._function(*args, **kwargs), call.tensors, device)
-            seen.random = not torch.equal(random, device.generator().get_state())
             try:
                 safe = not (seen.written or seen.written_inputs or seen.random or seen.refusals)
                 trial = padded.trial()
-                prove(padded, result, seen, self._function(*trial[0], **trial[1]) if safe else None)
+                with unheard():
+                    prove(padded, result, seen, self._function(*trial[0], **trial[1]) if safe else None)
             except Refused as refused:
                 self._note(refused.refusals[0])
         device.hand_over(tensors_in(result))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -14,6 +15,26 @@ from torch.utils._device import DeviceContext
 from unstall.fix.nesting import map_tensors
 from unstall.fix.refusals import Refusal, Refused
 
+_AUTOCAST = ("cuda", "cpu")
+_FLAGS = [
+    getattr(torch._C, name)
+    for name in (
+        "_get_cublas_allow_tf32",
+        "_get_cudnn_allow_tf32",
+        "_get_cublas_allow_bf16_reduced_precision_reduction",
+        "_get_cublas_allow_fp16_reduced_precision_reduction",
+        "_get_cublas_allow_fp16_accumulation",
+        "_get_cudnn_enabled",
+        "_get_cudnn_benchmark",
+        "_get_cudnn_deterministic",
+        "_get_deterministic_algorithms",
+        "_get_cudnn_sdp_enabled",
+        "_get_flash_sdp_enabled",
+        "_get_math_sdp_enabled",
+        "_get_mem_efficient_sdp_enabled",
+    )
+    if hasattr(torch._C, name)
+]
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.parameter.Buffer)
 
 
@@ -41,7 +62,7 @@ def call_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     for name, value in kwargs.items():  # in their order, which a function may go by
         parts.append(name)
         _take(value, parts, tensors, others)
-    parts.extend(_modes())
+    parts.extend(modes())
     return Call(tuple(parts), tensors, others)
 
 
@@ -105,19 +126,39 @@ def tensor_key(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad)
 
 
-def _modes() -> tuple[Any, ...]:
+def modes() -> tuple[Any, ...]:
     """What of torch's own state decides which kernels run."""
     return (
+        *(torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) for kind in _AUTOCAST),
+        torch.is_autocast_cache_enabled(),
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
-        torch._C._get_cublas_allow_tf32(),
-        torch._C._get_cudnn_allow_tf32(),
-        torch._C._get_deterministic_algorithms(),
-        torch._C._get_cudnn_deterministic(),
         torch.get_default_dtype(),
+        *(flag() for flag in _FLAGS),
         _function_modes() if torch._C._len_torch_function_stack() else (),
     )
+
+
+@contextmanager
+def as_in(earlier: tuple[Any, ...]) -> Iterator[None]:
+    """With autograd and autocast as they were when `modes` gave this: a backward runs outside of them."""
+    cached, grad = earlier[len(_AUTOCAST) :][:2]
+    with ExitStack() as stack:
+        stack.enter_context(torch.set_grad_enabled(grad))
+        for kind, dtype in zip(_AUTOCAST, earlier, strict=False):
+            stack.enter_context(torch.autocast(kind, dtype=dtype or None, enabled=bool(dtype)))
+        stack.enter_context(_autocast_cache(cached))
+        yield
+
+
+@contextmanager
+def _autocast_cache(enabled: bool) -> Iterator[None]:
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(enabled)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
 
 
 def _function_modes() -> tuple[Any, ...]:

@@ -109,6 +109,29 @@ def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[tor
     return copies
 
 
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Outside of autograd, with the same strides, which `clone` changes where there are gaps or overlaps, and of
+    inference mode where the tensor is."""
+    if tensor.is_inference() != torch.is_inference_mode_enabled():
+        with torch.inference_mode(tensor.is_inference()):
+            return copy_of(tensor)
+    tensor = tensor.detach()
+    if _is_dense(tensor):
+        return tensor.clone()
+    other = _buffer_like(tensor)
+    if _overlaps(tensor):
+        _flat(other).copy_(_flat(tensor))
+    else:
+        other.copy_(tensor)
+    if tensor.is_conj():
+        other = other.conj_physical_().conj()
+    return torch._neg_view(other.neg_()) if tensor.is_neg() else other
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride())
+
+
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Equal in each element, NaN being equal to NaN. Waits for the device."""
     if one.shape != other.shape or one.dtype != other.dtype:

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from unstall.fix.autograd_nodes import nodes_behind
 from unstall.fix.capture import Captured, Segment
 from unstall.fix.device import Device
 from unstall.fix.inside import inside
+from unstall.fix.kept_for_backward import Kept, kept_for_backward
 from unstall.fix.nesting import tensors_in
 from unstall.fix.observe import Observation
 from unstall.fix.signature import exchanged
@@ -47,6 +49,9 @@ class Subject:
         self.differentiated = [*seen.leaves, *seen.derived] if kind is Kind.DIFFERENTIABLE else []
         self.leaves = seen.leaves if kind is Kind.STEP and seen.concerns_grads() else []
         self.written_inputs = sorted(seen.written_inputs)
+        self.kept = Kept()
+        self.can_run_again = not (seen.written or seen.written_inputs or seen.random)
+        """For a second backward; else what the first one needs is kept."""
 
     def saved(self) -> Saved:
         return Saved(self.seen.written, self.generators, self.leaves)
@@ -59,23 +64,24 @@ class Subject:
 
         def backward(results: list[Any]) -> Callable[[], Any]:
             outputs = differentiable(results[0])
+            self.kept = kept_for_backward(outputs, self.buffers.tensors, self.seen.externals)
             grads = [torch.empty_like(output) for output in outputs]
             wanted = self.wanted
-            return lambda: (grads, _grads(outputs, wanted, grads))
+            return lambda: (grads, _grads(outputs, wanted, grads, retain_graph=not self.can_run_again))
 
         return [forward, backward] if self.kind is Kind.DIFFERENTIABLE else [forward]
 
     @property
     def wanted(self) -> list[torch.Tensor]:
         """What gradients flow to: inputs that require them, and tensors from outside."""
-        return self._wanted(self.buffers.tensors)
+        return self.wanted_of(self.buffers.tensors)
 
-    def _wanted(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    def wanted_of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         return [tensor for tensor in inputs if tensor.requires_grad] + self.differentiated
 
     def _called(self, inputs: list[torch.Tensor]) -> Any:
         args, kwargs = exchanged(self._args, self._kwargs, inputs)
-        with without_autocast_cache():
+        with own_autocast_cache():
             result = self._function(*args, **kwargs)
         return (result, [leaf.grad for leaf in self.leaves])
 
@@ -86,7 +92,7 @@ class Subject:
             given = tensors_in(result)
             if self.kind is Kind.DIFFERENTIABLE:
                 outputs = differentiable(result)
-                given = [*given, *_present(_grads(outputs, self._wanted(inputs), list(map(_probe, outputs))))]
+                given = [*given, *_present(_grads(outputs, self.wanted_of(inputs), list(map(_probe, outputs))))]
             return [tensor.detach().clone() for tensor in (*given, *(inputs[i] for i in self.written_inputs))]
 
     def replayed(self, captured: Captured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -110,14 +116,17 @@ class Subject:
 
     def gradients(
         self, inputs: list[torch.Tensor], grads: tuple[torch.Tensor | None, ...], *, create_graph: bool
-    ) -> tuple[list[torch.Tensor], tuple[torch.Tensor | None, ...]]:
-        """What gradients flow to, and the gradients, by running the function. `grads`: those of its results."""
+    ) -> tuple[torch.Tensor | None, ...]:
+        """For all that is wanted, by running the function. `grads`: those of its results."""
         with inside():
             result, _ = self._called(inputs)
         given = [pair for pair in zip(differentiable(result), grads, strict=True) if pair[1] is not None]
-        wanted = self._wanted(inputs)
         outputs, weights = [output for output, _ in given], [grad for _, grad in given]
-        return wanted, torch.autograd.grad(outputs, wanted, weights, allow_unused=True, create_graph=create_graph)
+        wanted = self.wanted_of(inputs)
+        found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+            outputs, wanted, weights, allow_unused=True, create_graph=create_graph
+        )
+        return found
 
     def timed_eager(self, inputs: list[torch.Tensor]) -> float:
         copies = copies_of(inputs)
@@ -128,7 +137,7 @@ class Subject:
             if self.kind is Kind.DIFFERENTIABLE:
                 outputs = differentiable(result)
                 probes[:] = probes or map(_probe, outputs)
-                _grads(outputs, self._wanted(copies), probes)
+                _grads(outputs, self.wanted_of(copies), probes)
 
         with self.device.side():
             if self.kind is Kind.DIFFERENTIABLE:
@@ -151,41 +160,38 @@ def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> lis
     found: list[set[int]] = []
     for output in outputs:
         reached = {leaves[id(output)]} if id(output) in leaves else set()
-        todo, seen = [output.grad_fn], set()
-        while todo:
-            node = todo.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
+        for node in nodes_behind([output]):
             leaf = getattr(node, "variable", None)
             if node in nodes:
                 reached.add(nodes[node])
             elif leaf is not None and id(leaf) in leaves:
                 reached.add(leaves[id(leaf)])
-            todo += [following for following, _ in node.next_functions]
         found.append(reached)
     return found
 
 
 @contextmanager
-def without_autocast_cache() -> Iterator[None]:
-    """Under autocast, casts of weights are kept for as long as its context lasts: a graph would keep those of one
-    step, and never see the weights of the next."""
-    enabled = torch.is_autocast_cache_enabled()
+def own_autocast_cache() -> Iterator[None]:
+    """Under autocast, casts of weights are kept for as long as its context lasts. A graph would keep those of one step
+    and never see the weights of the next, and eager would find those of a capture. Within the call they are kept as
+    in eager: gradients of all uses are added up in the lower precision."""
     torch.clear_autocast_cache()
-    torch.set_autocast_cache_enabled(False)
     try:
         yield
     finally:
-        torch.set_autocast_cache_enabled(enabled)
+        torch.clear_autocast_cache()
 
 
 def _grads(
-    outputs: list[torch.Tensor], wanted: list[torch.Tensor], grads: list[torch.Tensor]
+    outputs: list[torch.Tensor],
+    wanted: list[torch.Tensor],
+    grads: list[torch.Tensor],
+    *,
+    retain_graph: bool = False,
 ) -> tuple[torch.Tensor | None, ...]:
     if not outputs or not wanted:
         return ()
-    return tuple(torch.autograd.grad(outputs, wanted, grads, allow_unused=True))
+    return tuple(torch.autograd.grad(outputs, wanted, grads, retain_graph=retain_graph, allow_unused=True))
 
 
 def _probe(output: torch.Tensor) -> torch.Tensor:

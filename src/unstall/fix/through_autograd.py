@@ -8,6 +8,16 @@ from typing import Any
 import torch
 
 from unstall.fix.ready import Ready
+from unstall.fix.signature import as_in, modes
+
+_ONE_BACKWARD = "a graphed function's graph holds no backward of its backward (create_graph=True)"
+_REMEDY = "use it without unstall.graphed there"
+_MOVED = (
+    "a tensor that a graphed function's backward needs was given other memory since the call, as by `.data =`: do that "
+    "after the backward, or use the function without unstall.graphed"
+)
+
+_pointers = torch.Tensor.data_ptr
 
 
 class Awaited:
@@ -19,21 +29,35 @@ class Awaited:
 
 class _Replay(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, ready: Ready, awaited: Awaited, count: int, *tensors: torch.Tensor) -> Any:
-        """`tensors`: the call's inputs, `count` of them, then the tensors from outside that gradients flow to."""
-        inputs = list(tensors[:count])
+    def forward(
+        ctx: Any,
+        ready: Ready,
+        awaited: Awaited,
+        called_in: tuple[Any, ...],
+        inputs: list[torch.Tensor],
+        *_: torch.Tensor,
+    ) -> Any:
+        """`inputs` are the call's; then come the tensors that gradients flow to."""
         ready.replay(inputs)
         ready.leave(inputs)
-        ctx.ready, ctx.awaited, ctx.inputs, ctx.needs = ready, awaited, inputs, ctx.needs_input_grad[3:]
+        ctx.ready, ctx.awaited, ctx.inputs = ready, awaited, inputs
+        ctx.modes, ctx.versions = called_in, ready.versions(inputs)
         ctx.set_materialize_grads(False)
-        return tuple(tensor.detach().clone() for tensor in ready.differentiable())
+        outputs = list(map(ready.outputs.copy_for_autograd, ready.differentiable()))
+        # Not to be read, but so that autograd itself raises where eager's would: after a write, or a second backward.
+        kept = ready.subject.kept.of(inputs, outputs)
+        ctx.addresses = list(map(_pointers, kept))
+        ctx.save_for_backward(*kept)
+        return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        if ctx.awaited.done or torch.is_grad_enabled():  # retain_graph=True, create_graph=True
+        if list(map(_pointers, ctx.saved_tensors)) != ctx.addresses:
+            raise RuntimeError(_MOVED)
+        if ctx.awaited.done or torch.is_grad_enabled():  # after retain_graph=True, or with create_graph=True
             return _backward_of_another_run(ctx, grads)
         ready: Ready = ctx.ready
-        ctx.awaited.done = True
+        ctx.awaited.done = ready.subject.can_run_again or not _is_kept()
         static, results = ready.captured.results[1]
         ready.subject.device.order()
         for mine, given in zip(static, grads, strict=True):
@@ -46,35 +70,36 @@ class _Replay(torch.autograd.Function):  # type: ignore[misc]
         reached = set().union(
             *(places for places, given in zip(ready.reached, grads, strict=True) if given is not None)
         )
-        wanted = [
-            None if grad is None or place not in reached else grad.detach().clone()
-            for place, grad in enumerate(results)
-        ]
-        found = iter(wanted)
-        to_inputs = [next(found) if buffer.requires_grad else None for buffer in ready.subject.buffers.tensors]
-        return (None, None, None, *to_inputs, *found)
+        found = [(results[place], place in reached) for place in ready.flows_to]
+        return (None, None, None, None, *(grad.detach().clone() if comes else None for grad, comes in found))
+
+
+def _is_kept() -> bool:
+    """Whether the backward that runs now may be followed by another one."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
 def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -> Any:
-    """What a graph cannot give, which holds one backward, and none of a backward: the function is run once more."""
-    subject = ctx.ready.subject
-    if subject.seen.written or subject.written_inputs or subject.seen.random:
-        raise RuntimeError(
-            "a graphed function's graph holds one backward (retain_graph=True) and none of its backward "
-            "(create_graph=True), and running it again would change what it writes or draws: use it without "
-            "unstall.graphed there"
-        )
+    """What its graph cannot give, as a backward of its backward: the function is run once more."""
+    ready: Ready = ctx.ready
+    subject = ready.subject
+    if not subject.can_run_again:
+        raise RuntimeError(f"{_ONE_BACKWARD}, and running it again would change what it writes or draws: {_REMEDY}")
     create_graph = torch.is_grad_enabled()
-    with torch.enable_grad():
-        wanted, found = subject.gradients(ctx.inputs, grads, create_graph=create_graph)
-    places = {id(tensor): grad for tensor, grad in zip(wanted, found, strict=True)}
-    return (None, None, None, *(places.get(id(tensor)) for tensor in (*ctx.inputs, *subject.differentiated)))
+    with as_in(ctx.modes):
+        if modes() != ctx.modes or ready.versions(ctx.inputs) != ctx.versions or not ready.holds():
+            raise RuntimeError(f"{_ONE_BACKWARD}, and what it relies on has changed since the call: {_REMEDY}")
+        found = subject.gradients(ctx.inputs, grads, create_graph=create_graph)
+    return (None, None, None, None, *(found[place] for place in ready.flows_to))
 
 
 def served_through_autograd(ready: Ready, inputs: list[torch.Tensor]) -> Any:
     """The result of a call, with gradients to its inputs and to the tensors from outside."""
     awaited = Awaited()
     ready.awaited = weakref.ref(awaited)
-    outputs = _Replay.apply(ready, awaited, len(inputs), *inputs, *ready.subject.differentiated)
+    wanted = ready.subject.wanted_of(inputs)
+    called_in = modes()
+    with torch.enable_grad():  # where it is off, the function has turned it on
+        outputs = _Replay.apply(ready, awaited, called_in, inputs, *(wanted[place] for place in ready.flows_to))
     through = {id(mine): output for mine, output in zip(ready.differentiable(), outputs, strict=True)}
     return ready.outputs.copies(inputs, through)

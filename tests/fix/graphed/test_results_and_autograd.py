@@ -1,0 +1,263 @@
+"""What autograd knows of a graph's results, and notices before their backward, is as it is in eager."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from fix.graphed.harness import batches, mlp, on_tape
+
+
+def _both(function: Callable[..., Any], **options: Any) -> tuple[Any, Any]:
+    return function, on_tape(function, **options)
+
+
+def test_strides_of_results_with_gaps_and_overlaps_are_those_of_eager() -> None:
+    plain, fast = _both(lambda x: (x.exp()[:, :2], x.sum(0).expand(3, 4), x.exp().t()[1:]))
+    for x, _ in batches(4):
+        for mine, theirs in zip(plain(x), fast(x), strict=True):
+            assert theirs.stride() == mine.stride()
+            assert torch.equal(theirs, mine)
+    assert fast.stats().hits == 2
+
+
+def test_a_parameter_that_a_step_returns_stays_itself() -> None:
+    model = mlp()
+
+    def step(x: torch.Tensor) -> Any:
+        loss = model(x).square().sum()
+        loss.backward()
+        return model[0].weight, loss
+
+    fast = on_tape(step)
+    for x, _ in batches(5):
+        model.zero_grad(set_to_none=False)
+        assert fast(x)[0] is model[0].weight
+
+
+def test_a_tensor_of_inference_mode_is_one() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return x.exp() * 2
+
+    fast = on_tape(function)
+    assert [fast(x).is_inference() for x, _ in batches(4)] == [True] * 4
+
+
+def test_autograd_that_the_function_turns_on_itself_is_on() -> None:
+    weight = torch.full((4,), 2.0, requires_grad=True)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return (x * weight).exp()
+
+    fast = on_tape(function)
+    for x, _ in batches(5):
+        with torch.no_grad():
+            mine, theirs = function(x), fast(x)
+        expected = torch.autograd.grad(mine.sum(), weight)
+        assert torch.equal(torch.autograd.grad(theirs.sum(), weight)[0], expected[0])
+    assert fast.stats().hits == 3
+
+
+def test_under_autocast_gradients_of_a_weight_that_is_used_often_are_eagers() -> None:
+    layer = torch.nn.Linear(4, 4)
+    plain, fast = _both(lambda x: layer(layer(layer(x))))
+    for x, _ in batches(5):
+        grads = []
+        for call in (plain, fast):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                result = call(x)
+            result.float().sum().backward()
+            grads.append(layer.weight.grad)
+            layer.zero_grad()
+        assert torch.equal(*grads)
+    assert fast.stats().hits == 3
+
+
+def test_a_second_backward_runs_under_the_calls_autocast() -> None:
+    layer = torch.nn.Linear(4, 4)
+    plain, fast = _both(lambda x: layer(x).tanh())
+    for x, _ in batches(5):
+        grads = []
+        for call in (plain, fast):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                result = call(x).float().sum()
+            result.backward(retain_graph=True)
+            result.backward()
+            grads.append(layer.weight.grad)
+            layer.zero_grad()
+        assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_second_backward_that_eager_refuses_is_refused(again: bool) -> None:
+    fast = on_tape(mlp() if again else torch.nn.Linear(4, 4))
+    for x, _ in batches(5):
+        result = fast(x).square().sum() if again else fast(x).sum()
+        result.backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            result.backward()
+        del result
+    assert fast.stats().hits == 3
+
+
+def _weight_in_place(weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+    with torch.no_grad():
+        weight.mul_(2)
+
+
+def _argument_in_place(weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+    x.detach().mul_(2)
+
+
+def _result_in_place(weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+    y.detach().mul_(2)
+
+
+@pytest.mark.parametrize("change", [_weight_in_place, _argument_in_place, _result_in_place])
+def test_what_is_written_before_the_backward_is_noticed_as_in_eager(change: Any) -> None:
+    weight = torch.full((4,), 0.5, requires_grad=True)
+    plain, fast = _both(lambda x: (x * weight).tanh())
+    for call in (plain, *[fast] * 5):
+        x = torch.ones(4, requires_grad=True)
+        y = call(x)
+        change(weight, x, y)
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            y.sum().backward()
+        del y  # whose backward may come no more
+    assert fast.stats().hits == 3
+
+
+def test_what_the_backward_does_not_need_may_be_written() -> None:
+    shift = torch.ones(4, requires_grad=True)
+    plain, fast = _both(lambda x: x.sin() + shift)
+    for call in (plain, *[fast] * 5):
+        y = call(torch.ones(4))
+        with torch.no_grad():
+            shift.mul_(2)
+        y.sum().backward()
+    assert torch.equal(shift.grad, torch.full((4,), 6.0))
+    assert fast.stats().hits == 3
+
+
+def test_other_memory_for_a_weight_before_the_backward_is_an_error_by_name() -> None:
+    weight = torch.full((4,), 0.5, requires_grad=True)
+    fast = on_tape(lambda x: (x * weight).tanh())
+    for _ in range(4):
+        torch.autograd.grad(fast(torch.ones(4, requires_grad=True)).sum(), weight)
+    y = fast(torch.ones(4, requires_grad=True))
+    weight.data = torch.ones(4)
+    with pytest.raises(RuntimeError, match=r"given other memory since the call, as by `\.data =`"):
+        y.sum().backward()
+
+
+def test_what_a_graph_writes_is_noticed_by_backwards_of_the_programs_own() -> None:
+    state = torch.ones(4)
+    weight = torch.ones(4, requires_grad=True)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        state.add_(x)
+        return x.exp()
+
+    fast = on_tape(function)
+    for _ in range(5):
+        y = (weight * state).sum()
+        fast(torch.ones(4))
+        with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+            y.backward()
+    assert fast.stats().hits == 3
+
+
+def test_what_no_result_depends_on_gets_no_backward() -> None:
+    weight = torch.ones(4, requires_grad=True)
+    outside = weight.exp()  # whose own graph a first backward would use up
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        _ = x * outside
+        return x.sin()
+
+    fast = on_tape(function)
+    for _ in range(5):
+        x = torch.ones(4, requires_grad=True)
+        fast(x).sum().backward()
+        assert torch.equal(x.grad, torch.ones(4).cos())
+    assert weight.grad is None
+    assert fast.stats().hits == 3
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.exp()[1:].chunk(2), lambda x: (x[1:], x.exp()), lambda x: (x.exp(), x.detach())]
+)
+def test_differentiable_views_stay_views_or_are_refused_by_name(function: Any) -> None:
+    fast = on_tape(function, strict=False)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        for _ in range(5):
+            x = torch.ones(5, requires_grad=True)
+            mine, theirs = function(x), fast(x)
+            shared = [len({each.untyped_storage().data_ptr() for each in (x, *found)}) for found in (mine, theirs)]
+            assert shared[0] == shared[1]
+
+
+def test_a_loss_and_its_detached_self_are_one_memory() -> None:
+    weight = torch.ones(4, requires_grad=True)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loss = (x * weight).exp()
+        return loss, loss.detach()
+
+    fast = on_tape(function)
+    for _ in range(5):
+        loss, detached = fast(torch.ones(4))
+        assert loss.data_ptr() == detached.data_ptr()
+        assert (loss.requires_grad, detached.requires_grad) == (True, False)
+        del loss
+    assert fast.stats().hits == 3
+
+
+def test_a_generator_that_was_replaced_is_not_drawn_from_in_vain() -> None:
+    held = {"generator": torch.Generator()}
+    first = held["generator"]
+    fast = on_tape(lambda x: x + torch.randn(4, generator=held["generator"]))
+    for _ in range(5):
+        fast(torch.ones(4))
+    before = first.get_state()
+    held["generator"] = torch.Generator()
+    fast(torch.ones(4))
+    assert torch.equal(first.get_state(), before)
+
+
+def test_a_warning_is_said_as_often_as_in_eager() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        warnings.warn("said by the program", UserWarning, stacklevel=1)
+        return x.exp()
+
+    for filtering, times in (("always", 6), ("default", 1)):
+        fast = on_tape(function, strict=False)
+        globals().pop("__warningregistry__", None)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(filtering)  # type: ignore[arg-type]
+            for x, _ in batches(6):
+                fast(x)
+        assert sum(each.category is UserWarning for each in caught) == times
+        assert (fast.stats().hits > 0) == (filtering == "default")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._C, "_warn_on_accumulate_grad_stream_mismatch"), reason="this torch warns of no streams"
+)
+def test_torchs_warning_of_streams_is_on_again_when_its_nodes_are_gone() -> None:
+    fast = on_tape(mlp())
+    warns = torch._C._warn_on_accumulate_grad_stream_mismatch
+    while_alive = []
+    for x, _ in batches(5):
+        result = fast(x)
+        result.sum().backward()
+        while_alive.append(warns())
+        del result
+    assert while_alive == [False, False, True, True, True]
+    assert warns()
