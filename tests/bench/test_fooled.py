@@ -16,6 +16,7 @@ import torch
 from bench.running import facts
 
 import unstall
+from unstall.errors import UsageError
 from unstall.record import active
 
 QUICK: dict[str, Any] = {"max_seconds": 0.03}
@@ -185,6 +186,13 @@ def test_comparisons_say_what_makes_their_times_mean_something_else() -> None:
 
     found = unstall.compare({"at once": lambda v: v * 2, "lazily": lazily}, x, check=False, max_seconds=0.02)
     assert any(note.startswith("lazily: works later: the call returns a generator") for note in found.notes)
+
+
+def test_coroutines_are_not_compared() -> None:
+    async def work() -> None: ...
+
+    with pytest.raises(UsageError, match="b returns a coroutine, of which nothing has run"):
+        unstall.compare({"a": int, "b": work})
 
 
 def test_a_comparison_leaves_the_arguments_alone_when_it_checks() -> None:

@@ -81,6 +81,14 @@ def test_what_is_slower_than_its_baseline_fails(unstall: Cli, tmp_path: Path) ->
     assert "unstall: work() takes" in done.err
 
 
+def test_a_comparison_is_by_the_baselines_time(unstall: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    statements = "sum(range(99))", "--vs", "sum(range(98)) + 98", *QUICK
+    assert unstall("bench", *statements, "--by", "throughput", "--save-baseline", path).code == 0
+    done = unstall("bench", *statements, "--baseline", path, "--fail-above", "99%", "--json")
+    assert (done.code, json.loads(done.out)["comparisons"][0]["by"]) == (0, "throughput")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

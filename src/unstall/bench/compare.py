@@ -6,6 +6,7 @@ it (`rounds.py`); what they return is compared before (`agreement.py`).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
@@ -126,8 +127,17 @@ def compare(
 
 
 def _adapter(calls: Mapping[str, Call]) -> Adapter:
-    """Of functions that make their own arrays only what they return says where."""
-    returned = [value for call in calls.values() for _, value in opened(call())]
+    """Of functions that make their own arrays only what they return says where. Raises UsageError for coroutines."""
+    returned = []
+    for name, call in calls.items():
+        result = call()
+        if inspect.iscoroutine(result):
+            result.close()
+            raise UsageError(
+                f"{name} returns a coroutine, of which nothing has run: compare functions that run it, such as "
+                "lambda: asyncio.run(f(x))"
+            )
+        returned += [value for _, value in opened(result)]
     return adapter_for([*_values(calls), *returned])
 
 
