@@ -13,6 +13,7 @@ from fix.prefetch import loops
 import unstall
 
 PROGRAM = Path(loops.__file__).read_text()
+KINDS = Path(loops.__file__).with_name("kinds.py").read_text()
 
 
 @pytest.mark.parametrize("loop", loops.LOOPS)
@@ -34,6 +35,48 @@ def test_loops_see_on_the_virtual_gpu_what_the_plain_ones_see(tmp_path: Path) ->
 @pytest.mark.slow
 def test_loops_see_on_a_real_gpu_what_the_plain_ones_see(tmp_path: Path) -> None:
     assert "ANY SCRIPT" in on_real_gpu(tmp_path, PROGRAM)
+
+
+@pytest.mark.slow
+def test_tensors_of_every_kind_come_as_by_a_plain_copy_on_the_virtual_gpu(tmp_path: Path) -> None:
+    assert "KINDS" in on_virtual_gpu(tmp_path, KINDS)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_tensors_of_every_kind_come_as_by_a_plain_copy_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "KINDS" in on_real_gpu(tmp_path, KINDS)
+
+
+# The program captures a graph, in the mode that allows no other thread anything, while batches are fetched ahead.
+CAPTURE = """
+import torch
+from unstall import prefetch
+
+def batches():
+    for number in range(60):
+        yield torch.full((100_000 + number,), float(number))
+
+graph, said, x = None, [], torch.zeros((), device="cuda")
+for number, batch in enumerate(prefetch(batches(), depth=4)):
+    if number % 10 == 9:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(50):
+                y = x * 2
+    if graph is not None:
+        x.copy_(batch[0])
+        graph.replay()
+        said.append(float(y))
+assert said == [2.0 * number for number in range(9, 60)], said
+print("CAPTURED")
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_a_program_captures_while_batches_are_fetched_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "CAPTURED" in on_real_gpu(tmp_path, CAPTURE)
 
 
 # Nothing ahead where memory has no room for it, what is fetched is not lost when memory runs out, and a process that is
