@@ -22,7 +22,6 @@ LOOK = Look(
     zeros=(),
     subnormal=(),
     later=None,
-    result_arrays=1,
     result_bytes=0,
     result_none=False,
     gradients=False,

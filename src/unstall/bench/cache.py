@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from unstall.bench.adapters import Adapter
+from unstall.bench.adapters import Adapter, copied
 from unstall.bench.call import Call
 from unstall.bench.measurement import Cache
 from unstall.errors import UsageError
@@ -56,7 +56,7 @@ class Caching:
                 'pass them to bench(fn, x, …), or take cache="cold"'
             )
         count = min(_MOST_SETS, max(_LEAST_SETS, -(-2 * self._adapter.cache_bytes // size)))
-        sets = [Call(call.fn, *_copied((call.args, dict(call.kwargs)), self._adapter)).bare() for _ in range(count)]
+        sets = [Call(call.fn, *copied((call.args, dict(call.kwargs)))).bare() for _ in range(count)]
         turn = 0
 
         def run() -> Any:
@@ -75,16 +75,6 @@ def _arrays(value: Any, adapter: Adapter) -> list[Any]:
     if isinstance(value, list | tuple):
         return [each for inner in value for each in _arrays(inner, adapter)]
     return []
-
-
-def _copied(value: Any, adapter: Adapter) -> Any:
-    if adapter.holds(value):
-        return adapter.copied(value)
-    if type(value) is dict:
-        return {key: _copied(each, adapter) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_copied(each, adapter) for each in value)
-    return value
 
 
 def _give_up_persisting() -> None:

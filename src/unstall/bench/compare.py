@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overloa
 
 import numpy as np
 
-from unstall.bench.adapters import Adapter, adapter_for
+from unstall.bench.adapters import Adapter, adapter_for, copied
 from unstall.bench.agreement import Agreement, agreement, in_float64
 from unstall.bench.cache import Caching
 from unstall.bench.call import Call
@@ -193,7 +193,7 @@ def _agreements(calls: Mapping[str, Call], rel_tolerance: float | None, ulp: flo
         return {}
     reference = _result(first)
     with same_randomness():
-        exact = in_float64(first.fn, _copied(first.args), _copied(dict(first.kwargs)))
+        exact = in_float64(first.fn, copied(first.args), copied(dict(first.kwargs)))
     return {
         name: agreement(_result(call), reference, exact=exact, rel_tolerance=rel_tolerance, ulp=ulp)
         for name, call in others
@@ -203,19 +203,8 @@ def _agreements(calls: Mapping[str, Call], rel_tolerance: float | None, ulp: flo
 def _result(call: Call) -> Any:
     """What the call returns, kept as it is even if a later call writes to the same memory."""
     with same_randomness():
-        result = replace(call, args=_copied(call.args), kwargs=_copied(dict(call.kwargs)))()
-        return _copied(result)
-
-
-def _copied(value: Any) -> Any:
-    adapter = adapter_for([value])
-    if adapter.holds(value):
-        return adapter.copied(value)
-    if type(value) is dict:
-        return {key: _copied(each) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_copied, value))
-    return value
+        result = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))()
+        return copied(result)
 
 
 def _candidates(

@@ -37,7 +37,6 @@ class Look:
     subnormal: tuple[str, ...]
     nan: tuple[str, ...] = ()
     later: str | None  # what goes on after the call's return, in words
-    result_arrays: int
     result_bytes: int
     result_none: bool
     gradients: bool  # whether it leaves gradients with its inputs
@@ -97,7 +96,6 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
         subnormal=_holding(inputs, values, _subnormal_share, _SUBNORMAL),
         nan=_holding(inputs, values, _nan_share, _NAN),
         later=later,
-        result_arrays=len(arrays),
         result_bytes=new_bytes,
         result_none=result is None,
         gradients=left != gradients,

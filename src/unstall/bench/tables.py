@@ -12,7 +12,7 @@ from rich.text import Text
 
 from unstall.bench.comparison import Candidate, Comparison
 from unstall.bench.statistics import Interval
-from unstall.bench.wording import names_of, precise
+from unstall.bench.wording import capital, names_of, precise
 from unstall.figures import counted
 from unstall.report.wording import plain
 
@@ -94,7 +94,7 @@ def _headings(rows: Sequence[Comparison]) -> RenderableType:
 def _heading(row: Comparison) -> Text:
     torch = row.versions.get("torch")
     about = [row.device_name, f"torch {torch}" if torch else "", _BY[row.by], f"{row.cache} cache"]
-    lines = [" · ".join(part for part in about if part), *([_capital(row.because)] if row.because else [])]
+    lines = [" · ".join(part for part in about if part), *([capital(row.because)] if row.because else [])]
     return Text("\n".join(map(plain, lines)), style="dim", overflow="fold")
 
 
@@ -218,10 +218,6 @@ def _mark(row: Comparison, each: Candidate) -> str:
     if not each.best:
         return ""
     return BEST if sum(other.best for other in row.candidates) == 1 else TIED
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _between(low: float, high: float) -> str:

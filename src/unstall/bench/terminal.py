@@ -11,8 +11,9 @@ from rich.text import Text
 
 from unstall.bench.measurement import Measurement, Rate, Verdict
 from unstall.bench.statistics import Spread
-from unstall.bench.wording import percent
+from unstall.bench.wording import capital, percent
 from unstall.figures import duration
+from unstall.report.wording import plain
 
 _console = partial(Console, highlight=False, markup=False, emoji=False)
 _METHODS = {
@@ -59,15 +60,15 @@ def table_of(measurement: Measurement) -> RenderableType:
     rates = [_rate(rate) for rate in (measurement.bandwidth, measurement.rate) if rate is not None]
     blocks += [Text(line) for line in rates]
     blocks += [_verdict(verdict) for verdict in measurement.verdicts]
-    blocks += [Text(_plain(f"{_capital(measurement.stopped)}."), style="dim")] if measurement.stopped else []
-    blocks += [Text(_plain(f"{_capital(note)}."), style="dim") for note in measurement.notes]
+    blocks += [Text(plain(f"{capital(measurement.stopped)}."), style="dim")] if measurement.stopped else []
+    blocks += [Text(plain(f"{capital(note)}."), style="dim") for note in measurement.notes]
     return Group(*blocks)
 
 
 def _heading(measurement: Measurement) -> Text:
     device = measurement.method if measurement.device is not None else "host"
     about = f"{measurement.device_name} · {_METHODS[device]} · {measurement.cache} cache"
-    return Text.assemble((_plain(measurement.label), "bold"), "\n", (_plain(about), "dim"))
+    return Text.assemble((plain(measurement.label), "bold"), "\n", (plain(about), "dim"))
 
 
 def _cells(spread: Spread) -> tuple[Text, ...]:
@@ -84,7 +85,7 @@ def _cells(spread: Spread) -> tuple[Text, ...]:
 def _verdict(verdict: Verdict) -> Text:
     place = f" ({verdict.place})" if verdict.place else ""
     style = "bold red" if verdict.serious else "bold yellow"
-    return Text.assemble((verdict.kind, style), _plain(f": {verdict.text}{place}."))
+    return Text.assemble((verdict.kind, style), plain(f": {verdict.text}{place}."))
 
 
 def _rate(rate: Rate) -> str:
@@ -100,11 +101,3 @@ def _rate(rate: Rate) -> str:
 def _figure(value: float) -> str:
     """Three digits, and none of them as a power of ten: "35.4", "4,180"."""
     return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
-
-
-def _plain(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -27,3 +27,8 @@ def names_of(names: Iterable[str]) -> str:
     if more > 0:
         return f"{', '.join(names[:_MOST_NAMES])} and {more} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def capital(text: str) -> str:
+    """As the beginning of a sentence."""
+    return text[:1].upper() + text[1:]

@@ -8,7 +8,7 @@ from typing import Any
 
 from unstall.bench.adapters.adapter import Adapter, Array
 
-__all__ = ["Adapter", "Array", "adapter_for", "on_the_host"]
+__all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
 def adapter_for(values: Iterable[Any]) -> Adapter:
@@ -41,6 +41,16 @@ def adapter_for(values: Iterable[Any]) -> Adapter:
         if any(isinstance(value, torch.Tensor) or _is_torchs(value) for value in values):
             return on_the_host(True)
     return on_the_host(False)
+
+
+def copied(value: Any) -> Any:
+    """The value with copies of the arrays that are in its lists, tuples and dicts."""
+    if type(value) is dict:
+        return {key: copied(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    adapter = adapter_for([value])
+    return adapter.copied(value) if adapter.holds(value) else value
 
 
 def on_the_host(torch: bool) -> Adapter:
