@@ -34,6 +34,8 @@ class Examined:
     seen: Observation
     kind: Kind
     changed: list[str]
+    watch: Watch
+    """Of the state that the code reads, as it was afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def examined(
         seen.refusals += reasons
     if not seen.refusals and not seen.launches:
         seen.refusals.append(Refusal("it puts no work on the device"))
-    return Examined(result, seen, kind, changed)
+    after = Watch([function, *call.others, *seen.scopes], of_host_tensors=device.type != "cpu").limited_to(seen.names)
+    return Examined(result, seen, kind, changed, after)
 
 
 def _kind(results: list[torch.Tensor], seen: Observation) -> Kind:

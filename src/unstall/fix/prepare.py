@@ -34,13 +34,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A call that is to be captured. `roots`: what its Python-side state is reached from."""
+    """A call that is to be captured. `watch`: of the Python-side state that it reads."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     inputs: list[torch.Tensor]
-    roots: list[Any]
+    watch: Watch
     seen: Observation
     kind: Kind
 
@@ -53,7 +53,7 @@ def prepared(device: Device, pool: Any, candidate: Candidate, options: Options) 
     subject = Subject(
         device, candidate.function, candidate.args, candidate.kwargs, candidate.inputs, seen, candidate.kind
     )
-    watch = Watch([*candidate.roots, *seen.scopes], of_host_tensors=device.type != "cpu").limited_to(seen.names)
+    watch = candidate.watch
     entry_grads = [leaf.grad for leaf in subject.leaves]
     saved = subject.saved()
     try:

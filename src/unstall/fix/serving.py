@@ -28,6 +28,7 @@ from unstall.fix.state import Saved
 from unstall.fix.subject import Kind
 from unstall.fix.through_autograd import served_through_autograd
 from unstall.fix.verify import check
+from unstall.fix.watch import Watch
 
 _VARIANTS = 2  # graphs of one shape for different states, as of a module that is switched between train and eval
 _STRIKES = 3  # captures in a row that served next to nothing before what they rely on had changed
@@ -44,6 +45,7 @@ class _Shelf:
     others: list[Any]  # objects of the key: they stay alive, so that their ids stay theirs
     shapes: tuple[tuple[int, ...], ...]
     seen: Observation | None = None
+    watch: Watch | None = None  # of what it was seen to read
     kind: Kind = Kind.PURE
     refusal: Refusal | None = None
     ready: list[Ready] = field(default_factory=list)  # the last used one first
@@ -197,8 +199,7 @@ class Graphed:
         shelf.strikes = shelf.strikes + 1 if newest.hits < _FEW_HITS else 0
         if shelf.strikes >= _STRIKES:
             broken = newest.broken() or ["a tensor that it reads"]
-            reason = f"what it relies on changes between calls: {broken[0]}"
-            self._refuse(shelf, Refusal(reason, None, "pass it in as a tensor, or write into the same one"))
+            self._refuse(shelf, _changing(broken[0]))
             return
         shelf.seen, shelf.spent = None, False
         del shelf.ready[_VARIANTS - 1 :]
@@ -219,27 +220,29 @@ class Graphed:
         if shelf.effects > 1:  # the first time may fill a cache
             reason = f"it changes the program's own state at each call, and a graph would not: {found.changed[0]}"
             self._refuse(shelf, Refusal(reason, None, "do that outside, or write into a tensor"))
-        shelf.kind, shelf.seen = found.kind, None if found.changed else found.seen
+        shelf.kind, shelf.watch = found.kind, found.watch
+        shelf.seen = None if found.changed else found.seen
         return found.result
 
     def _capture(
         self, device: Device, shelf: _Shelf, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bool, Any]:
         assert shelf.seen is not None
+        assert shelf.watch is not None
+        changed = [] if shelf.watch.unchanged() else shelf.watch.changes(first=True)
         if shelf.kind is Kind.STEP and shelf.seen.concerns_grads() and not shelf.seen.grads_as_seen():
+            changed.append("gradients that it reads are other tensors")
+        if changed:
             shelf.strikes += 1
             if shelf.strikes >= _STRIKES:
-                reason = "what it relies on changes between calls: gradients that it reads are other tensors"
-                self._refuse(shelf, Refusal(reason, None, "keep them, with zero_grad(set_to_none=False)"))
+                self._refuse(shelf, _changing(changed[0]))
                 return False, None
             return True, self._observe(device, shelf, call, args, kwargs)
         if not Sharing(shelf.seen).is_safe(call.tensors):
             reason = "it writes into an argument that shares memory with another, or with what it reads"
             self._refuse(shelf, Refusal(reason, None, "pass a clone"))
             return False, None
-        candidate = Candidate(
-            self._function, args, kwargs, call.tensors, [self._function, *call.others], shelf.seen, shelf.kind
-        )
+        candidate = Candidate(self._function, args, kwargs, call.tensors, shelf.watch, shelf.seen, shelf.kind)
         try:
             with inside(), unheard(), no_stream_warnings():
                 ready = prepared(device, self._pool_for(device, shelf.kind), candidate, self._options)
@@ -327,3 +330,9 @@ class Graphed:
                 self._note(refused.refusals[0])
         device.hand_over(tensors_in(result))
         return result
+
+
+def _changing(what: str) -> Refusal:
+    reason = f"what it relies on changes between calls: {what}"
+    remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
+    return Refusal(reason, None, remedy)

@@ -72,7 +72,7 @@ def history(program: Program, make: Callable[[Any], Any], device: str) -> list[S
             try:
                 exec(compile(call, f"/a/users/call_{place}.py", "exec"), names)
             except Exception as error:
-                seen.facts["error"] = (type(error).__name__, str(error))
+                seen.facts["error"] = (type(error).__name__, str(error)[:70])
         seen.facts["warnings"] = [str(each.message) for each in caught if _OURS not in str(each.message)]
         seen.facts["printed"] = said.getvalue()
         seen.facts["random"] = (random.getstate()[1][-1], random.getstate()[1][:3])
