@@ -89,13 +89,13 @@ _FAMILIES = {
 _EXAMPLES: dict[str, tuple[str, ...]] = {
     "decode": ("remove-syncs", "graph"),  # the library's wait cannot be captured: the graph does without it
     "decode_item": ("remove-syncs",),
-    "downloads": ("pin-copies", "remove-syncs"),
+    "downloads": ("read-later",),
     "empty_cache": ("keep-cache",),
     "growing": ("keep-cache",),
     "offload_in_order": ("overlap-copies",),
     "train_item": ("remove-syncs",),
     "train_three_waits": ("pin-copies", "remove-syncs", "overlap-copies"),  # mended, the batch is there already
-    "unmarked_inference": ("remove-syncs",),
+    "unmarked_inference": ("read-later",),
     "uploads": ("pin-copies",),
     "wait_behind": ("remove-syncs",),
 }

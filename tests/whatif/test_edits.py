@@ -279,14 +279,46 @@ def test_an_edit_is_a_file() -> None:
         "kernel-speed",
         "overlap-copies",
         "pin-copies",
+        "read-later",
         "remove-syncs",
     ]
+
+
+# read-later
+
+
+def data_back(trace: TraceBuilder) -> None:
+    """A kernel of 100 µs, a copy of 2 MB to pageable memory that takes 200 µs at 10 GB/s, 20 µs of work."""
+    trace.launch("gemm", 100)
+    with trace.op("aten::to"):
+        trace.copy("DtoH", 200, memory="Pageable", size=2_000_000)
+    trace.work(20)
+
+
+def test_data_that_is_read_later_is_copied_at_the_pinned_rate_and_not_waited_for() -> None:
+    pinned = 2_000_000 / 55 / 1000 + 1  # what the link of an H200 does
+    assert step_us(run(data_back), "read-later") == us(100 + pinned)
+    assert step_us(run(data_back), "read-later:train.py:10:aten::to") == us(100 + pinned)
+
+
+def test_what_is_read_later_leaves_uploads_and_other_waits_as_they_are() -> None:
+    def body(trace: TraceBuilder) -> None:
+        with trace.op("aten::to"):
+            trace.copy("HtoD", 200, memory="Pageable", size=2_000_000)
+        trace.launch("gemm", 100)
+        trace.sync()
+        trace.work(20)
+
+    subject = subject_of(run(body))
+    assert same(edited(subject, "read-later").program, subject.program)
 
 
 # Laws.
 
 
-@pytest.mark.parametrize("edit", ["remove-syncs", "pin-copies", "overlap-copies", "keep-cache", "kernel-speed:2"])
+@pytest.mark.parametrize(
+    "edit", ["remove-syncs", "pin-copies", "read-later", "overlap-copies", "keep-cache", "kernel-speed:2"]
+)
 def test_where_there_is_nothing_of_its_kind_an_edit_changes_nothing(edit: str) -> None:
     def body(trace: TraceBuilder) -> None:
         read_back(trace)

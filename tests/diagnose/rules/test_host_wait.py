@@ -156,3 +156,27 @@ def test_the_recorders_own_waits_are_not_the_programs() -> None:
         with trace.frame("torch/profiler/profiler.py", 700, "stop"):
             trace.sync("device")
     assert sync_findings(trace) == []
+
+
+def reads_its_output(size: int) -> TraceBuilder:
+    """A copy of this many bytes into pageable memory, for 200 µs a MB, after a kernel of 100 µs."""
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("infer.py", 5, "infer"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 100)
+            with trace.op("aten::to"):
+                trace.copy("DtoH", 200 * size / 1e6, memory="Pageable", size=size)
+            trace.work(20)
+    return trace
+
+
+def test_the_gain_of_data_copied_to_the_host_is_that_of_the_pinned_copy_which_it_advises() -> None:
+    finding = only(reads_its_output(2_000_000), "sync-cpu")
+    assert finding.edit == "read-later:infer.py:5:aten::to"
+    assert finding.gain_ns is not None
+    assert finding.gain_ns > 400_000 - 37_000 - 100_000
+
+
+def test_a_few_bytes_copied_to_the_host_are_read_later_as_a_value_is() -> None:
+    assert only(reads_its_output(1_000), "sync-cpu").edit == "remove-syncs:infer.py:5:aten::to"

@@ -13,6 +13,7 @@ from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline import I32, I64, CopyDirection, HostKind
+from unstall.whatif.edits.remove_syncs import READ_BACK_BYTES
 
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
@@ -56,10 +57,16 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
         fix=way.fix,
         safe_if=way.safe_if,
         total_exposed_ns=exposed,
-        edit="remove-syncs",
+        edit="read-later" if _reads_data(run, way, group) else "remove-syncs",
         harmless=harmless,
         confidence="medium" if way.rule == "sync-other" or way.kernel is not None else "high",
     )
+
+
+def _reads_data(run: Run, way: Way, group: Group) -> bool:
+    """Whether what to do about it is a copy into pinned memory that nobody waits for, as of data; a value stays where
+    it is."""
+    return way.rule == "sync-cpu" and bool((_bytes_read(run, group.rows) > READ_BACK_BYTES).any())
 
 
 def _for_what(run: Run, way: Way, group: Group) -> str:

@@ -30,12 +30,18 @@ def prepare(text: str | None) -> Place | None:
 
 
 def apply(subject: Subject, place: Place | None) -> Subject:
+    """A download stays a wait: whoever asked for the value needs it."""
+    return pinned(subject, subject.at(place)[subject.program.launcher])
+
+
+def pinned(subject: Subject, among: Bool) -> Subject:
+    """Those of these ops that cross between host and device do so from and to pinned memory."""
     timeline, program = subject.timeline, subject.program
     device, do, ops = timeline.device, program.instructions, program.ops
     row = ops.device
     crossing = (device.direction == CopyDirection.HOST_TO_DEVICE) | (device.direction == CopyDirection.DEVICE_TO_HOST)
     copies = (device.kind == DeviceKind.COPY) & crossing & (device.host_memory == HostMemory.PAGEABLE)
-    chosen = copies[row] & subject.at(place)[program.launcher]
+    chosen = copies[row] & among
     uploads_at, downloads_at = (
         pinned_rate(timeline, way) for way in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
     )
@@ -46,14 +52,13 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     calls = np.zeros(len(do), dtype=np.bool_)
     calls[program.launcher[chosen]] = True
     blocking = np.append(calls[:-1] & do.goes_on[1:] & np.isin(do.code[1:], SYNCS), False)
-    upload = (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & subject.at(place)[program.launcher]
+    upload = (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & among
     uploads = np.zeros(len(do), dtype=np.bool_)
     uploads[program.launcher[upload]] = True
     call = np.where(blocking, np.minimum(do.call, _CALL_NS), do.call)
     # It arrives after the call rather than within it, and no later than before.
     latest = ops.latency + (do.call - call)[program.launcher]
     latency = np.where(blocking[program.launcher], np.minimum(latest, _LATENCY_NS), ops.latency)
-    # A download stays a wait: whoever asked for the value needs it.
     code = do.code.copy()
     code[np.flatnonzero(blocking & uploads) + 1] = Code.CALL
     code[_waits_for(subject, uploads)] = Code.CALL

@@ -9,7 +9,8 @@ from unstall.timeline import Bool, CopyDirection
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import SYNCS, Subject, neutral
 
-_VALUE_BYTES = 4096  # what is read back as a value rather than as data
+READ_BACK_BYTES = 4096
+"""What is read back as a value rather than as data, at most."""
 
 
 def prepare(text: str | None) -> Place | None:
@@ -44,7 +45,7 @@ def _read_backs(subject: Subject, waits: Bool) -> Bool:
     around = around[around >= 0]
     launched = device.launch[device.launch >= 0]
     reads = np.zeros(len(timeline.host), dtype=np.bool_)
-    reads[launched] = ((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.bytes <= _VALUE_BYTES))[
+    reads[launched] = ((device.direction == CopyDirection.DEVICE_TO_HOST) & (device.bytes <= READ_BACK_BYTES))[
         device.launch >= 0
     ]
     other = np.unique(operation[launched[~reads[launched]]])

@@ -1,0 +1,44 @@
+"""What is copied to the host goes into pinned memory and is read later: the host does not wait for it here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.locate.operations import operations
+from unstall.replay.program import Code
+from unstall.timeline import Bool, CopyDirection
+from unstall.whatif.edits.pin_copies import pinned
+from unstall.whatif.place import Place, parse_line
+from unstall.whatif.subject import SYNCS, Subject
+
+
+def prepare(text: str | None) -> Place | None:
+    return parse_line(text) if text is not None else None
+
+
+def apply(subject: Subject, place: Place | None) -> Subject:
+    """The copies stay on their stream; the waits for them are gone, and those for anything else stay."""
+    timeline, ops = subject.timeline, subject.program.ops
+    down = (timeline.device.direction == CopyDirection.DEVICE_TO_HOST)[ops.device]
+    chosen = down & subject.at(place)[subject.program.launcher]
+    made = pinned(subject, chosen)
+    do = made.program.instructions
+    code = np.where(_waits_for(made, chosen), Code.CALL, do.code).astype(np.int8)
+    return made.with_program(replace(made.program, instructions=replace(do, code=code)))
+
+
+def _waits_for(subject: Subject, copies: Bool) -> Bool:
+    """Which instructions wait for these ops: in the call that launches them, or in the same operation."""
+    timeline, program = subject.timeline, subject.program
+    do = program.instructions
+    launching = np.zeros(len(do), dtype=np.bool_)
+    launching[program.launcher[copies]] = True
+    in_call = np.append(False, launching[:-1]) & do.goes_on
+    operation = operations(timeline, timeline.host.op)
+    own = np.full(len(do), -1, dtype=np.int64)
+    own[do.host >= 0] = operation[do.host[do.host >= 0]]
+    around = own[launching & (own >= 0)]
+    chosen: Bool = np.isin(do.code, SYNCS) & (in_call | ((own >= 0) & np.isin(own, around)))
+    return chosen
