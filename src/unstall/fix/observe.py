@@ -44,6 +44,10 @@ _FROM_HOST = (
     "a copy from CPU memory would be of the memory of one call",
     "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
 )
+_IN_A_LIBRARY = (
+    "that line is the library's: have it leave that out, as with use_cache=False where it is a cache of transformers', "
+    "or graph a part of the model"
+)
 _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
@@ -174,6 +178,8 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
     def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
         """Notes a reason with the line that runs now; the same of one line once."""
         place = calling_place()
+        if place is not None and place.library and (reason, remedy) == _FROM_HOST:
+            remedy = _IN_A_LIBRARY
         if (reason, str(place)) not in self._said:
             self._said.add((reason, str(place)))
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))

@@ -81,6 +81,10 @@ class Outputs:
             return self._of_argument(tensor, inputs[self._places.get(id(tensor), self._inputs[storage])])
         if storage not in self._shared:
             return copy_of(tensor)
+        with torch.inference_mode(tensor.is_inference()):
+            return self._view_of_shared(tensor, storage, bases)
+
+    def _view_of_shared(self, tensor: torch.Tensor, storage: int, bases: dict[int, torch.Tensor]) -> torch.Tensor:
         if storage not in bases:
             bases[storage] = _bytes_of(tensor).clone()
         base = bases[storage]

@@ -118,7 +118,8 @@ def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     if _is_dense(tensor):
         return tensor.clone()
-    other = _buffer_like(tensor)
+    # No view of flat memory: autograd would take it for one.
+    other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
     if _overlaps(tensor):
         _flat(other).copy_(_flat(tensor))
     else:

@@ -8,7 +8,6 @@ container, and a key in it.
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import types
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 
+from unstall.fix.identities import Identities
 from unstall.fix.slots import Attributes, Cells, contents_of
 from unstall.fix.users import is_users_class, is_users_code, is_users_module
 
@@ -63,6 +63,7 @@ class Watch:
         self._size_labels: list[str] = []
         self._empty: list[Any] = []  # containers that held nothing, as most modules' hooks: quicker to ask than sizes
         self._empty_labels: list[str] = []
+        self._identities: Identities | None = None  # of the slots, once they are all known
         for hooks in _HOOKS_OF_ALL if roots else ():
             self._size("hooks of all modules", hooks)
         self._walk(roots)
@@ -106,13 +107,11 @@ class Watch:
         return other
 
     def unchanged(self) -> bool:
-        """The question of every call: one comparison of identities a slot, all of them in C."""
+        """The question of every call."""
+        if self._identities is None:
+            self._identities = Identities(self._containers, self._keys, self._values)
         try:
-            if (
-                not any(self._empty)
-                and all(map(operator.is_, map(operator.getitem, self._containers, self._keys), self._values))
-                and all(map(operator.eq, map(len, self._sized), self._sizes))
-            ):
+            if not any(self._empty) and self._identities.hold() and list(map(len, self._sized)) == self._sizes:
                 return True
         except (KeyError, IndexError):
             return False
@@ -132,6 +131,8 @@ class Watch:
                     continue
                 if type(new) is type(old) and _plain(old) and repr(new) == repr(old):  # 0.0 is equal to -0.0
                     self._values[place] = new
+                    if self._identities is not None:
+                        self._identities.expect(place, new)
                     continue
                 found.append(_difference(self._labels[place], old, new))
             if first:
