@@ -339,3 +339,47 @@ def test_the_whole_run_is_from_its_first_operator_or_call_to_its_last_op() -> No
 def test_an_empty_recording_has_one_step_of_no_length() -> None:
     steps = result_of(TraceBuilder()).steps
     assert (steps.found_by, steps.count, steps.wall_ns) == ("whole", 1, 0)
+
+
+class TestWorkQueuedBefore:
+    """The host runs ahead of the device: a few steps do not pay for what was queued before them."""
+
+    KERNELS, LONG = 5, 100  # of a step, and us a kernel
+
+    def ahead(self, before: int, steps: int) -> TraceBuilder:
+        trace = TraceBuilder()
+        for number in range(before + steps):
+            with trace.annotation("kept" if number >= before else "let go"):
+                kernels_of(trace, self.KERNELS, self.LONG)
+        return trace
+
+    @given(before=st.integers(1, 15), steps=st.integers(1, 6))
+    def test_a_step_takes_as_long_however_many_came_before(self, before: int, steps: int) -> None:
+        result = result_of(self.ahead(before, steps), step="kept")
+        assert result.steps.mean_ns == self.KERNELS * self.LONG * 1000
+        assert result.accounts.busy_ns.compute == result.steps.wall_ns
+
+    @given(before=st.integers(1, 8), steps=st.integers(2, 4))
+    def test_nor_does_the_replay(self, before: int, steps: int) -> None:
+        result = result_of(self.ahead(before, steps), step="kept")
+        assert result.replay is not None
+        assert abs(result.replay.error) < 0.02
+
+    def test_what_was_launched_before_the_recording_is_in_the_queue_too(self) -> None:
+        trace = self.ahead(10, 3)
+        began = min(event["ts"] for event in trace.events if event["name"] == "kept")
+        trace.events[:] = [event for event in trace.events if event["cat"] == "kernel" or event["ts"] >= began]
+        assert result_of(trace, step="kept").steps.mean_ns == self.KERNELS * self.LONG * 1000
+
+    def test_what_outlasts_the_first_step_was_in_no_queue_before_it(self) -> None:
+        trace = TraceBuilder()
+        trace.launch("endless", 10_000, stream=20)
+        for _ in range(4):
+            with trace.annotation("kept"):
+                kernels_of(trace, self.KERNELS, self.LONG)
+        assert result_of(trace, step="kept").steps.mean_ns == pytest.approx(self.KERNELS * self.LONG * 1000, rel=0.02)
+
+
+def kernels_of(trace: TraceBuilder, count: int, us: float) -> None:
+    for _ in range(count):
+        trace.launch("gemm", us)

@@ -109,11 +109,13 @@ def replayed_run(run: Run, subject: Subject) -> Run:
     times = replay(program)
     gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]
     timeline = retime(run.timeline, program, times, subject.recorded_span, gone, subject.graphs)
+    window_start, window_end = times.window(program)
     steps = replace(
         run.steps,
         start=times.end[program.step_starts],
         end=times.end[program.step_ends],
-        window_end=times.window(program)[1],
+        window_start=window_start,
+        window_end=window_end,
     )
     return analyse(timeline, steps=steps, places=replace(run.places, timeline=timeline))
 

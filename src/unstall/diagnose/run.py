@@ -113,9 +113,9 @@ class Run:
 
     @cached_property
     def host_length(self) -> I64:
-        """By host row: how long the event took within the window."""
+        """By host row: how long the event took within the steps, or beyond them within the window."""
         host = self.timeline.host
-        low, high = self.window
+        low, high = int(self.steps.start[0]), self.steps.window_end
         length: I64 = np.maximum(np.minimum(host.end, high) - np.maximum(host.start, low), 0)
         return length
 

@@ -26,12 +26,17 @@ _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Steps:
-    """Steps in order of time. The window that they span is [start[0], window_end)."""
+    """Steps in order of time. The window that they span is [window_start, window_end).
+
+    Where the host is ahead, the device begins with the first step when it is done with what came before, and ends
+    with the last one as much later: else a few steps would pay for all that was queued before them.
+    """
 
     found_by: FoundBy
     name: str | None
     start: I64
     end: I64  # of the host's part; the device may still be at work
+    window_start: int  # the later of the first step's start and the end of the device's work from before
     window_end: int  # the later of the last step's end and the end of the last device op it launched
     hint: str | None = None  # an annotation that might mark the steps, where none did
 
@@ -41,7 +46,7 @@ class Steps:
     @property
     def window(self) -> tuple[int, int]:
         """(start, end) in ns."""
-        return int(self.start[0]), self.window_end
+        return self.window_start, self.window_end
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
@@ -123,7 +128,7 @@ def _steps(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I6
     work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
     if work.any():
         start, end = start[work > 0], end[work > 0]
-    return Steps(found_by, name, start, end, _window_end(timeline, int(start[0]), int(end[-1])))
+    return Steps(found_by, name, start, end, *_window(timeline, start, end))
 
 
 def _launch_times(timeline: Timeline) -> I64:
@@ -132,12 +137,21 @@ def _launch_times(timeline: Timeline) -> I64:
     return np.sort(timeline.host.start[launch[launch >= 0]])
 
 
-def _window_end(timeline: Timeline, start: int, end: int) -> int:
-    device = timeline.device
-    joined = np.flatnonzero(device.launch >= 0)
-    launched = timeline.host.start[device.launch[joined]]
-    ours = joined[(launched >= start) & (launched < end)]
-    return int(device.end[ours].max(initial=end))
+def _window(timeline: Timeline, start: I64, end: I64) -> tuple[int, int]:
+    host, device = timeline.host, timeline.device
+    joined = device.launch >= 0
+    launched = np.full(len(device), np.iinfo(np.int64).min)
+    launched[joined] = host.start[device.launch[joined]]
+    ours = joined & (launched >= start[0]) & (launched < end[-1])
+    low, high = int(start[0]), int(device.end[ours].max(initial=end[-1]))
+    if not ours.any():
+        return low, high
+    # What was launched before the recording began has no launch in it.
+    earlier = np.where(joined, launched < low, device.start < device.start[ours].min())
+    before = int(device.end[earlier].max(initial=low))
+    of_first = ours & (launched < start[1]) if len(start) > 1 else ours
+    # What goes on for longer than the first step's work is not in a queue before it.
+    return before if before <= int(device.end[of_first].max(initial=low)) else low, high
 
 
 def _by_optimizer(timeline: Timeline) -> Steps | None:
@@ -156,7 +170,7 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
     launched = _launch_times(timeline)
     work = np.diff(np.searchsorted(launched, ends), prepend=0)
     if work[0] and work[0] >= _ALIKE * np.median(work[1:]):
-        ends = np.append(_whole(timeline).start, ends)
+        ends = np.append(_host_start(timeline), ends)
     return _steps(timeline, "optimizer", name, ends[:-1], ends[1:])
 
 
@@ -265,12 +279,22 @@ def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> in
 def _whole(timeline: Timeline) -> Steps:
     """All from the first operator, call or device op to the last."""
     host, device = timeline.host, timeline.device
-    working = (host.kind <= HostKind.CALL) & ((host.op >= 0) | (host.kind != HostKind.SYNC))
-    start = int(min(host.start[working].min(initial=_FAR), device.start.min(initial=_FAR)))
-    end = int(max(host.end[working].max(initial=0), device.end.max(initial=0)))
+    start = int(min(_host_start(timeline), device.start.min(initial=_FAR)))
+    end = int(max(host.end[_is_working(timeline)].max(initial=0), device.end.max(initial=0)))
     if start > end:
         start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
-    return Steps("whole", None, np.array([start]), np.array([end]), end)
+    return Steps("whole", None, np.array([start]), np.array([end]), start, end)
+
+
+def _host_start(timeline: Timeline) -> int:
+    """When the first operator or call begins."""
+    return int(timeline.host.start[_is_working(timeline)].min(initial=_FAR))
+
+
+def _is_working(timeline: Timeline) -> Bool:
+    host = timeline.host
+    chosen: Bool = (host.kind <= HostKind.CALL) & ((host.op >= 0) | (host.kind != HostKind.SYNC))
+    return chosen
 
 
 _MOST_REPEATS = 10_000  # more are no steps

@@ -123,9 +123,14 @@ class Replayed:
     op_end: I64
 
     def window(self, program: Program) -> tuple[int, int]:
-        """From the first step's start to the later of the last one's end and the end of the last op launched."""
+        """As `locate.steps.Steps.window`: without what the device had queued before, with what it has at the end."""
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
-        return start, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
+        launcher = program.launcher
+        before = int(self.op_end[launcher < program.step_starts[0]].max(initial=start))
+        second = program.step_starts[1] if len(program.step_starts) > 1 else program.step_ends[-1] + 1
+        of_first = (launcher >= program.step_starts[0]) & (launcher < second)
+        queued = before <= int(self.op_end[of_first].max(initial=start))
+        return before if queued else start, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
 
     def mean_step_ns(self, program: Program) -> float:
         """The window over the number of steps."""

@@ -18,7 +18,7 @@ def draw(run: Run) -> Picture:
     host_place, names = _places(run)
     return picture_of(
         run.timeline,
-        window=run.window,
+        window=(int(run.steps.start[0]), run.steps.window_end),
         idle=_idle(run),
         queue=run.depth,
         steps=(run.steps.start, run.steps.end),

@@ -26,11 +26,16 @@ def test_all_of_the_time_is_all_of_the_run(run: Timeline) -> None:
             assert list(getattr(same.tables[name], column)) == list(getattr(table, column))
 
 
-def test_two_parts_hold_each_event_once_and_can_be_saved(run: Timeline, tmp_path: Path) -> None:
+def test_two_parts_hold_each_event_once_but_what_was_queued_and_can_be_saved(run: Timeline, tmp_path: Path) -> None:
     middle = int(run.host.start[len(run.host) // 2])
     parts = [cut(run, 0, middle), cut(run, middle, 2**62)]
-    for name in ("host", "device", "waits"):
+    for name in ("host", "waits"):
         assert sum(len(part.tables[name]) for part in parts) == len(run.tables[name])
+    queued = (run.host.start[run.device.launch] < middle) & (run.device.end > middle)
+    assert queued.any()
+    assert sum(len(part.device) for part in parts) == len(run.device) + queued.sum()
+    assert (parts[1].device.launch < 0).sum() == queued.sum()
+    assert min(parts[1].host.start.min(), parts[1].device.start.min()) == 0
     for part in parts:
         part.save(tmp_path / "part")
         load(tmp_path / "part")  # checks that every index points somewhere

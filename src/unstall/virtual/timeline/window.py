@@ -13,13 +13,16 @@ from unstall.virtual.timeline.rows import rows_of
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     """The host events that began in [start_ns, end_ns), the device ops that they launched, and their waits.
 
-    Times are from `start_ns` on. An operator is kept with all that it called, whenever that began.
+    Kept with them are device ops from before that were not done yet: these have no launch then. Times are from
+    `start_ns` on, or from where such an op began. An operator is kept with all that it called, whenever that began.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
     row = _numbers(kept)
     ours = kept[np.maximum(device.launch, 0)] if len(host) else np.zeros(len(device), np.bool_)
-    ours = np.where(device.launch >= 0, ours, (device.start >= start_ns) & (device.start < end_ns))
+    before = host.start[device.launch] < start_ns if len(host) else ours
+    ours |= (device.end > start_ns) & np.where(device.launch >= 0, before, device.start < end_ns)
+    zero = int(device.start[ours].min(initial=start_ns))
     of_calls = kept[timeline.waits.host] if len(timeline.waits) else np.zeros(0, np.bool_)
     remembered = (timeline.memory.time >= start_ns) & (timeline.memory.time < end_ns)
     host, device = rows_of(host, kept), rows_of(device, ours)
@@ -28,17 +31,17 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
         timeline,
         host=replace(
             host,
-            start=host.start - start_ns,
-            end=host.end - start_ns,
+            start=host.start - zero,
+            end=host.end - zero,
             parent=row[host.parent],
             op=row[host.op],
             forward=row[host.forward],
         ),
-        device=replace(device, start=device.start - start_ns, end=device.end - start_ns, launch=row[device.launch]),
+        device=replace(device, start=device.start - zero, end=device.end - zero, launch=row[device.launch]),
         waits=replace(waits, host=row[waits.host], record=row[waits.record]),
         races=replace(timeline.races, earlier=row[timeline.races.earlier], later=row[timeline.races.later]),
-        memory=replace(memory, time=memory.time - start_ns),
-        meta=replace(timeline.meta, zero_ns=timeline.meta.zero_ns + start_ns),
+        memory=replace(memory, time=memory.time - zero),
+        meta=replace(timeline.meta, zero_ns=timeline.meta.zero_ns + zero),
     )
 
 
