@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.grouping import groups
+from unstall.replay.branches import first_of
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.replay.program import QUEUE_CAPACITY, Code
@@ -62,7 +63,9 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[Rows]:
     issued, blocks = queue.issued[first], queue.blocks[first]
     own = np.where(issued, np.clip(queue.latency[first], 0, length), length)
     queue.latency[first[issued]] -= own[issued]
-    launches = rows_of(timeline, calls, Code.LAUNCH, stream=queue.stream[first], call=own, ops=counts)
+    begins = np.flatnonzero(queue.begins)
+    queue.latency[begins] += queue.latency[first_of(queue.follows)[begins]]
+    launches = rows_of(timeline, calls, Code.LAUNCH, stream=queue.on[first], call=own, ops=counts)
     rows = calls[blocks]
     waits = rows_of(
         timeline,

@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.grouping import by_text, groups, union
 from unstall.locate.kinds import is_collective
+from unstall.replay.branches import by_stream, ended_last, first_of, launched_on, roots, spread
 from unstall.replay.delays import learn
 from unstall.timeline import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
 
@@ -21,6 +22,7 @@ _COPY_SKEW_NS = 50_000  # a call that staged a copy may return before the copy s
 _CLOCK_SKEW_NS = 1_000_000  # an op that began so long before its call has another's
 _LARGE_NS = 20_000  # a kernel that fills the device rather than fitting beside others
 _TOGETHER = 0.01  # of kernels' time: less is the skew of one after the other
+_LATE_NS = 1_000  # after the op before it, later than its gap explains: it waited for its launch
 _QUEUED_NS = 5_000  # launched so long before its turn that it surely stood in the queue
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
@@ -38,6 +40,7 @@ class Queued:
     previous: I64  # index of the op before it on its stream, or -1
     previous_end: I64  # the latest end of those before it on its stream
     stream: I32
+    on: I32  # that its call was told to use; a graph's ops may run on others
     start: I64
     end: I64
     engine: I32
@@ -45,6 +48,9 @@ class Queued:
     blocks: Bool  # its call returned when it was done
     latency: I64
     gap: I64
+    begins: Bool  # begins a branch with the graph itself, beside its first op
+    beside: I64  # of the ops of its launch on other streams, the one that ended last before it began, or -1
+    slack: int  # how much later than its gap says an op of a graph may begin for no other cause
 
     def __len__(self) -> int:
         return len(self.row)
@@ -69,16 +75,24 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     orphan = ~own[row] | (launch < 0)
 
     call = np.maximum(launch, 0)
+    on = launched_on(launch, host.thread[call].astype(np.int64), stream)
+    for _, mine in by_stream(stream, on):
+        opens = np.flatnonzero(~follows[mine[1:]]) + 1
+        before = np.maximum.accumulate(end[mine])[opens - 1]
+        previous_end[mine[opens]] = np.maximum(previous_end[mine[opens]], before)
     called, returned = host.start[call], host.end[call]
     kind = host.kind[call].astype(np.int64)
     sort = _sort(timeline)[row]
-    apart = (launch >= 0) & ~follows & ~orphan & ~_after_event(timeline, launch, held, stream)
+    apart = (launch >= 0) & ~follows & ~orphan & ~_after_event(timeline, launch, held, on)
     free = apart & (previous_end < called) & (start >= called)
     blocks = _blocks(timeline, launch, row) & ~follows
-    issued = blocks | ((kind == HostKind.GRAPH_LAUNCH) & (launch >= 0))
+    graphs = (kind == HostKind.GRAPH_LAUNCH) & (launch >= 0)
+    issued = blocks | graphs
     large = device.bytes[row] > _STAGED_AT_ONCE_BYTES
     like = ((kind * 64 + sort) * 2 + large) * 2 + issued
     delay = np.where(issued, start - called, start - returned)
+    gap = start - previous_end
+    free |= apart & graphs & (previous_end <= returned) & (gap > GAP_NS + _LATE_NS)
     latency = learn([like * len(timeline.streams) + stream, like, kind * 2 + issued], free, delay, LATENCY_NS)
     # What such a call does before its op begins is the host's work, and as long as it was.
     latency = np.where(
@@ -89,15 +103,21 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     latency[lost] = (start - begun)[lost]
 
     before = np.where(previous >= 0, sort[previous], 63)
-    gap = start - previous_end
-    within = follows & ~orphan
+    beside = ended_last(launch, stream, start, end)
+    within = follows & ~orphan & (previous >= 0) & (launch[previous] == launch)
+    within &= (beside < 0) | (end[beside] < previous_end)
     queued = apart & (previous_end > returned + _QUEUED_NS) & (gap >= 0)
     pair = before * 64 + sort
     own = learn([pair * len(timeline.streams) + stream, pair, sort], queued & (gap < 100_000), gap, GAP_NS)
     graph = learn([launch * 4096 + pair, pair], within & (gap >= 0), gap, GAP_NS)
-    gap = np.where(orphan, np.maximum(gap, 0), np.where(within, graph, own))
+    slack = spread((gap - graph)[within & (gap >= 0)])
+    gap = np.where(orphan, np.maximum(gap, 0), np.where(follows & ~orphan, graph, own))
     # Where the steps come again, the first op of all follows the last.
-    gap = np.where(previous >= 0, gap, np.where(orphan, 0, np.minimum(own, np.maximum(start, 0))))
+    gap = np.where(previous >= 0, gap, np.where(orphan, 0, np.minimum(gap, np.maximum(start, 0))))
+    begins = roots(launch, previous, beside, follows)
+    first = first_of(follows)
+    later = learn([device.name[row].astype(np.int64)], begins, start - start[first], 0)
+    latency[begins], gap[begins] = later[begins], (gap[first] + later)[begins]
 
     engine = np.full(len(row), -1, dtype=np.int32)
     for direction, number in _ENGINES.items():
@@ -116,6 +136,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
         previous,
         previous_end,
         stream,
+        on,
         start,
         end,
         engine,
@@ -123,6 +144,9 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
         blocks,
         latency,
         gap,
+        begins,
+        beside,
+        slack,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.replay.branches import first_of, joins
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.timeline import I32, I64, Timeline
@@ -17,6 +18,7 @@ _LATE_NS = 4_000  # later than all that is known explains
 _PROMPT_NS = 50_000  # from the end of what it waited for; devices signal each other in 10 to 20 µs
 _TAIL = 1 / 32  # of an op: when its last blocks run, there is room for the next op's
 _TRIES = 16
+_IN_GRAPH = 3  # how what an op waited for was found, after the passes of `_blame`
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -48,15 +50,34 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
     by_event = (held_until > known) & (queue.start - held_until >= 0) & (queue.start - held_until < _PROMPT_NS)
     event_latency[queue.stream] = learn([queue.stream], by_event, queue.start - held_until, LAG_NS)
     known = np.maximum(known, held_until)
-    late = np.flatnonzero((queue.start > known + _LATE_NS) & ~queue.orphan & (queue.launch >= 0) & ~by_event)
+    within = _in_branches(queue, known, after)
+    late = (queue.start > known + _LATE_NS) & ~queue.orphan & (queue.launch >= 0) & ~by_event & (after < 0)
+    late = np.flatnonzero(late)
     how = _blame(queue, late, (queue.start - known)[late] // 2, after)
+    how[within] = _IN_GRAPH
+    op, branch = joins(queue.launch, queue.previous, after, queue.start, queue.end)
+    after[op], how[op] = branch, _IN_GRAPH
+    joined = np.zeros(len(queue), dtype=np.bool_)
+    joined[op] = True
     follows = after >= 0
     other = np.maximum(after, 0)
     observed = queue.start - queue.end[other]
     pair = (queue.stream[other].astype(np.int64) * streams + queue.stream) * 4 + how
     name = timeline.device.name[queue.row].astype(np.int64)
     kernels = (name[other] * (int(name.max()) + 1) + name) * 4 + how
-    return Order(after, learn([kernels, pair, how], follows, observed, LAG_NS), event_latency)
+    lag = learn([kernels, pair, how], follows & ~joined, observed, LAG_NS)
+    lag[joined] = np.minimum(lag, observed)[joined]
+    return Order(after, lag, event_latency)
+
+
+def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
+    """Fill in `after` for ops of graphs that another branch held back; returns which."""
+    late = queue.start - np.maximum(known, queue.start[first_of(queue.follows)])
+    other = np.maximum(queue.beside, 0)
+    chosen = (queue.beside >= 0) & queue.follows & ~queue.orphan & (late > queue.slack)
+    held = np.flatnonzero(chosen & (queue.start - queue.end[other] <= np.maximum(_LATE_NS, late // 2)))
+    after[held] = queue.beside[held]
+    return held
 
 
 def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.grouping import groups
+from unstall.replay.branches import by_stream
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.replay.order import Order
@@ -35,12 +36,12 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[Rows]:
         & (known.record >= 0)
         & (known.on_stream >= 0)
     )
-    by_stream = (known.kind == WaitKind.STREAM) & (known.stream >= 0)
+    of_stream = (known.kind == WaitKind.STREAM) & (known.stream >= 0)
     done = np.full(len(known), _LONG_AGO, dtype=np.int64)
     done[by_event] = _done_before(queue, known.on_stream[by_event], host.start[record[by_event]])
-    done[by_stream] = _done_before(queue, known.stream[by_stream], start[by_stream])
+    done[of_stream] = _done_before(queue, known.stream[of_stream], start[of_stream])
     blocking = known.kind != WaitKind.STREAM_EVENT
-    everything = blocking & ~by_event & ~by_stream
+    everything = blocking & ~by_event & ~of_stream
     done[everything], of_device = drained(timeline, queue, start[everything], end[everything])
 
     length = end - start
@@ -58,10 +59,10 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[Rows]:
     clearly = waited & (done > start + own)
     latency = learn([name], clearly if clearly.any() else waited, np.maximum(end - done, 0), RETURN_NS)
     codes = np.full(len(known), Code.SYNC_DEVICE, dtype=np.int8)
-    codes[by_stream] = Code.SYNC_STREAM
+    codes[of_stream] = Code.SYNC_STREAM
     codes[by_event] = Code.SYNC_EVENT
     codes[belied] = Code.CALL
-    stream = np.where(by_stream, known.stream, -1).astype(np.int32)
+    stream = np.where(of_stream, known.stream, -1).astype(np.int32)
     stream[everything] = of_device
     codes[told], stream[told] = Code.SYNC_EVENT, -1
     call = np.where(waited, np.minimum(own, length), length)
@@ -122,10 +123,10 @@ def held_until(timeline: Timeline, queue: Queued) -> I64:
     result = np.full(len(queue), _LONG_AGO, dtype=np.int64)
     known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
     done = _done_before(queue, waits.on_stream[known], host.start[waits.record[known]])
-    by_stream = dict(groups(waits.stream[known]))
-    for number, mine in groups(queue.stream):
-        if number in by_stream:
-            rows = by_stream[number]
+    waiting = dict(groups(waits.stream[known]))
+    for number, mine in groups(queue.on):
+        if number in waiting:
+            rows = waiting[number]
             rows = rows[np.argsort(host.start[waits.host[known[rows]]], kind="stable")]
             until = np.maximum.accumulate(done[rows])
             at = np.searchsorted(host.start[waits.host[known[rows]]], host.start[np.maximum(queue.launch[mine], 0)])
@@ -157,7 +158,7 @@ def _done_before(queue: Queued, stream: I32, time: I64) -> I64:
     """When all that was launched on a stream before a time was done; long ago if nothing was."""
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     asked = dict(groups(stream))
-    for number, mine in groups(queue.stream):
+    for number, mine in by_stream(queue.stream, queue.on):
         if number in asked:
             rows = asked[number]
             done = np.maximum.accumulate(queue.end[mine])
