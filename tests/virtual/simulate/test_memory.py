@@ -72,6 +72,18 @@ def test_and_is_once_that_stream_is_done() -> None:
     assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
 
 
+def test_a_thread_whose_first_record_takes_memory_finds_blocks_that_others_wait_to_give_back() -> None:
+    log, keeper = begin()
+    block = log.malloc(30 * MIB)
+    log.launch(1_000_000, stream=3)
+    log.write(Code.USE_STREAM, block, stream=3)
+    log.free(block)
+    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
+    log.thread = 5
+    log.malloc(30 * MIB)
+    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
+
+
 @pytest.mark.parametrize("last", [Code.ADVANCE, Code.EMPTY_CACHE])
 def test_events_of_freed_blocks_are_forgotten_once_their_stream_is_done(last: Code) -> None:
     log, keeper = begin()

@@ -47,6 +47,7 @@ class Simulation:
         self._turns = Turns()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
         self._threads = 1
+        self._simulated_threads = 0
         self._owed: dict[int, int] = {}
 
     @property
@@ -80,8 +81,7 @@ class Simulation:
 
     def now(self, thread: int) -> int:
         """A thread's virtual clock, ns: when it has done all that was fed."""
-        known = thread < self._threads and self.history.done.length > 0
-        return (self._engine.clock(thread) if known else 0) + self._owed.get(thread, 0)
+        return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
         """A thread is at work for so long before its next record."""
@@ -211,6 +211,7 @@ class Simulation:
             thread_of=np.zeros(0, np.int32),
         )
         replayed = self._engine.feed(program)
+        self._simulated_threads = self._threads
         batch.simulated = until
         for number, at in recorded.items():
             self.arrived[number] = int(replayed.end[at - base])
