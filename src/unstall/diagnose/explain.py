@@ -15,6 +15,7 @@ from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.verdict import judge
+from unstall.diagnose.whole_graphs import with_whole_graphs
 from unstall.figures import share
 from unstall.locate.steps import RECORDED_STEP
 from unstall.read import load
@@ -108,6 +109,7 @@ def explain(
     known = run.ops_inside.any()
     findings = [finding for rule in (all_rules() if known else ()) for finding in rule(run)]
     outlook = look_ahead(run, plain_step_ns=plain_step_ns, as_recorded=as_recorded) if known else None
+    findings = with_whole_graphs(run, outlook.model, findings) if outlook else findings
     gains = with_gains(outlook.model, findings) if outlook else None
     verdict = judge(run)
     if outlook and gains:

@@ -32,15 +32,17 @@ class Late:
     tiny: I64
 
 
-def divide(run: Run) -> tuple[list[Late], list[Group]]:
+def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
     """(the stretches that are launch-bound, costliest first; the rows of tiny kernels by line, of which none is there).
 
-    A stretch that is all one line of tiny kernels is theirs; otherwise those within a stretch are part of it.
+    A stretch that is all one line of tiny kernels is theirs; otherwise those within a stretch are part of it. The
+    stretch is that of the innermost function that holds most of the idle time, or of the `function` given, a row of
+    Stacks that stands for it.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
     stretches = []
-    for group in _stretches(run, lost):
+    for group in _stretches(run, lost, function):
         alike = (mine for mine in rows_of_tiny if _function(run, mine) == _function(run, group))
         if any(_lost(lost, group, mine) >= _HOLDS * lost[group.rows].sum() for mine in alike):
             continue
@@ -55,12 +57,12 @@ def _lost(lost: I64, group: Group, other: Group) -> int:
     return int(lost[np.intersect1d(group.rows, other.rows)].sum())
 
 
-def _stretches(run: Run, lost: I64) -> list[Group]:
-    calls = run.launch_depth[0]
-    calls = calls[run.inside[calls]]
+def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
+    calls = _calls(run)
+    node = _innermost(run) if function is None else function
     chosen = [
         group
-        for group in _stretch(run, calls, lost) or run.lines(calls)
+        for group in ([_below(run, node)] if node >= 0 else run.lines(calls))
         if lost[group.rows].sum() >= _WORTH * run.wall and (lost[group.rows] > 0).sum() >= _LATE * len(group.rows)
     ]
     return sorted(chosen, key=lambda group: _costliest_first(run, group, lost))[:_MOST_PLACES]
@@ -71,29 +73,55 @@ def _costliest_first(run: Run, group: Group, lost: I64) -> tuple[int, int]:
     return -int(lost[group.rows].sum()), int(run.timeline.host.start[group.rows].min())
 
 
-def _stretch(run: Run, calls: I64, lost: I64) -> list[Group]:
-    """The launches below the innermost of the user's functions that holds most of the idle time; [] without stacks.
+def _calls(run: Run) -> I64:
+    calls = run.launch_depth[0]
+    return calls[run.inside[calls]]
 
-    They are at that function's costliest line, where lines are those that ran.
-    """
-    stacks, frame = run.timeline.stacks, run.places.frame[calls]
+
+def _innermost(run: Run) -> int:
+    """The innermost of the user's functions that holds most of the idle time, a row of Stacks; -1 without stacks."""
+    stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
+    frame = run.places.frame[calls]
     total = int(lost[calls].sum())
     if not total or lost[calls[frame >= 0]].sum() < _HOLDS * total:
-        return []
+        return -1
+    of = functions(run.timeline)
+    by_function = np.zeros(len(stacks), dtype=np.int64)
+    np.add.at(by_function, of.row[frame[frame >= 0]], lost[calls[frame >= 0]])
+    holds = sums_below(of.parent, by_function) >= _HOLDS * total
+    holding = np.flatnonzero(holds & run.places.is_user_frame & (of.row == np.arange(len(stacks))))
+    return int(holding[depths(of.parent)[holding].argmax()]) if len(holding) else -1
+
+
+def _below(run: Run, node: int) -> Group:
+    """The launches below a function, at its costliest line, where lines are those that ran."""
+    stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
+    frame = run.places.frame[calls]
     of = functions(run.timeline)
     below = np.zeros(len(stacks), dtype=np.int64)
     np.add.at(below, frame[frame >= 0], lost[calls[frame >= 0]])
-    by_function = np.zeros_like(below)
-    np.add.at(by_function, of.row, below)
-    holds = sums_below(of.parent, by_function) >= _HOLDS * total
-    holding = np.flatnonzero(holds & run.places.is_user_frame & (of.row == np.arange(len(stacks))))
-    if not len(holding):
-        return []
-    node = holding[depths(of.parent)[holding].argmax()]
     inside = np.append(nearest(of.parent, np.arange(len(stacks)) == node)[of.row] >= 0, False)
     rows = np.flatnonzero(of.row == node)
     by_line = np.bincount(stacks.line[rows], sums_below(stacks.parent, below)[rows])
-    return [Group(int(by_line.argmax()), None, calls[inside[frame]])]
+    return Group(int(by_line.argmax()), None, calls[inside[frame]])
+
+
+def around(run: Run) -> list[int]:
+    """The innermost of the user's functions that holds most of the idle time, then those around it, the next one first:
+    rows of Stacks. Of functions below which the same launches are the innermost alone is given."""
+    node = _innermost(run)
+    if node < 0:
+        return []
+    of = functions(run.timeline)
+    found, launches = [], -1
+    while node >= 0:
+        if run.places.is_user_frame[node]:
+            count = len(_below(run, node).rows)
+            if count > launches:
+                found.append(node)
+            launches = count
+        node = int(of.parent[node])
+    return found
 
 
 def _tiny_rows(run: Run) -> list[Group]:

@@ -14,14 +14,15 @@ _MOSTLY = 0.5
 _FAR_AHEAD = 2  # ops queued, from which on it is worth telling
 
 
-def launch_bound(run: Run) -> list[Finding]:
-    """One finding, at the innermost function below which most late launches are: what a graph would capture.
+def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
+    """One finding, at the innermost function below which most late launches are, or at the `function` given, a row of
+    Stacks: what a graph would capture.
 
     Without stacks, one finding for each of the costliest places. Rows of tiny kernels within are told in it; a place
     that has little else is tiny_kernels'.
     """
     lost = run.lost_to("launch")
-    return [_finding(run, late, lost) for late in divide(run)[0]]
+    return [_finding(run, late, lost) for late in divide(run, function)[0]]
 
 
 def _finding(run: Run, late: Late, lost: I64) -> Finding:
@@ -94,12 +95,18 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "before it has read them",
             "graph",
         )
+    what = "what each step does here, as a function of its own," if _is_module(run, group) else "it"
     return (
-        "capture it in a CUDA graph, or torch.compile(mode='reduce-overhead'); fuse small operators; "
+        f"capture {what} in a CUDA graph, or torch.compile(mode='reduce-overhead'); fuse small operators; "
         "use a larger batch",
         "shapes are fixed and nothing within is read on the host (CUDA graph)",
         "graph",
     )
+
+
+def _is_module(run: Run, group: Group) -> bool:
+    """Whether the place is no function, so that nothing there can be captured as it stands."""
+    return run.where(group).function == "<module>"
 
 
 def _in_graphs(run: Run, ops: I64) -> float:

@@ -7,8 +7,8 @@ from unstall.diagnose.run import Run
 from unstall.result import Finding
 
 
-def tiny_kernels(run: Run) -> list[Finding]:
-    """One finding a line, but for those in a stretch that launch_bound speaks of.
+def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
+    """One finding a line, but for those in a stretch that launch_bound speaks of, that of the `function` given if any.
 
     `exposed` is the idle time between these kernels: launch and latency.
     """
@@ -30,5 +30,5 @@ def tiny_kernels(run: Run) -> list[Finding]:
             confidence="medium",
             spans=run.idle_spans(group.rows, "launch", "latency"),
         )
-        for group in divide(run)[1]
+        for group in divide(run, function)[1]
     ]

@@ -1,0 +1,75 @@
+"""Which of the functions around a launch-bound stretch to capture: a whole step rather than a part of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.diagnose.late_launches import around
+from unstall.diagnose.rules.launch_bound import launch_bound
+from unstall.diagnose.rules.tiny_kernels import tiny_kernels
+from unstall.diagnose.run import Run
+from unstall.replay.steady import steady_step_ns
+from unstall.result import Finding
+from unstall.timeline import HostKind
+from unstall.whatif.edits import parse
+from unstall.whatif.model import Model
+from unstall.whatif.place import parse_function
+from unstall.whatif.predict import WORTH
+
+_RULES = ("launch-bound", "tiny-kernels")
+_MOST_FUNCTIONS = 16
+_LOOP = 0.2  # of the step: so much more must be gained by what goes around the steps, and is no function of its own
+
+
+def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[Finding]:
+    """The same findings, the launch-bound one of them at the function whose graph gains most, as replays have it.
+
+    Of functions that gain the same it is the one that makes the fewest graphs, then the innermost. One that goes around
+    the steps, as a script's `main` does, can be no graph as it stands: only what it does in each step.
+    """
+    functions = around(run)[:_MOST_FUNCTIONS]
+    stretch = [finding for finding in findings if finding.rule == "launch-bound"]
+    if len(functions) < 2 or len(stretch) != 1 or not (stretch[0].edit or "").startswith("graph:"):
+        return findings
+    base = model.undistorted_step_ns
+    best, edit = functions[0], stretch[0].edit or ""
+    best_ns, fewest = _with(model, edit)
+    for function in functions[1:]:
+        if edit == (edit := _edit(run, function)):
+            continue
+        step_ns, graphs = _with(model, edit)
+        around_steps = goes_around_steps(run, edit)
+        gained = best_ns - step_ns
+        fewer = graphs < fewest and not around_steps and gained > -WORTH * base
+        if fewer or gained >= (_LOOP if around_steps else WORTH) * base:
+            best, best_ns, fewest = function, step_ns, graphs
+    if best == functions[0]:
+        return findings
+    others = [finding for finding in findings if finding.rule not in _RULES]
+    return [*others, *launch_bound(run, best), *tiny_kernels(run, best)]
+
+
+def _edit(run: Run, function: int) -> str:
+    lines = run.timeline.lines
+    line = run.timeline.stacks.line[function]
+    return f"graph:{run.timeline.text(int(lines.file[line]))}:{run.timeline.text(int(lines.function[line]))}"
+
+
+def _with(model: Model, edit: str) -> tuple[float, int]:
+    """(ns a step, graphs in all steps) with the edit made."""
+    edited = parse(edit).apply(model.subject)
+    return steady_step_ns(edited.program), len(edited.graphs)
+
+
+def goes_around_steps(run: Run, edit: str) -> bool:
+    """Whether a function holds the loop over the steps: calls to CUDA of several steps are one after the other within
+    it, and not one is outside.
+
+    A function that is called once a step and does all that a step does looks the same: it is not told from its loop.
+    """
+    host = run.timeline.host
+    calls = np.flatnonzero(run.inside & (host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
+    calls = calls[np.argsort(host.start[calls], kind="stable")]
+    inside = parse_function(edit.partition(":")[2]).chosen(run.places)[calls]
+    runs = int((inside & ~np.append(False, inside[:-1])).sum())
+    return runs < len(run.steps)
