@@ -20,8 +20,10 @@ from unstall.fix.observe import Observation
 from unstall.fix.refusals import Refusal, Refused
 from unstall.fix.signature import Call, call_of, exchanged
 from unstall.fix.state import largest_difference, same_values
+from unstall.fix.storages import storage_of
 
 _MOST_FAMILIES = 64
+_ONE_A_SHAPE = "it has a graph a shape"
 _PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
 
 Dim = tuple[int, int]
@@ -102,7 +104,7 @@ class Padded:
                 if (place, dim) in self.family.sources:
                     source = min(self.family.sources[place, dim])
                     tensor = tensor.narrow(dim, 0, self.real[source])
-            return tensor
+            return tensor.contiguous()  # as nearly all results are; `prove` refuses others
 
         return map_tensors(result, cut)
 
@@ -149,16 +151,20 @@ def prove(padded: Padded, exact: Any, seen: Observation, larger: Any) -> None:
         if seen.refusals:
             raise Refused(seen.refusals[0])
         if seen.written or seen.written_inputs or seen.random:
-            raise Refused(
-                Refusal("padding would change what it does beside its result", None, "it has a graph a shape")
-            )
+            raise Refused(Refusal("padding would change what it does beside its result", None, _ONE_A_SHAPE))
         if map_tensors(exact, _nothing) != map_tensors(larger, _nothing):
-            raise Refused(Refusal("its result tells a size as a number", None, "it has a graph a shape"))
-        _find_sources(padded, tensors_in(exact), tensors_in(larger))
-        for mine, theirs in zip(tensors_in(exact), tensors_in(padded.cut(larger)), strict=True):
+            raise Refused(Refusal("its result tells a size as a number", None, _ONE_A_SHAPE))
+        results = tensors_in(exact)
+        storages = [storage_of(tensor) for tensor in {id(tensor): tensor for tensor in results}.values()]
+        if len(set(storages)) < len(storages) or not set(storages).isdisjoint(map(storage_of, padded.tensors)):
+            raise Refused(Refusal("its result shares memory with an argument or another result", None, _ONE_A_SHAPE))
+        _find_sources(padded, results, tensors_in(larger))
+        for mine, theirs in zip(results, tensors_in(padded.cut(larger)), strict=True):
+            if mine.stride() != theirs.stride():
+                raise Refused(Refusal("its result has other strides when it is cut back", None, _ONE_A_SHAPE))
             if not same_values(mine, theirs):
                 off = largest_difference(mine, theirs)
-                raise Refused(Refusal(f"padding changes its result by up to {off:.3g}", None, "it has a graph a shape"))
+                raise Refused(Refusal(f"padding changes its result by up to {off:.3g}", None, _ONE_A_SHAPE))
     except Refused:
         padded.family.off = True
         raise
@@ -167,7 +173,7 @@ def prove(padded: Padded, exact: Any, seen: Observation, larger: Any) -> None:
 
 def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:
     """Which input's dimension each dimension of the results that has grown goes with."""
-    odd = Refusal("padded, its result has a size that is no input's", None, "it has a graph a shape")
+    odd = Refusal("padded, its result has a size that is no input's", None, _ONE_A_SHAPE)
     if len(exact) != len(larger):
         raise Refused(odd)
     sources = padded.family.sources

@@ -108,3 +108,23 @@ def test_a_result_that_tells_a_size_is_not_padded() -> None:
     fast = on_tape(lambda x: (x.exp(), len(x)), shapes="bucket", strict=False)
     with pytest.warns(RuntimeWarning, match="its result tells a size as a number"):
         assert [fast(_rows(size))[1] for size in (5, 6, 5, 6, 7)] == [5, 6, 5, 6, 7]
+
+
+def test_padding_is_refused_where_an_argument_is_returned() -> None:
+    fast = on_tape(lambda x: (x, x.exp()), shapes="bucket", strict=False)
+    with pytest.warns(RuntimeWarning, match="its result shares memory with an argument"):  # noqa: PT031
+        for size in (5, 6, 7, 5, 6, 7, 5, 6, 7):
+            x = torch.ones(size, 2)
+            assert fast(x)[0] is x
+
+
+@pytest.mark.filterwarnings("ignore:.*runs as it is")
+def test_results_that_are_cut_back_have_eagers_strides() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() + 1
+
+    fast = on_tape(function, shapes="bucket", strict=False)
+    for size in (5, 6, 7) * 4:
+        x = torch.ones(3, size)
+        assert fast(x).stride() == function(x).stride()
+    assert fast.stats().padding_waste > 0
