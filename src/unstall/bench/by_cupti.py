@@ -50,6 +50,7 @@ class ByCupti:
     """Watches calls by CUPTI; with their places in the source, if asked for."""
 
     method = "cupti"
+    under_way = "unstall.bench is measuring: a recording can begin when it is done"
 
     def __init__(self, *, places: bool = False) -> None:
         self._places = places and unavailable() is None

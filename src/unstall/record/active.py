@@ -12,11 +12,17 @@ from unstall.errors import UsageError
 class Active(Protocol):
     """A recording that is armed or running."""
 
+    under_way: str
+    """That it is, and what to do about it: a sentence for whoever would begin another."""
+
     def mark(self, kind: str, who: int = 0) -> None: ...
 
     def end(self, why: str) -> None: ...
 
     def forked(self) -> None: ...
+
+
+RECORDING = "a recording of this process is under way, such as that of `unstall run`: end it before another begins"
 
 
 class _Slot:
@@ -44,9 +50,7 @@ _slot = _Slot()
 def activate(recording: Active) -> None:
     """Make it the process's recording. Raises UsageError while there is another."""
     if _slot.recording is not None:
-        raise UsageError(
-            "a recording of this process is under way, such as that of `unstall run`: end it before another begins"
-        )
+        raise UsageError(_slot.recording.under_way)
     _slot.recording = recording
     _slot.watch_forks()
     atexit.register(_exit)

@@ -5,6 +5,7 @@ Most calls of `step` are in a program that nothing records: what recording takes
 
 from __future__ import annotations
 
+import sys
 import weakref
 from pathlib import Path
 from types import TracebackType
@@ -147,9 +148,12 @@ class Recording:
             if event["event"] == "failed":
                 raise UsageError(f"nothing was recorded: {event['why']}")
         if not any(event["event"] == "recorded" for event in events):
+            torch = sys.modules.get("torch")
+            no_gpu = torch is not None and not torch.cuda.is_available()
+            instead = ". There is no GPU here: unstall.virtual_gpu() simulates one" if no_gpu else ""
             raise UsageError(
                 "nothing was recorded: the block ended before the window began, which comes after "
                 f"warmup={self._settings.warmup} steps and after some, for {LEAST_NS / 1e9:g} s or more, that are only "
-                "timed; record the whole block, without steps=, or let it take more steps, marked by unstall.step()"
+                f"timed; record the whole block, without steps=, or let it take more steps, marked by unstall.step(){instead}"
             )
         return Path(self._settings.folder)

@@ -51,6 +51,8 @@ class Phase(enum.Enum):
 class Session:
     """One recording by steps. `begin` arms it; `mark` drives it, from any thread; `end` ends it wherever it is."""
 
+    under_way = active.RECORDING
+
     def __init__(
         self,
         settings: Settings,

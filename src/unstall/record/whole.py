@@ -21,6 +21,8 @@ BLOCK = "block"
 class Whole:
     """Records from `begin` to `end`. Which marks in between are the block's steps is known at its end."""
 
+    under_way = active.RECORDING
+
     def __init__(
         self,
         journal: Journal,

@@ -158,6 +158,7 @@ def test_blocks_have_a_timeline_each_and_the_clock_is_the_machines_again_after_t
     assert "this process has a virtual GPU already: h200:1" in told["another"]
     assert "one stretch of time" in told["again"]
     assert "has not begun" in told["before"]
+    assert "gives gpu.explain()" in told["recorded"]
 
 
 @slow

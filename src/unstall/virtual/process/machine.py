@@ -52,6 +52,11 @@ class Machine:
     `unstall.step()` marks steps. Else it goes on by itself: tensors on its GPUs stay usable.
     """
 
+    under_way = (
+        "the virtual GPU sees all that this process does, so that there is nothing to record: `unstall run --gpu` "
+        "explains it at the end, and `with unstall.virtual_gpu() as gpu:` gives gpu.explain()"
+    )
+
     def __init__(self, options: Options) -> None:
         self.options = options
         self.keeper: Keeper | None = None

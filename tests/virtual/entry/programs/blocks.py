@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 import unstall
+from unstall.errors import UsageError
 
 MACHINES = perf_counter
 told: dict[str, Any] = {}
@@ -34,6 +35,10 @@ with unstall.virtual_gpu("h200") as gpu:
     told["slept on the device"] = [start.elapsed_time(end) / 1e3, perf_counter() - before]
     a = torch.ones(64, 64, device="cuda")
     told["timer"] = Timer("a + a", globals={"a": a}).timeit(200).mean
+    try:
+        unstall.record().__enter__()
+    except UsageError as error:
+        told["recorded"] = str(error)
     told["within"] = [gpu.now_ns(), len(gpu.timeline().device)]
 report = gpu.explain()
 told["lasted"] = [gpu.now_ns(), gpu.now_ns()]
