@@ -154,6 +154,7 @@ class Recording:
             raise UsageError(
                 "nothing was recorded: the block ended before the window began, which comes after "
                 f"warmup={self._settings.warmup} steps and after some, for {LEAST_NS / 1e9:g} s or more, that are only "
-                f"timed; record the whole block, without steps=, or let it take more steps, marked by unstall.step(){instead}"
+                "timed; record the whole block, without steps=, or let it take more steps, marked by unstall.step()"
+                + instead
             )
         return Path(self._settings.folder)
