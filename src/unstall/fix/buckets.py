@@ -100,11 +100,13 @@ class Padded:
 
         def cut(tensor: torch.Tensor) -> torch.Tensor:
             place = next(places)
+            whole = tensor
             for dim in range(tensor.dim()):
                 if (place, dim) in self.family.sources:
-                    source = min(self.family.sources[place, dim])
-                    tensor = tensor.narrow(dim, 0, self.real[source])
-            return tensor.contiguous()  # as nearly all results are; `prove` refuses others
+                    size = self.real[min(self.family.sources[place, dim])]
+                    tensor = tensor.narrow(dim, 0, size) if size < tensor.shape[dim] else tensor
+            # As nearly all results are; `prove` refuses others.
+            return tensor if tensor is whole else tensor.contiguous()
 
         return map_tensors(result, cut)
 
