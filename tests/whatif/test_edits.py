@@ -277,10 +277,12 @@ def test_an_edit_is_a_file() -> None:
         "host-speed",
         "keep-cache",
         "kernel-speed",
+        "make-on-device",
         "overlap-copies",
         "pin-copies",
         "read-later",
         "remove-syncs",
+        "reuse-pinned",
     ]
 
 
@@ -311,6 +313,35 @@ def test_what_is_read_later_leaves_uploads_and_other_waits_as_they_are() -> None
 
     subject = subject_of(run(body))
     assert same(edited(subject, "read-later").program, subject.program)
+
+
+# make-on-device, reuse-pinned
+
+
+def uploads(trace: TraceBuilder, size: int = 1_000) -> None:
+    """A copy that the host waits for 12 µs after 20 of work, then two kernels, each in an operator of 5 µs."""
+    trace.work(20)
+    with trace.op("aten::to"):
+        trace.copy("HtoD", 2, memory="Pageable", size=size)
+        trace.sync()
+    for _ in range(2):
+        with trace.op("aten::relu"):
+            trace.launch("relu", 1)
+
+
+def test_what_is_made_on_the_device_is_not_copied_nor_waited_for() -> None:
+    before, after = step_us(run(uploads)), step_us(run(uploads), "make-on-device:train.py:10:aten::to")
+    host_us = 20 + 3 * 5.001  # the work, and three operators of one kernel
+    assert after == pytest.approx(host_us, abs=0.5)
+    assert before > after
+
+
+def test_copying_into_pinned_memory_first_takes_the_host_as_long_as_it_is_large() -> None:
+    def body(trace: TraceBuilder) -> None:
+        uploads(trace, 1_000_000)
+
+    pinned, reused = (step_us(run(body), edit) for edit in ("pin-copies", "reuse-pinned"))
+    assert reused - pinned == us(4 + 1_000_000 / 50 / 1000)
 
 
 # Laws.

@@ -77,3 +77,34 @@ def test_an_upload_that_leaves_the_device_at_work_is_harmless() -> None:
     finding = only(trace, "pageable-copy")
     assert finding.harmless
     assert finding.exposed_ns == 0
+
+
+def made_anew(*operators: str, size: int = 1_000) -> TraceBuilder:
+    """Operators on the host, an upload, and a kernel."""
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            for operator in operators:
+                with trace.op(operator):
+                    trace.work(3)
+            with trace.op("aten::to"):
+                trace.copy("HtoD", 2, memory="Pageable", size=size)
+                trace.sync()
+            with trace.op("aten::relu"):
+                trace.launch("relu", 5)
+    return trace
+
+
+def test_a_small_tensor_that_is_made_in_each_step_is_to_be_made_on_the_device() -> None:
+    finding = only(made_anew("aten::empty", "aten::lift_fresh"), "pageable-copy")
+    assert finding.edit == "make-on-device:train.py:12:aten::to"
+    assert "pinning it each time costs more than it saves" in finding.fix
+
+
+def test_a_large_one_is_to_be_copied_into_a_pinned_buffer_that_is_kept() -> None:
+    finding = only(made_anew("aten::stack", size=1_000_000), "pageable-copy")
+    assert finding.edit == "reuse-pinned:train.py:12:aten::to"
+
+
+def test_a_view_of_what_is_there_already_is_to_be_pinned_once() -> None:
+    assert only(made_anew("aten::select"), "pageable-copy").edit == "pin-copies:train.py:12:aten::to"

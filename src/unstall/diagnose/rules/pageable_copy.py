@@ -6,9 +6,12 @@ import numpy as np
 
 from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Run
+from unstall.diagnose.sources import Source, source_of_copies
 from unstall.figures import counted
 from unstall.result import Finding
 from unstall.timeline import HostMemory
+
+_SMALL_BYTES = 64 << 10  # a copy; up to here the driver stages it and goes on
 
 
 def pageable_copy(run: Run) -> list[Finding]:
@@ -23,6 +26,10 @@ def pageable_copy(run: Run) -> list[Finding]:
         exposed = int(run.exposed_by_waits[group.rows].sum())
         blocked = group.rows[run.waited[group.rows] > 0]
         busy = run.busy_during(blocked)
+        small = size <= _SMALL_BYTES * len(mine)
+        fix, safe_if, edit = _remedy(
+            source_of_copies(run, np.unique(device.launch[mine]).astype(np.int64)), small=small
+        )
         rate = f", at {size / taken:.1f} GB/s" if taken and size else ""
         findings.append(
             run.finding(
@@ -32,14 +39,44 @@ def pageable_copy(run: Run) -> list[Finding]:
                 saw=f"{counted(len(mine), 'upload')}, {size / 1e6:,.1f} MB in all{rate}: the driver stages pageable "
                 f"memory piece by piece and the host waits, non_blocking=True or not; the device was at work "
                 f"for {busy:.0%} of that wait",
-                fix="pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
-                "then .to(device, non_blocking=True)",
-                safe_if="the pinned source is not written before the copy has ended",
+                fix=fix,
+                safe_if=safe_if,
                 count=len(mine),
                 total_exposed_ns=exposed,
                 total_wait_ns=int(run.waited[group.rows].sum()),
-                edit="pin-copies",
+                edit=edit,
                 harmless=run.negligible(exposed + taken),
             )
         )
     return findings
+
+
+def _remedy(source: Source, *, small: bool) -> tuple[str, str, str]:
+    """(what to do, when that is safe, the edit that models it)."""
+    if source == "made" and small:
+        return (
+            "it is made on the host anew: make it on the device (torch.full, torch.arange with device=…), or once, "
+            "before the loop; pinning it each time costs more than it saves",
+            "its values do not depend on what the host alone knows; else copy them into a pinned buffer that is kept",
+            "make-on-device",
+        )
+    if source == "made":
+        return (
+            "it is made on the host anew: copy it into a pinned buffer that is kept, then .to(device, "
+            "non_blocking=True); or make it on the device; pin_memory() each time costs more than it saves",
+            "the pinned buffer is not written before its last copy has ended",
+            "reuse-pinned",
+        )
+    if source == "loader":
+        return (
+            "DataLoader(num_workers=1 or more, pin_memory=True), then .to(device, non_blocking=True): without workers "
+            "the pinning itself is this thread's",
+            "the dataset can be read from another process",
+            "reuse-pinned",
+        )
+    return (
+        "pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
+        "then .to(device, non_blocking=True)",
+        "the pinned source is not written before the copy has ended",
+        "pin-copies",
+    )

@@ -1,0 +1,62 @@
+"""Where the host memory comes from that is copied to the device: kept, made anew by each step, or by a DataLoader."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+
+from unstall.diagnose.activity import named
+from unstall.diagnose.run import Run
+from unstall.locate.operations import has_operators
+from unstall.timeline import I64, Bool, HostKind
+
+Source = Literal["kept", "made", "loader", "unknown"]
+
+# What gives a tensor that is there already, or none: these make nothing.
+_MAKES_NONE = re.compile(
+    r"(aten::)?(select|slice|narrow|view|view_as|_?reshape\w*|expand|expand_as|(un)?squeeze|permute|transpose|t|T|numpy_T"
+    r"|as_strided|unbind|split|chunk|alias|detach_?|lift_fresh|to|item|_local_scalar_dense|is_nonzero|is_pinned"
+    r"|__\w+__|zero_|requires_grad_)$"
+)
+_IN_THIS_PROCESS = re.compile(r".*_SingleProcessDataLoaderIter")
+_OFTEN = 0.5  # of the copies; of the steps, where each has several of them
+
+
+def source_of_copies(run: Run, calls: I64) -> Source:
+    """Of what these copy calls read: whether an operator on the host made a tensor, or a DataLoader without workers a
+    batch, since the call to CUDA before. Operators that put nothing on the device are known only where operators were recorded."""
+    if not has_operators(run.timeline) or not len(calls):
+        return "unknown"
+    host, top = run.timeline.host, run.places.top_op
+    opens = np.where(top[calls] >= 0, top[calls], calls)
+    driver = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
+    at = np.searchsorted(driver, opens) - 1
+    before = np.where(at >= 0, driver[np.maximum(at, 0)], -1)
+    # Host rows are in order of time within a thread.
+    before = np.where((before >= 0) & (host.thread[before] == host.thread[opens]), before, opens - 1)
+    first = at < 0
+    least = _OFTEN * min(len(run.steps), len(calls))
+    loading = named(run.timeline, _IN_THIS_PROCESS, host.name)
+    often = [
+        (((np.searchsorted(rows, opens) - np.searchsorted(rows, before)) > 0) & ~first).sum() >= least
+        for rows in (
+            np.flatnonzero(named(run.timeline, _IN_THIS_PROCESS, host.name)),
+            np.flatnonzero(_makes_on_host(run)),
+        )
+    ]
+    return "loader" if often[0] else "made" if often[1] else "kept"
+
+
+def _makes_on_host(run: Run) -> Bool:
+    """Outermost operators that put nothing on a device and make a tensor."""
+    timeline, host, top = run.timeline, run.timeline.host, run.places.top_op
+    outer = (host.kind == HostKind.OP) & (top == np.arange(len(host)))
+    calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
+    at_work = top[calls]
+    outer[at_work[at_work >= 0]] = False
+    names = np.unique(host.name[outer])
+    making = [name for name in names.tolist() if not _MAKES_NONE.match(timeline.text(name))]
+    chosen: Bool = outer & np.isin(host.name, np.array(making, dtype=np.int32))
+    return chosen

@@ -1,0 +1,72 @@
+"""What is copied to the device here is made there instead: one small kernel takes the place of each copy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unstall.replay.program import Code
+from unstall.timeline import CopyDirection, HostKind
+from unstall.whatif.place import Place, parse_line
+from unstall.whatif.subject import Subject
+
+_KERNEL_NS = 1_500  # to fill a few kB
+
+
+def prepare(text: str | None) -> Place | None:
+    return parse_line(text) if text is not None else None
+
+
+def apply(subject: Subject, place: Place | None) -> Subject:
+    """The operations of the copies are gone, and with them their waits. What fills the tensor on the device takes the
+    host what the operators of this run that launch one kernel usually do. What made it on the host stays."""
+    timeline, program, operation = subject.timeline, subject.program, subject.places.operation
+    up = (timeline.device.direction == CopyDirection.HOST_TO_DEVICE)[program.ops.device]
+    up &= subject.at(place)[program.launcher]
+    copying = np.unique(program.launcher[up])
+    host = timeline.host
+    gone = np.zeros(len(host), dtype=np.bool_)
+    rows = program.instructions.host[copying]
+    gone[rows] = True
+    gone[operation[rows][operation[rows] >= 0]] = True
+    keep = np.zeros(len(program.instructions), dtype=np.bool_)
+    keep[copying] = True
+    cut = subject.cut(gone, keep=keep)
+    operator, call = usual_launch(subject)
+    do, ops = cut.instructions, cut.ops
+    work, calls = do.work.copy(), do.call.copy()
+    # No launch of the model's own costs more than what it replaces.
+    work[copying] += max(operator - call, 0)
+    calls[copying] = call
+    waits = np.flatnonzero(do.goes_on & np.append(False, keep[:-1]))
+    code = do.code.copy()
+    code[waits], calls[waits] = Code.CALL, 0
+    return subject.with_program(
+        replace(
+            cut,
+            instructions=replace(do, code=code, work=work, call=calls),
+            ops=replace(
+                ops,
+                duration=np.where(up, np.minimum(ops.duration, _KERNEL_NS), ops.duration),
+                engine=np.where(up, -1, ops.engine).astype(np.int32),
+            ),
+        )
+    )
+
+
+def usual_launch(subject: Subject) -> tuple[int, int]:
+    """ns that an operator with one kernel, and the launching call in it, usually take the host in this program."""
+    host, do = subject.timeline.host, subject.program.instructions
+    launching = np.flatnonzero((do.code == Code.LAUNCH) & (do.host >= 0))
+    launching = launching[host.kind[do.host[launching]] == HostKind.LAUNCH]
+    if not len(launching):
+        return 0, 0
+    call = int(np.median(do.call[launching]))
+    top = subject.places.operation[do.host[launching]]
+    single, times = np.unique(top[top >= 0], return_counts=True)
+    single = single[times == 1]
+    recorded = int(np.median(host.end[single] - host.start[single])) if len(single) else 0
+    # As long as the host's work is without the recorder.
+    work = int(np.median(do.work[launching]))
+    return (min(recorded, work + call) if recorded else work + call), call
