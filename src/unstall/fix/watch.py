@@ -7,6 +7,7 @@ container, and a key in it.
 
 from __future__ import annotations
 
+import dis
 import functools
 import os
 import types
@@ -31,6 +32,7 @@ _HOOKS_OF_ALL = [
     for name, value in vars(torch.nn.modules.module).items()
     if name.startswith("_global_") and isinstance(value, dict)
 ]
+_READS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)  # of a list or dict, say
 
 
@@ -273,9 +275,8 @@ class Watch:
         return [*inside, ("", wrapped)] if wrapped is not None else inside
 
     def _globals(self, code: types.CodeType, names: dict[str, Any]) -> list[tuple[str, Any]]:
-        named = _names_of(code)
-        inside = self._slots(names, [(name, name) for name in sorted(named) if name in names])
-        if not named.isdisjoint(("environ", "getenv")):
+        inside = self._slots(names, [(name, name) for name in sorted(_globals_of(code)) if name in names])
+        if not _names_of(code).isdisjoint(("environ", "getenv")):
             inside += [("os.environ", getattr(os.environ, "_data", None))]
         return inside
 
@@ -316,11 +317,20 @@ def _hooks_of(label: str, tensor: torch.Tensor) -> list[tuple[str, Any]]:
 
 
 def _names_of(code: types.CodeType) -> set[str]:
+    """All names in it: of globals, attributes and what it closes over."""
     names = {*code.co_names, *code.co_freevars}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names_of(constant)
-    return names
+    return names.union(*map(_names_of, _codes_in(code)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _globals_of(code: types.CodeType) -> frozenset[str]:
+    """Names that it reads as globals: an attribute of the same name is something else."""
+    names = {each.argval for each in dis.get_instructions(code) if each.opname in _READS_GLOBAL}
+    return frozenset(names).union(*map(_globals_of, _codes_in(code)))
+
+
+def _codes_in(code: types.CodeType) -> list[types.CodeType]:
+    return [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
 
 
 def _plain(value: Any) -> bool:

@@ -183,6 +183,17 @@ def test_what_is_changed_is_followed(case: Callable[[], Case], monkeypatch: pyte
             added.remove()
 
 
+def test_a_global_is_no_attribute_of_that_name() -> None:
+    made: dict[str, Any] = {}
+    source = "def function(x):\n    return holder.loss(x).sin()\n"
+    exec(compile(source, __file__, "exec"), made)
+    made["holder"] = types.SimpleNamespace(loss=torch.exp)
+    fast = on_tape(made["function"])
+    for _ in range(6):
+        made["loss"] = fast(torch.ones(2))
+    assert (fast.stats().captures, fast.stats().hits) == (1, 4)
+
+
 def test_state_that_a_custom_backward_reads_is_followed() -> None:
     state = {"scale": 1.0}
 
