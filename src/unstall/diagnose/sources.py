@@ -26,7 +26,8 @@ _OFTEN = 0.5  # of the copies; of the steps, where each has several of them
 
 def source_of_copies(run: Run, calls: I64) -> Source:
     """Of what these copy calls read: whether an operator on the host made a tensor, or a DataLoader without workers a
-    batch, since the call to CUDA before. Operators that put nothing on the device are known only where operators were recorded."""
+    batch, since the call to CUDA before. What puts nothing on the device is known only where operators were recorded.
+    """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"
     host, top = run.timeline.host, run.places.top_op
@@ -41,10 +42,7 @@ def source_of_copies(run: Run, calls: I64) -> Source:
     loading = named(run.timeline, _IN_THIS_PROCESS, host.name)
     often = [
         (((np.searchsorted(rows, opens) - np.searchsorted(rows, before)) > 0) & ~first).sum() >= least
-        for rows in (
-            np.flatnonzero(named(run.timeline, _IN_THIS_PROCESS, host.name)),
-            np.flatnonzero(_makes_on_host(run)),
-        )
+        for rows in (np.flatnonzero(loading), np.flatnonzero(_makes_on_host(run)))
     ]
     return "loader" if often[0] else "made" if often[1] else "kept"
 
