@@ -185,6 +185,19 @@ def test_a_stream_that_an_event_holds_is_not_done(engine: Engine) -> None:
     assert [host(engine, program(*held, way, devices=(0, 1)))[4][1] for way in ways] == [108, 108, 108, 108]
 
 
+def test_an_event_that_holds_a_stream_holds_every_branch_of_a_graph_launched_on_it(engine: Engine) -> None:
+    replayed = engine(
+        program(
+            Do(Code.LAUNCH, stream=2, ops=[Op(50, stream=2)]),
+            Do(Code.RECORD, stream=2),
+            Do(Code.STREAM_WAIT, stream=0, target=1, latency=5),
+            Do(Code.LAUNCH, stream=0, ops=[Op(10, stream=0), Op(10, stream=1)]),
+            devices=(0, 0, 0),
+        )
+    )
+    assert replayed.op_start.tolist() == [0, 55, 55]
+
+
 def test_a_thread_joins_another_where_an_instruction_of_it_ended(engine: Engine) -> None:
     threads = program(
         Do(Code.CALL, 1, call=100),

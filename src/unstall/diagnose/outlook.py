@@ -18,6 +18,7 @@ from unstall.whatif.undistort import LEAST_ERROR, USUAL_ERROR_OF
 _HELPS = 0.05  # of the step
 _LEFT_OUT = 0.1  # of the steps: more than a pause now and then
 _OFF = 0.05
+_REPLAY_OFF = 0.02  # three times the worst of docs/predictions.md: the model lacks something of this run
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,10 +60,12 @@ class Outlook:
         )
 
     def sentences(self) -> list[str]:
-        """How long a step takes without the recorder, and whether faster host code would help."""
+        """How far the replay is off, a step without the recorder, and whether faster host code would help."""
         known = self.model
         step = known.undistorted_step_ns
-        said = [self._without_recorder()] if known.undistorted_by != "nothing" else []
+        said = [self._off()] if abs(known.error) >= _REPLAY_OFF else []
+        if known.undistorted_by != "nothing":
+            said.append(self._without_recorder())
         if known.left_out_ns:
             said.append(f"That leaves out {duration(known.left_out_ns)} of pauses that one step alone had.")
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
@@ -75,6 +78,15 @@ class Outlook:
                 f"a host that took no time at all to {duration(round(free))}."
             )
         return said
+
+    def _off(self) -> str:
+        """That what is predicted cannot be relied on."""
+        known = self.model
+        replayed, measured = duration(round(known.replayed_step_ns)), duration(round(known.measured_step_ns))
+        return (
+            f"Predictions are uncertain: replayed unchanged, a step takes {replayed}, {100 * known.error:+.0f} % "
+            f"against the measured {measured}; gains, the plan and the floor may be off by as much."
+        )
 
     def _without_recorder(self) -> str:
         known = self.model

@@ -369,7 +369,7 @@ launch(const Program *p, State *s, Stream *stream, Py_ssize_t op, Py_ssize_t las
         const int32_t engine = p->op_engine[op], after = p->op_after[op];
         int64_t time = later(begin, plus(done, p->op_latency[op]));
         time = later(time, plus(later(follows, on->ready), p->op_gap[op]));
-        time = later(time, on->held);
+        time = later(time, later(on->held, stream->held));
         if (after >= 0) {
             time = later(time, plus(s->op_ends[after], p->op_lag[op]));
         }

@@ -24,6 +24,7 @@ _LARGE_NS = 20_000  # a kernel that fills the device rather than fitting beside 
 _TOGETHER = 0.01  # of kernels' time: less is the skew of one after the other
 _LATE_NS = 1_000  # after the op before it, later than its gap explains: it waited for its launch
 _QUEUED_NS = 5_000  # launched so long before its turn that it surely stood in the queue
+_BUSY_NS = 100_000  # an op so late had to wait for work that is not in the file
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
 
@@ -93,14 +94,16 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     delay = np.where(issued, start - called, start - returned)
     gap = start - previous_end
     free |= apart & graphs & (previous_end <= returned) & (gap > GAP_NS + _LATE_NS)
-    latency = learn([like * len(timeline.streams) + stream, like, kind * 2 + issued], free, delay, LATENCY_NS)
+    likes = [like * len(timeline.streams) + stream, like, kind * 2 + issued]
+    after_call = learn(likes, free & ~issued & (delay < _BUSY_NS), delay, LATENCY_NS)
+    latency = np.where(issued, learn(likes, free & issued, delay, LATENCY_NS), after_call)
     # What such a call does before its op begins is the host's work, and as long as it was.
     latency = np.where(
         issued & free, delay, np.where(issued, np.minimum(latency, returned - called + LATENCY_NS), latency)
     )
     latency[follows] = 0
     lost = launch < 0
-    latency[lost] = (start - begun)[lost]
+    latency[lost] = (start - np.maximum(begun, 0))[lost]
 
     before = np.where(previous >= 0, sort[previous], 63)
     beside = ended_last(launch, stream, start, end)
@@ -108,7 +111,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     within &= (beside < 0) | (end[beside] < previous_end)
     queued = apart & (previous_end > returned + _QUEUED_NS) & (gap >= 0)
     pair = before * 64 + sort
-    own = learn([pair * len(timeline.streams) + stream, pair, sort], queued & (gap < 100_000), gap, GAP_NS)
+    own = learn([pair * len(timeline.streams) + stream, pair, sort], queued & (gap < _BUSY_NS), gap, GAP_NS)
     graph = learn([launch * 4096 + pair, pair], within & (gap >= 0), gap, GAP_NS)
     slack = spread((gap - graph)[within & (gap >= 0)])
     gap = np.where(orphan, np.maximum(gap, 0), np.where(follows & ~orphan, graph, own))
@@ -211,14 +214,20 @@ def _launches(timeline: Timeline) -> I32:
 
 
 def _begun(timeline: Timeline, launch: I64) -> I64:
-    """By device row: when its launch began. Ops at the head of a stream without one were launched before all others."""
+    """By device row: when its launch began. Ops at the head of a stream without one were launched before all others.
+
+    Those that ran before all that was launched in the recording had been queued before any step of it.
+    """
     start = timeline.device.start
     begun = np.where(launch >= 0, timeline.host.start[np.maximum(launch, 0)], start)
+    first = int(start[launch >= 0].min(initial=np.iinfo(np.int64).max))
+    before = min(int(timeline.host.start.min()), int(start.min(initial=0))) - 1  # any step begins
     for _, mine in groups(timeline.device.stream):
         known = launch[mine] >= 0
         if known.any() and not known.all():
             head = mine[~known]
-            begun[head] = np.minimum(start[head], begun[mine[known]].min())
+            queued = start[head] < first
+            begun[head] = np.where(queued, before, np.minimum(start[head], begun[mine[known]].min()))
     return begun
 
 

@@ -101,7 +101,8 @@ class Replay:
                 finished = 0
                 while op < last:
                     on, engine, after = op_stream[op], op_engine[op], op_after[op]
-                    time = max(begin, done + op_latency[op], max(follows, ready[on]) + op_gap[op], held[on])
+                    time = max(begin, done + op_latency[op], max(follows, ready[on]) + op_gap[op])
+                    time = max(time, held[on], held[stream])
                     if after >= 0:
                         time = max(time, self._op_end[after] + op_lag[op])
                     if engine >= 0:
