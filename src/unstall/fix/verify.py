@@ -15,6 +15,8 @@ from unstall.fix.subject import Subject
 
 _ROUNDINGS = 1024  # of the largest value: by so much may sums differ whose kernels add up in any order
 _SECONDS = 0.3  # spent on measuring, about
+_FEW = 5  # rounds
+_NOISELESS = 1e-3  # so near to each other are times of a simulation, and hardly ever two of a device
 _MARGIN = 0.99  # of the serial time, or of eager's: what is not at least so much faster is not worth a change
 
 
@@ -110,16 +112,23 @@ def fastest(
     for captured in (serial, *parallel):
         subject.timed_replay(captured, inputs)
     once = subject.timed_eager(inputs) + sum(subject.timed_replay(each, inputs) for each in (serial, *parallel))
-    rounds = max(5, min(25, int(_SECONDS / max(once, 1e-6))))
+    most = max(_FEW, min(25, int(_SECONDS / max(once, 1e-6))))
     eager: list[float] = []
     replays: list[list[float]] = [[] for _ in (serial, *parallel)]
-    for turn in range(rounds):
-        if turn < 5:  # it is far slower, and needs no such precision
+    rounds = 0
+    while rounds < most and not (rounds == 2 and all(map(_alike, (eager, *replays)))):
+        if rounds < _FEW:  # it is far slower, and needs no such precision
             eager.append(subject.timed_eager(inputs))
         for measured, captured in zip(replays, (serial, *parallel), strict=True):
             measured.append(subject.timed_replay(captured, inputs))
+        rounds += 1
     medians = [statistics.median(times) for times in replays]
     best = min(range(1, len(medians)), key=medians.__getitem__, default=0)
     times = Times(statistics.median(eager), medians[0], medians[best] if best else None, rounds)
     chosen = parallel[best - 1] if best and medians[best] < _MARGIN * medians[0] else serial
     return chosen, times
+
+
+def _alike(times: list[float]) -> bool:
+    """Whether more of them would tell nothing."""
+    return max(times) - min(times) <= _NOISELESS * max(times)
