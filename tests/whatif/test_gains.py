@@ -141,3 +141,16 @@ def test_each_edits_notes_are_its_own() -> None:
     known = as_recorded(stalled())
     overlap, pin = predict(known, [parse("overlap-copies"), parse("pin-copies")])
     assert [len(p.notes) for p in (overlap, pin)] == [1, 0]
+
+
+def test_a_copy_that_can_overlap_once_it_is_pinned_is_in_the_plan() -> None:
+    trace = TraceBuilder(enter_us=0.001)
+    for _ in range(5):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            with trace.frame("data.py", 5, "load"), trace.op("aten::to"):
+                trace.copy("HtoD", 500, memory="Pageable", size=5_000_000)
+            for _ in range(3):
+                trace.launch("gemm", 100)
+    known = as_recorded(trace)
+    edits = [parse("overlap-copies:data.py:5"), parse("pin-copies:data.py:5"), parse("host-speed:1")]
+    assert [made.edit.text for made in plan(known, edits)] == ["pin-copies:data.py:5", "overlap-copies:data.py:5"]

@@ -138,7 +138,8 @@ WAYS = (
         rule="sync-item",
         op=r"aten::(item|_local_scalar_dense|__(float|int|index|complex)__)$",
         title=".item() (or float(), int() of a tensor) waits for its value",
-        fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once",
+        fix="keep the tensors (.detach()) and read them together every N steps, torch.stack(kept).tolist(), or each a "
+        "step late; adding them up on the device would launch kernels at every step",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(
@@ -191,8 +192,8 @@ WAYS = (
         rule="sync-item",
         read="value",
         title="A value read on the host waits: .item(), float(), `if tensor`, or a call that does so",
-        fix="keep the tensor and read it every N steps, or a step late; accumulate on the device and read once; of a "
-        "call that reads by itself (GradScaler, clip_grad_norm_, unique) use the version that does not",
+        fix="keep the tensors (.detach()) and read them together every N steps, torch.stack(kept).tolist(), or each a "
+        "step late; of a call that reads by itself (GradScaler, clip_grad_norm_, unique) use the version that does not",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(

@@ -26,6 +26,22 @@ class Gains:
     floor_ns: int  # the device's own busy time a step, once the plan is carried out
 
 
+_NOTHING = 0.0005
+"""Of the step: nobody could measure so small a gain, and as much may be lost."""
+
+
+def _harmless(finding: Finding, gain: float, planned: set[str]) -> bool:
+    """Whether there is nothing to change; `gain` is a share of the step. What gains only with others is in the plan.
+
+    A wait that gains nothing may just have another right after it, and a copy can overlap once nothing waits for it:
+    these stay as long as they cost nothing.
+    """
+    if finding.edit in planned:
+        return False
+    waits_for_others = (finding.edit or "").startswith(("remove-syncs", "overlap-copies")) and gain >= 0
+    return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
+
+
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     """Replay each finding's own edit, and look for the best order of all of them.
 
@@ -52,7 +68,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             msgspec.structs.replace(
                 finding,
                 gain_ns=round(gained[finding.edit][1]),
-                harmless=finding.harmless and gained[finding.edit][1] < WORTH * base and finding.edit not in planned,
+                harmless=_harmless(finding, gained[finding.edit][1] / base, planned),
             )
             if finding.edit in gained and first[finding.edit] is finding
             else finding

@@ -43,16 +43,18 @@ def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
     subject, step = model.subject, model.undistorted_step_ns
     left = list(edits)
     tried: Sequence[Edit] = left
-    while tried and len(chosen) < _MOST_STEPS:
+    while left and len(chosen) < _MOST_STEPS:
         made = [_made(edit, subject, step) for edit in tried]
         best = max(made, key=lambda prediction: prediction.gain_ns)
-        if best.gain_ns < WORTH * step:
+        if best.gain_ns >= WORTH * step:
+            chosen.append(best)
+            left = [edit for edit in left if edit is not best.edit]
+            subject, step = best.subject, best.step_ns
+            tried = [p.edit for p in made if p.gain_ns >= WORTH * step and p.edit is not best.edit] or left
+        elif len(tried) < len(left):
+            tried = left  # what gained nothing before may now: a copy can overlap once it is pinned
+        else:
             break
-        chosen.append(best)
-        left = [edit for edit in left if edit is not best.edit]
-        subject, step = best.subject, best.step_ns
-        # What gains nothing now hardly will later, but together with others.
-        tried = [p.edit for p in made if p.gain_ns >= WORTH * step and p.edit is not best.edit]
     return [*chosen, *_together(left, subject, step, _MOST_STEPS - len(chosen))]
 
 
