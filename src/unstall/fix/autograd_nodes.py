@@ -8,9 +8,18 @@ from typing import Any
 import torch
 
 
+def node_of(tensor: torch.Tensor) -> Any:
+    """Its `grad_fn`; None too for a view that autograd refuses to speak about, made where autograd was off of what was
+    written to since."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
+
+
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
     """Each once, from the tensors' own on."""
-    todo = [tensor.grad_fn for tensor in tensors]
+    todo = [node_of(tensor) for tensor in tensors]
     seen: set[Any] = set()
     while todo:
         node = todo.pop()

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from unstall.fix.accumulate_grad import no_stream_warnings, silence_nodes_of
+from unstall.fix.autograd_nodes import node_of
 from unstall.fix.device import Device
 from unstall.fix.inside import inside
 from unstall.fix.nesting import map_tensors, tensors_in
@@ -65,7 +66,7 @@ def examined(
     made = [tensor for tensor in tensors if id(tensor) not in before_it]
     kind = _kind(made, seen)
     if kind is Kind.STEP:  # its backward has run; and what is left of the graph would hold on to gradients' nodes
-        used_up = {id(tensor) for tensor in made if tensor.grad_fn is not None}
+        used_up = {id(tensor) for tensor in made if node_of(tensor) is not None}
         result = map_tensors(result, lambda tensor: tensor.detach() if id(tensor) in used_up else tensor)
     limited = watch.limited_to(seen.names)
     changed = limited.changes(first=True)
@@ -78,7 +79,7 @@ def examined(
         *_of_arguments(device, call, args, kwargs, before),
         *_of_state(limited, call, kind),
         *_of_result(device, result, watch),
-        *(_of_autograd(made, call, seen) if kind is not Kind.STEP else []),
+        *_of_autograd(made, call, seen, kind),
     ]
     if seen.only_waits and not changed and not reasons:
         seen = _seen_in_a_capture(device, function, call, args, kwargs, seen) or seen
@@ -94,7 +95,7 @@ def _kind(results: list[torch.Tensor], seen: Observation) -> Kind:
     """`results`: those that the call made."""
     changes = bool(seen.written or seen.written_inputs)
     grads = bool(seen.leaves)
-    if any(tensor.grad_fn is not None for tensor in results) and not (seen.backward_ran and (changes or grads)):
+    if any(node_of(tensor) is not None for tensor in results) and not (seen.backward_ran and (changes or grads)):
         return Kind.DIFFERENTIABLE
     return Kind.STEP if changes or (seen.backward_ran and grads) else Kind.PURE
 
@@ -147,14 +148,20 @@ def _of_result(device: Device, result: Any, watch: Watch) -> list[Refusal]:
     return [Refusal(reason, None, "return tensors, in tuples, lists, dicts or dataclasses")]
 
 
-def _of_autograd(made: list[torch.Tensor], call: Call, seen: Observation) -> list[Refusal]:
+def _of_autograd(made: list[torch.Tensor], call: Call, seen: Observation, kind: Kind) -> list[Refusal]:
     """What is done in place to one view reaches the others, and autograd knows. A graph's results are apart from all
     else for autograd, and from each other."""
-    taken = set(map(storage_of, (*call.tensors, *seen.externals)))
+    arguments = set(map(storage_of, call.tensors))
+    taken = arguments.union(map(storage_of, seen.externals))
     for tensor in {id(tensor): tensor for tensor in made if tensor.requires_grad}.values():
-        if tensor.grad_fn is None and storage_of(tensor) not in taken:
+        if node_of(tensor) is None and storage_of(tensor) in arguments:
+            reason = "its result is a view of an argument that requires gradients, made where autograd is off"
+            return [Refusal(reason, None, "take the view after the call")]
+        if kind is Kind.STEP:  # whose results have no graph left
+            continue
+        if node_of(tensor) is None and storage_of(tensor) not in taken:
             return [Refusal("its result is a new leaf of autograd's", None, "call requires_grad_() after the call")]
-        if tensor.grad_fn is not None and storage_of(tensor) in taken:
+        if node_of(tensor) is not None and storage_of(tensor) in taken:
             reason = "gradients flow through a result that is a view of an argument, of another result, or of a "
             return [Refusal(reason + "tensor from outside", None, "return a clone, or take the view after the call")]
         taken.add(storage_of(tensor))

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from unstall.fix.autograd_nodes import node_of
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.state import copy_of
 from unstall.fix.storages import storage_of
@@ -64,7 +65,7 @@ class Outputs:
 
     def _apart(self, tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
         """It requires gradients as it did, and holds on to no nodes of the capture's."""
-        if tensor.grad_fn is None or self._is_the_programs(tensor):
+        if node_of(tensor) is None or self._is_the_programs(tensor):
             return tensor
         if id(tensor) not in known:
             known[id(tensor)] = tensor.detach().requires_grad_()

@@ -295,3 +295,16 @@ def _slopes(x: torch.Tensor) -> list[float]:
     weight = torch.ones(4, requires_grad=True)
     ((x * weight).repeat(1, 2)[:, ::2]).sum().backward()
     return list(weight.grad.tolist())
+
+
+def test_a_view_of_an_argument_that_was_made_with_autograd_off_is_refused_by_name() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x[0]
+
+    fast = on_tape(function, strict=False)
+    with pytest.warns(RuntimeWarning, match="a view of an argument that requires"), torch.no_grad():  # noqa: PT031
+        for x, _ in batches(5):
+            given = x.clone().requires_grad_()
+            result = fast(given)
+            assert (result.requires_grad, result.data_ptr()) == (True, given.data_ptr())

@@ -48,8 +48,8 @@ def main(first: int, count: int) -> None:
             suppress_health_check=list(HealthCheck),
         )
         @given(program=programs())
-        def each(program: Program, place: int = turn // 100) -> None:
-            compare(program, place)
+        def each(program: Program) -> None:
+            compare(program, turn // 100)  # noqa: B023 - it is called within the turn
 
         each()
     print(f"SERVED {served}")
