@@ -151,16 +151,14 @@ def _of_result(device: Device, result: Any, watch: Watch) -> list[Refusal]:
 def _of_autograd(made: list[torch.Tensor], call: Call, seen: Observation, kind: Kind) -> list[Refusal]:
     """What is done in place to one view reaches the others, and autograd knows. A graph's results are apart from all
     else for autograd, and from each other."""
-    arguments = set(map(storage_of, call.tensors))
-    taken = arguments.union(map(storage_of, seen.externals))
+    outside = set(map(storage_of, seen.externals))
+    taken = outside.union(map(storage_of, call.tensors))
     for tensor in {id(tensor): tensor for tensor in made if tensor.requires_grad}.values():
-        if node_of(tensor) is None and storage_of(tensor) in arguments:
-            reason = "its result is a view of an argument that requires gradients, made where autograd is off"
-            return [Refusal(reason, None, "take the view after the call")]
+        if node_of(tensor) is None and storage_of(tensor) not in outside:
+            reason = "its result requires gradients as a new leaf does, or a view that is made where autograd is off"
+            return [Refusal(reason, None, "call requires_grad_(), or take the view, after the call")]
         if kind is Kind.STEP:  # whose results have no graph left
             continue
-        if node_of(tensor) is None and storage_of(tensor) not in taken:
-            return [Refusal("its result is a new leaf of autograd's", None, "call requires_grad_() after the call")]
         if node_of(tensor) is not None and storage_of(tensor) in taken:
             reason = "gradients flow through a result that is a view of an argument, of another result, or of a "
             return [Refusal(reason + "tensor from outside", None, "return a clone, or take the view after the call")]
