@@ -19,8 +19,10 @@ import torch
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
 from unstall.fix.accelerator import Accelerator, accelerator_of
+from unstall.fix.metric_rows import Batch, Kind, Pool, read_ns
 
-_ROWS_AT_ONCE = 8  # pinned rows of one width that are made together
+_MOST_AT_ONCE = 8  # steps whose values are copied together
+_OF_THE_LAG = 4  # where that is no more than this part of `max_lag`
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,51 +38,43 @@ class MetricStats:
     steps: int
     arrived: int
     longest_lag: int  # steps
-    add_ns: int  # the host's time in `add`, waits left out
-    waited_ns: int  # for a device more than `max_lag` steps behind, and in `flush`
-    spared_ns: int  # what reading each value at once would have waited for, at the least
+    add_ns: int  # the host's time in `add`, without waits and without what takes the rows
+    waited_ns: int  # for a device that is too far behind, and in `flush`
+    spared_ns: int  # what reading each value at once would have waited for beside that, at the least
+    calls_ns: int | None  # what those reads themselves would have taken, as measured on one; None: not measured
     note: str
 
+    @property
+    def gain_ns(self) -> int | None:
+        """Against reading each value at once, at the least; below 0 where no gain was seen. None: not measured."""
+        return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
+
     def __str__(self) -> str:
-        each = self.add_ns // max(self.steps, 1)
+        steps = max(self.steps, 1)
         text = (
             f"{counted(self.steps, 'step')}, {self.arrived:,} arrived, at most {self.longest_lag} late; "
-            f"{duration(each)} a step in add(), waited {duration(self.waited_ns)}, "
-            f"spared at least {duration(self.spared_ns)} of waits"
+            f"costs {duration(self.add_ns // steps)} a step in add(), waited {duration(self.waited_ns)}"
         )
+        if self.calls_ns is not None and self.gain_ns is not None:
+            at_once, gain = (self.spared_ns + self.calls_ns) // steps, abs(self.gain_ns) // steps
+            what = "that is up to {} lost" if self.gain_ns < 0 else "{} gained"
+            text += f"; reading at once would cost at least {duration(at_once)} a step: {what.format(duration(gain))}"
         return f"{text}; {self.note}" if self.note else text
 
 
-_Kind = tuple[torch.device, torch.dtype, int]
 _Groups = dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Tensor]]]
 
 
-class _Row:
-    """A pinned row, and the event after the copy to it. Both are used again once they were read."""
-
-    __slots__ = ("event", "kind", "names", "values")
-
-    def __init__(self, values: torch.Tensor, event: Any, kind: _Kind) -> None:
-        self.values, self.event, self.kind = values, event, kind
-        self.names: list[str] = []
-
-
 class _Pending:
-    """A step whose values are on their way."""
+    """A step whose values are on their way, in rows of its batch. None: all were on the host."""
 
-    __slots__ = ("added_ns", "rows", "step", "unready_ns", "values")
+    __slots__ = ("batch", "rows", "step", "values")
 
-    def __init__(self, step: int, added_ns: int) -> None:
-        self.step, self.added_ns = step, added_ns
+    def __init__(self, step: int) -> None:
+        self.step = step
         self.values: dict[str, Any] = {}
-        self.rows: list[_Row] = []
-        self.unready_ns = 0  # how long after `add` it was last seen not to be there
-
-    def is_there(self) -> bool:
-        for row in self.rows:  # noqa: SIM110 - a generator would take longer than most queries
-            if not row.event.query():
-                return False
-        return True
+        self.batch: Batch | None = None
+        self.rows: list[tuple[Kind, int, list[str]]] = []
 
 
 class MetricBuffer:
@@ -90,10 +84,11 @@ class MetricBuffer:
             for batch in loader:
                 metrics.add(loss=step(batch))
 
-    `add` packs a step's scalars by one kernel and copies them by one copy (one of each for every dtype). It waits for
-    nothing, unless the device is more than `max_lag` steps behind: then for the step that long ago, while the device
-    has all the later ones to do. `deliver` is called with each MetricRow, within `add` and `flush`; without it `take`
-    gives what has arrived. What is under way is delivered when the block ends, by an exception too, and when the
+    `add` packs a step's scalars by one kernel (one for every dtype); one copy takes those of up to eight steps, no more
+    than a quarter of `max_lag`, and those of one where the device is behind. It waits for nothing, unless the device
+    is more than `max_lag` steps behind: then for the step that long ago, with what is copied along with it, while the
+    device has all the later ones to do. `deliver` is called with each MetricRow, within `add` and `flush`; without it
+    `take` gives what has arrived. What is under way is delivered when the block ends, by an exception too, and when the
     interpreter exits; a signal that kills loses it, and so does `os._exit`. `stop_on_nan` raises FloatingPointError
     once a NaN has arrived, at most `max_lag` steps late. A forked process begins with nothing under way.
     """
@@ -108,19 +103,25 @@ class MetricBuffer:
         self._stop_on_nan = stop_on_nan
         self._lock = threading.RLock()
         self._pending: deque[_Pending] = deque()
-        self._free: dict[_Kind, list[_Row]] = {}
+        self._at_once = max(1, min(_MOST_AT_ONCE, max_lag // _OF_THE_LAG))
+        self._batch: Batch | None  # that steps are being added to
+        self._last: Batch | None  # that was sent
+        self._accelerator: Accelerator | None  # on which values were
+        self._begin_anew()
         self._arrived: deque[MetricRow] = deque()
         self._nan: str | None = None
-        self._steps = self._done = self._longest_lag = self._add_ns = self._waited_ns = self._spared_ns = 0
-        self._on_device = False
+        self._steps = self._done = self._longest_lag = 0
+        self._add_ns = self._waited_ns = self._deliver_ns = self._spared_ns = 0
+        self._reads = 0  # values that were on a device
+        self._read_ns: int | None = None  # what one read takes
         _all.add(self)
 
     def add(self, **metrics: torch.Tensor | float) -> None:
         """One step's: tensors of one element each, or numbers. Raises ValueError for larger tensors."""
         start = time.perf_counter_ns()
         with self._lock:
-            waited = self._waited_ns
-            pending = _Pending(self._steps, start)
+            elsewhere = self._waited_ns + self._deliver_ns
+            pending = _Pending(self._steps)
             values = pending.values
             groups: _Groups = {}
             for name, value in metrics.items():
@@ -138,24 +139,31 @@ class MetricBuffer:
                 if group is None:
                     group = groups[kind] = ([], [])
                 group[0].append(name)
-                group[1].append(value.detach() if value.requires_grad else value)
-            for (device, dtype), (names, tensors) in groups.items():
-                self._send(pending, (device, dtype, len(names)), names, tensors)
+                group[1].append(value)
+            if groups:
+                try:
+                    with torch.no_grad():
+                        self._put(pending, groups)
+                except BaseException:
+                    self._send()  # its next row may have been begun
+                    raise
             self._pending.append(pending)
             self._steps += 1
+            if self._batch is not None and self._steps - self._batch.first >= self._batch.limit:
+                self._send()
             self._look()
             while len(self._pending) > self._max_lag:
                 self._deliver_next(wait=True)
             if self._pending:
                 _open.add(self)
-            self._add_ns += time.perf_counter_ns() - start - (self._waited_ns - waited)
+            self._add_ns += time.perf_counter_ns() - start - (self._waited_ns + self._deliver_ns - elsewhere)
             if self._nan is not None:
                 self._raise_on_nan()
 
     def take(self) -> list[MetricRow]:
         """What has arrived and was not taken yet; nothing where `deliver` was given."""
         with self._lock:
-            self._look()
+            self._catch_up()
             self._raise_on_nan()
             rows = list(self._arrived)
             self._arrived.clear()
@@ -169,9 +177,14 @@ class MetricBuffer:
             self._raise_on_nan()
 
     def stats(self) -> MetricStats:
-        note = "" if self._on_device or not self._steps else "nothing was on a device: values were read at once"
+        """The first time, it measures what reading a value takes: on a stream of its own, in some 0.1 ms."""
+        note = "" if self._reads or not self._steps else "nothing was on a device: values were read at once"
+        with self._lock:
+            if self._read_ns is None and self._accelerator is not None and not self._accelerator.capturing():
+                self._read_ns = read_ns(self._accelerator)
+        calls = None if self._read_ns is None else self._reads * self._read_ns
         return MetricStats(
-            self._steps, self._done, self._longest_lag, self._add_ns, self._waited_ns, self._spared_ns, note
+            self._steps, self._done, self._longest_lag, self._add_ns, self._waited_ns, self._spared_ns, calls, note
         )
 
     def __repr__(self) -> str:
@@ -189,35 +202,60 @@ class MetricBuffer:
         else:
             self._finish()
 
-    def _send(
-        self,
-        pending: _Pending,
-        kind: _Kind,
-        names: list[str],
-        tensors: list[torch.Tensor],
-    ) -> None:
-        accelerator = accelerator_of(kind[0])
-        if accelerator is None:
-            pending.values.update(zip(names, (tensor.item() for tensor in tensors), strict=True))
-            return
-        if accelerator.capturing():
-            raise UsageError("MetricBuffer.add() cannot be captured in a CUDA graph: return the metrics, and add them")
-        self._on_device = True
-        free = self._free.get(kind)
-        if not free:
-            free = self._free[kind] = _rows(accelerator, kind)
-        row = free.pop()
-        row.names = names
-        row.values.copy_(torch.stack(tensors) if len(tensors) > 1 else tensors[0], non_blocking=True)
-        row.event.record(accelerator.current())
-        pending.rows.append(row)
+    def _put(self, pending: _Pending, groups: _Groups) -> None:
+        """Packs a step's scalars into its batch; those on the CPU are read."""
+        there: list[tuple[Kind, Accelerator]] = []
+        for (device, dtype), (names, tensors) in groups.items():
+            accelerator = accelerator_of(device)
+            if accelerator is None:
+                pending.values.update(zip(names, (tensor.item() for tensor in tensors), strict=True))
+                continue
+            if accelerator.capturing():
+                raise UsageError(
+                    "MetricBuffer.add() cannot be captured in a CUDA graph: return the metrics, and add them"
+                )
+            there.append(((device, dtype, len(names)), accelerator))
+        streams = {accelerator: accelerator.current() for _, accelerator in there}
+        if self._batch is not None and not all(self._batch.fits(*each) for each in streams.items()):
+            self._send()
+        for kind, accelerator in there:
+            if self._batch is None:
+                self._batch = self._next_batch()
+                for each in streams.items():
+                    self._batch.fits(*each)
+            names, tensors = groups[kind[:2]]
+            pending.batch = self._batch
+            pending.rows.append((kind, self._batch.put(kind, tensors), names))
+            self._reads += len(names)
+            self._accelerator = accelerator
+
+    def _next_batch(self) -> Batch:
+        """Of one step alone where the device is behind: nothing is then read later than it could be, and nobody waits
+        for more than was asked for, while the host has time to spare."""
+        behind = self._last is not None and not self._last.is_there()
+        return Batch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
+
+    def _send(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.send()
+            self._last = batch
+
+    def _catch_up(self) -> None:
+        """Delivers all that the device is done with."""
+        batch = self._batch
+        if batch is not None and batch.may_send():
+            computed = batch.is_computed()
+            self._send()
+            if computed:
+                batch.wait()
+        self._look()
 
     def _look(self) -> None:
         """Delivers what is there."""
         while self._pending:
-            pending = self._pending[0]
-            if not pending.is_there():
-                pending.unready_ns = time.perf_counter_ns() - pending.added_ns
+            batch = self._pending[0].batch
+            if batch is not None and not batch.is_there():
                 return
             self._deliver_next(wait=False)
 
@@ -225,20 +263,26 @@ class MetricBuffer:
         row = self._next_row(wait=wait)
         if self._deliver is None:
             self._arrived.append(row)
-        else:
+            return
+        start = time.perf_counter_ns()
+        try:
             self._deliver(row)
+        finally:
+            self._deliver_ns += time.perf_counter_ns() - start
 
     def _next_row(self, *, wait: bool) -> MetricRow:
         pending = self._pending[0]
-        if wait:
-            self._wait_for(pending)
-        values = pending.values
-        for row in pending.rows:
-            values.update(zip(row.names, row.values.tolist(), strict=True))
-            self._free[row.kind].append(row)
+        values, batch = pending.values, pending.batch
+        if batch is not None:
+            if wait:
+                self._wait_for(batch)
+            if not batch.behind:  # else a loop that reads at once would not have got so far ahead
+                self._spared_ns += batch.unready_ns
+                batch.unready_ns = 0
+            for kind, row, names in pending.rows:
+                values.update(zip(names, batch.row(kind, row), strict=True))
         self._pending.popleft()
         self._done += 1
-        self._spared_ns += pending.unready_ns
         self._longest_lag = max(self._longest_lag, self._steps - 1 - pending.step)
         if self._stop_on_nan and self._nan is None:
             bad = [name for name, value in values.items() if isinstance(value, (float, complex)) and value != value]
@@ -247,14 +291,13 @@ class MetricBuffer:
             _open.discard(self)
         return MetricRow(pending.step, values)
 
-    def _wait_for(self, pending: _Pending) -> None:
-        if pending.is_there():
-            return
-        start = time.perf_counter_ns()
-        pending.unready_ns = start - pending.added_ns
-        for row in pending.rows:
-            row.event.synchronize()
-        self._waited_ns += time.perf_counter_ns() - start
+    def _wait_for(self, batch: Batch) -> None:
+        if batch is self._batch:
+            self._send()
+        if not batch.is_there():
+            start = time.perf_counter_ns()
+            batch.wait()
+            self._waited_ns += time.perf_counter_ns() - start
 
     def _raise_on_nan(self) -> None:
         if self._nan is not None:
@@ -277,6 +320,7 @@ class MetricBuffer:
             if self._pending:
                 refused.append(f"of {counted(len(self._pending), 'step')} from {self._pending[0].step} on are lost")
                 self._pending.clear()
+                self._begin_anew()
                 _open.discard(self)
         for what in refused:
             print(f"unstall: the metrics {what}", file=sys.stderr)
@@ -285,14 +329,14 @@ class MetricBuffer:
         """The rows under way are the parent's, and so are the events and whoever holds the lock."""
         self._lock = threading.RLock()
         self._pending.clear()
-        self._free.clear()
+        self._begin_anew()
 
-
-def _rows(accelerator: Accelerator, kind: _Kind) -> list[_Row]:
-    _, dtype, width = kind
-    with torch.inference_mode(False):  # fit to be written to outside of it too
-        values = torch.empty((_ROWS_AT_ONCE, width), dtype=dtype, device="cpu", pin_memory=True).unbind()
-    return [_Row(each, accelerator.event(), kind) for each in values]
+    def _begin_anew(self) -> None:
+        """With no rows under way, and no memory for them."""
+        self._pool = Pool(self._at_once)
+        self._batch = None
+        self._last = None
+        self._accelerator = None
 
 
 _open: set[MetricBuffer] = set()  # those with values under way, kept until these have arrived

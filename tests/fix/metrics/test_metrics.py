@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unstall
-from unstall.fix.metrics import MetricRow
+from unstall.fix.metrics import MetricRow, MetricStats
 
 IN_ORDER = """
 import torch
@@ -248,3 +248,88 @@ def test_rows_are_those_that_were_added_whatever_each_step_has(steps: list[list[
 def test_what_it_prints_says_how_far_it_is() -> None:
     metrics = unstall.MetricBuffer(print, max_lag=3)
     assert repr(metrics).startswith("MetricBuffer(print, max_lag=3): 0 steps")
+
+
+# Three metrics a step of 42 small layers, which the host bounds.
+COSTS = """
+import time
+import torch
+from unstall import MetricBuffer
+
+layers = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(42)]).cuda().requires_grad_(False)
+x = torch.ones(8, 32, device="cuda")
+
+def steps(use, count=24):
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(count):
+        y = layers(x)
+        use(loss=y.mean(), largest=y.max(), least=y.min())
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count * 1e3
+
+metrics = MetricBuffer(lambda row: None)
+steps(metrics.add)
+none, buffered = steps(lambda **_: None), steps(metrics.add)
+at_once = steps(lambda **values: [value.item() for value in values.values()])
+assert 1.0 < none < 1.6, none
+assert buffered < 1.02 * none, (none, buffered)
+stats = metrics.stats()
+assert 0 < stats.gain_ns < (at_once - buffered) * stats.steps * 1e6, (stats, at_once, buffered)
+print("CHEAP")
+"""
+
+# Rows that are not copied yet: read before they are due, made on several streams, and behind a device that is late.
+PARTS = """
+import torch
+from unstall import MetricBuffer
+
+def on(value):
+    return torch.full((), float(value), device="cuda")
+
+metrics = MetricBuffer()
+for number in range(6):
+    metrics.add(a=on(number), b=on(-number))
+torch.cuda.synchronize()
+assert [row.values["a"] for row in metrics.take()] == list(range(6))
+
+streams = [torch.cuda.Stream() for _ in range(2)]
+for number in range(12):
+    with torch.cuda.stream(streams[number // 3 % 2]):
+        metrics.add(a=on(number), b=on(-number))
+metrics.flush()
+assert [(row.values["a"], row.values["b"]) for row in metrics.take()] == [(n, -n) for n in range(12)]
+
+late = []
+metrics = MetricBuffer(lambda row: late.append(row.step), max_lag=16)
+torch.cuda._sleep(1 << 24)
+for number in range(16):
+    metrics.add(a=on(number), b=on(-number))
+assert late == [] and metrics.stats().waited_ns == 0, (late, metrics.stats())
+metrics.add(a=on(16))
+assert 1 <= len(late) <= 16 // 4 and metrics.stats().waited_ns > 0, late
+print("WHOLE")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [COSTS, PARTS])
+def test_three_metrics_cost_less_than_a_fiftieth_and_rows_not_yet_copied_are_not_lost(
+    tmp_path: Path, program: str
+) -> None:
+    assert on_virtual_gpu(tmp_path, program).splitlines()[0] in ("CHEAP", "WHOLE")
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_rows_that_are_not_copied_yet_are_not_lost_on_a_real_gpu(tmp_path: Path) -> None:
+    assert "WHOLE" in on_real_gpu(tmp_path, PARTS)
+
+
+def test_stats_say_what_it_costs_and_what_was_lost() -> None:
+    stats = MetricStats(
+        steps=10, arrived=10, longest_lag=1, add_ns=500_000, waited_ns=0, spared_ns=20_000, calls_ns=180_000, note=""
+    )
+    assert stats.gain_ns == -300_000
+    assert "costs 50.0 µs a step" in str(stats)
+    assert str(stats).endswith("reading at once would cost at least 20.0 µs a step: that is up to 30.0 µs lost")

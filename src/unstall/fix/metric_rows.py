@@ -1,0 +1,176 @@
+"""Scalars of several steps on their way to the host: one kernel packs a step's, one copy takes those of several."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from unstall.fix.accelerator import Accelerator, accelerator_of
+
+Kind = tuple[torch.device, torch.dtype, int]
+"""Where a step's scalars are, of which type, and how many."""
+
+_BLOCKS = 2  # that are made at once
+_READS = 5  # by which it is measured what one takes
+
+
+class Block:
+    """A row of scalars for each of a few steps: packed on the device, and pinned, where they arrive.
+
+    A single scalar is copied to its pinned row at once.
+    """
+
+    __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind")
+
+    def __init__(self, kind: Kind, rows: int) -> None:
+        device, dtype, width = kind
+        self.kind = kind
+        self._used = 0
+        with torch.inference_mode(False):  # fit to be written to outside of it too
+            self._pinned = torch.empty((rows, width), dtype=dtype, device="cpu", pin_memory=True)
+            self._packed = torch.zeros((rows, width), dtype=dtype, device=device) if width > 1 else None
+            scalars = (self._pinned if self._packed is None else self._packed).view(-1).unbind()
+            self._host = _readable(self._pinned)
+        self._rows = [list(scalars[row * width : (row + 1) * width]) for row in range(rows)]
+
+    def put(self, scalars: list[torch.Tensor]) -> int:
+        """As the next row, whose number is returned."""
+        row = self._used
+        self._used += 1
+        if self._packed is None:
+            self._rows[row][0].copy_(scalars[0], non_blocking=True)
+        else:
+            torch._foreach_copy_(self._rows[row], scalars)
+        return row
+
+    def send(self) -> None:
+        """All rows, on the current stream."""
+        if self._packed is not None:
+            self._pinned.copy_(self._packed, non_blocking=True)
+
+    def read(self) -> list[list[Any]]:
+        """The rows, once they have arrived; all may be used again."""
+        self._used = 0
+        rows: list[list[Any]] = self._host.tolist()
+        return rows
+
+
+class Batch:
+    """Steps in a row whose scalars are copied together, once there are `limit` of them."""
+
+    __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
+
+    def __init__(self, pool: Pool, first: int, limit: int, *, behind: bool) -> None:
+        self._pool = pool
+        self._blocks: dict[Kind, Block] = {}
+        self._streams: dict[Accelerator, Any] = {}
+        self._read: dict[Kind, list[list[Any]]] | None = None
+        self.first, self.limit = first, limit
+        self.behind = behind  # whether the device had still to do what was sent before
+        self.sent: list[Any] | None = None  # events; None: not sent yet
+        self.sent_ns = self.unready_ns = 0  # when, and how long after that it was last seen not to be there
+
+    def fits(self, accelerator: Accelerator, stream: Any) -> bool:
+        """Whether what it has of that device was made on that stream."""
+        return bool(self._streams.setdefault(accelerator, stream) == stream)
+
+    def put(self, kind: Kind, scalars: list[torch.Tensor]) -> int:
+        block = self._blocks.get(kind)
+        if block is None:
+            block = self._blocks[kind] = self._pool.block(kind)
+        return block.put(scalars)
+
+    def send(self) -> None:
+        events = []
+        for accelerator, stream in self._streams.items():
+            blocks = [block for kind, block in self._blocks.items() if accelerator_of(kind[0]) is accelerator]
+            if stream == accelerator.current():
+                _send(blocks)
+            else:
+                with accelerator.on(stream):
+                    _send(blocks)
+            event = self._pool.event(accelerator)
+            event.record(stream)
+            events.append(event)
+        self.sent = events
+        self.sent_ns = time.perf_counter_ns()
+
+    def may_send(self) -> bool:
+        """Not while a CUDA graph is captured, of which it would become a part."""
+        return not any(accelerator.capturing() for accelerator in self._streams)
+
+    def is_computed(self) -> bool:
+        """Whether the device has nothing to do any more before the copy."""
+        return all(stream.query() for stream in self._streams.values())
+
+    def is_there(self) -> bool:
+        if self._read is not None:
+            return True
+        for event in self.sent or ():
+            if not event.query():
+                self.unready_ns = time.perf_counter_ns() - self.sent_ns
+                return False
+        return self.sent is not None
+
+    def wait(self) -> None:
+        for event in self.sent or ():
+            event.synchronize()
+
+    def row(self, kind: Kind, number: int) -> list[Any]:
+        """Of what is there. The memory is free for others from the first that is asked for."""
+        if self._read is None:
+            self._read = {kind: block.read() for kind, block in self._blocks.items()}
+            self._pool.take_back(list(self._blocks.values()), list(self._streams), self.sent or [])
+        return self._read[kind][number]
+
+
+class Pool:
+    """Blocks and events that nobody uses."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._blocks: dict[Kind, list[Block]] = {}
+        self._events: dict[Accelerator, list[Any]] = {}
+
+    def block(self, kind: Kind) -> Block:
+        free = self._blocks.setdefault(kind, [])
+        if not free:  # one to fill while another is under way
+            free += [Block(kind, self._rows) for _ in range(_BLOCKS)]
+        return free.pop()
+
+    def event(self, accelerator: Accelerator) -> Any:
+        free = self._events.get(accelerator)
+        return free.pop() if free else accelerator.event()
+
+    def take_back(self, blocks: list[Block], accelerators: list[Accelerator], events: list[Any]) -> None:
+        for block in blocks:
+            self._blocks.setdefault(block.kind, []).append(block)
+        for accelerator, event in zip(accelerators, events, strict=True):
+            self._events.setdefault(accelerator, []).append(event)
+
+
+def read_ns(accelerator: Accelerator) -> int:
+    """What one `.item()` takes for which the device has nothing to do first: the call, the copy and to wake up."""
+    took = []
+    with torch.no_grad(), accelerator.on(accelerator.stream("reads")):
+        scalar = torch.zeros((), device=accelerator.device)
+        for _ in range(_READS):
+            start = time.perf_counter_ns()
+            scalar.item()
+            took.append(time.perf_counter_ns() - start)
+    return min(took)
+
+
+def _readable(host: torch.Tensor) -> Any:
+    """The same memory, of whatever lists it sooner: numpy where it knows the type, since torch asks its dispatcher."""
+    try:
+        return host.numpy()
+    except (RuntimeError, TypeError):
+        return host
+
+
+def _send(blocks: list[Block]) -> None:
+    for block in blocks:
+        block.send()
