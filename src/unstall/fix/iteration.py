@@ -17,7 +17,7 @@ from unstall.fix.nesting import map_tensors
 from unstall.fix.parts import bytes_of
 from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
-from unstall.fix.staging import Sender, Sent
+from unstall.fix.staging import SMALL_BYTES, Sender, Sent
 from unstall.random_states import drawn_from, random_states
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _TRIED = 24  # batches ahead, before they are held against those
 _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
-_SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along with the call, and nobody waits
 _STEADY = 4  # batches in a row that tell the same of the device; and of a plain loop every so many are looked at
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
@@ -250,7 +249,7 @@ class Iteration:
             return
         fetch = median(seen.batch.fetch_ns for seen in later)
         interval = min(self._intervals[1:], default=0)
-        small = all(seen.largest_bytes <= _SMALL_BYTES and not seen.pinned for seen in later)
+        small = all(seen.largest_bytes <= SMALL_BYTES and not seen.pinned for seen in later)
         if small and fetch < _WORTH * interval:
             self._change("plain", "a plain loop: batches are small, and copied as they come")
             return

@@ -17,6 +17,7 @@ from unstall.fix.accelerator import Accelerator
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.parts import bytes_of, is_simple, record
 
+SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along with the call, and nobody waits
 _RING = 8  # pinned buffers that a loader may fill in turn and at any time; more are taken for memory of each nest's own
 
 

@@ -14,7 +14,7 @@ from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, mill
 from unstall.fix.nesting import map_tensors, tensors_in
 from unstall.fix.outside import Outside
 from unstall.fix.parts import bytes_of, record
-from unstall.fix.staging import Sender
+from unstall.fix.staging import SMALL_BYTES, Sender
 from unstall.fix.stream_map_results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
 from unstall.fix.stream_map_stats import StreamMapStats
 from unstall.fix.stream_map_trial import Trial, best_of
@@ -78,6 +78,7 @@ class StreamMap:
     ) -> None:
         self._fn, self._out = fn, out
         self._items: Iterator[Any] = iter(items)
+        self._refills = type(items) not in (list, tuple)  # whether code runs between items, which may write to them
         self._device = device
         self._accelerator = accelerator_for(device)
         self._window = _IN_FLIGHT if in_flight == "auto" else in_flight
@@ -95,6 +96,7 @@ class StreamMap:
         self._made: Any = None  # after the calls that were watched: what they made is then there
         self._alone = False  # whether nothing is in flight any more from the next item on
         self._idle = 0  # items in a row before which the device had nothing left to do
+        self._blocked = False  # whether copying the last item in kept the host for as long as that took
         self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
         self._shrunk = self._items_done = self._sent = self._bytes_in = self._bytes_out = 0
         self._item_ns: dict[str, int] = {}
@@ -102,8 +104,7 @@ class StreamMap:
             self._strategy, self._open = "plain", False
             self._note = none_of(device)
         else:
-            refills = type(items) not in (list, tuple)
-            self._sender = Sender(self._accelerator, self._window + 1, refills=refills)
+            self._sender = Sender(self._accelerator, self._window + 1, refills=self._refills)
 
     def __iter__(self) -> StreamMap:
         return self
@@ -269,10 +270,14 @@ class StreamMap:
         if self._flights and self._flights[-1].strategy != "plain":
             for flight in self._flights:
                 current.wait_event(flight.end)
+        self._blocked = False
 
         def move(tensor: torch.Tensor) -> torch.Tensor:
-            self._bytes_in += bytes_of(tensor)
-            return tensor.to(device, non_blocking=not tensor.is_pinned())  # what is not has been read on return
+            size_bytes, pinned = bytes_of(tensor), tensor.is_pinned()
+            exposed = pinned and self._refills  # what is not pinned has been read on return
+            self._bytes_in += size_bytes
+            self._blocked = self._blocked or exposed or (not pinned and size_bytes > SMALL_BYTES)
+            return tensor.to(device, non_blocking=not exposed)
 
         result = self._fn(map_tensors(item, move))
         if calls.keeps:
@@ -349,7 +354,8 @@ class StreamMap:
             self._settle("engines", "copying takes all the time, whatever the streams")
         elif flight.strategy == "plain":
             behind = self._flights[-2] if len(self._flights) > 1 else flight
-            self._idle = self._idle + 1 if behind.end.query() else 0
+            # A device that is idle because the host waited for a copy says nothing of what the host takes.
+            self._idle = self._idle + 1 if behind.end.query() and not self._blocked else 0
             if self._idle == self._window:
                 self._trial = None
                 self._settle("plain", "items are small, and the host is what takes the time")

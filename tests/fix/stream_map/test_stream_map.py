@@ -247,3 +247,47 @@ def test_what_it_prints_names_the_function_and_where_it_is() -> None:
     assert repr(results).startswith("stream_map(relu): 0 items")
     assert len(list(results)) == 2
     assert "2 items" in repr(results)
+
+
+# Items of 4 MiB, pinned or not, of a list or a generator: never slower than the loop that copies them the quickest way.
+MIDDLING = """
+import time
+import torch
+import unstall
+
+weights = torch.randn(1024, 1024, device="cuda")
+plain = [torch.randn(1024, 1024) for _ in range(4)]
+pinned = [item.pin_memory() for item in plain]
+
+def work(x):
+    for _ in range(3):
+        x = x @ weights
+    return x
+
+def took(run):
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+def by_hand():
+    copies = [unstall.to_host(work(pinned[n % 4].to("cuda", non_blocking=True))) for n in range(80)]
+    copies[-1].result()
+
+quickest = took(by_hand)
+for source in (plain, pinned):
+    for kind in (list, iter):
+        mapped = unstall.stream_map(work, kind([source[n % 4] for n in range(80)]))
+        assert took(lambda: [None for _ in mapped]) < quickest, (source is pinned, kind, mapped.stats())
+        assert mapped.stats().strategy != "plain"
+small = unstall.stream_map(lambda x: x * 2, [torch.ones(1024) for _ in range(80)])
+list(small)
+assert small.stats().strategy == "plain", small.stats()
+print("QUICK")
+"""
+
+
+@pytest.mark.slow
+def test_middling_items_overlap_whatever_memory_they_come_from(tmp_path: Path) -> None:
+    assert "QUICK" in on_virtual_gpu(tmp_path, MIDDLING)
