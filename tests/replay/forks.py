@@ -11,7 +11,7 @@ from virtual.simulate.logs import Log
 from virtual.simulate.runs import begin
 
 from unstall.grouping import groups
-from unstall.timeline import HostKind, Streams, Timeline
+from unstall.timeline import Streams, Timeline
 from unstall.virtual.log import Code
 
 CAPTURING = 20  # the stream of lane 0; of lane n it is this + n
@@ -93,24 +93,21 @@ def steps() -> st.SearchStrategy[Step]:
 
 
 def scattered(timeline: Timeline, chance: Random, streams: int = 6) -> Timeline:
-    """Each launch's ops on streams of the graph executor's own, as CUPTI reports them: on any that is free then."""
+    """Launches of several branches, each on streams of the graph executor's own: on any that is free."""
     device = timeline.device
     stream = device.stream.copy()
     first = len(timeline.streams)
     for number, mine in enumerate(rows for _, rows in groups(device.launch)):
-        if timeline.host.kind[device.launch[mine[0]]] != HostKind.GRAPH_LAUNCH:
+        if len(set(device.stream[mine].tolist())) < 2:
             continue
         free = [0] * streams
-        for op in mine.tolist():
-            lane = chance.choice([lane for lane in range(streams) if free[lane] <= device.start[op]])
+        for nth, op in enumerate(mine.tolist()):
+            lanes = [lane for lane in range(streams) if free[lane] <= device.start[op]]
+            lane = nth if nth < 2 else chance.choice(lanes)  # on two at least
             free[lane] = int(device.end[op])
             stream[op] = first + number * streams + lane
     more = int(stream.max()) + 1 - first
-    told = timeline.streams
-    return replace(
-        timeline,
-        device=replace(device, stream=stream),
-        streams=Streams(
-            np.append(told.device, np.zeros(more, np.int32)), np.append(told.stream, 100 + np.arange(more))
-        ),
-    )
+    known = timeline.streams
+    numbers = np.append(known.stream, 100 + np.arange(more))
+    streams_of = Streams(np.append(known.device, np.zeros(more, np.int32)), numbers)
+    return replace(timeline, device=replace(device, stream=stream), streams=streams_of)

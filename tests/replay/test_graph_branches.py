@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -14,9 +15,11 @@ from replay.recorded import program_of
 from replay.running import with_columns
 
 from unstall.diagnose.run import analyse
+from unstall.locate.steps import find_steps
 from unstall.replay.engine import replay
 from unstall.replay.program import Program
 from unstall.timeline import HostKind, Timeline
+from unstall.virtual.timeline.window import cut
 
 _CLOSE = 0.01
 _UNSEEN_NS = 1_000  # delays that no op of so short a run had for a single cause
@@ -58,6 +61,14 @@ def test_each_op_starts_when_it_did(waits: bool) -> None:
     program = program_of(timeline)
     off = replay(program).op_start - timeline.device.start[program.ops.device]
     assert np.abs(off).max() <= _UNSEEN_NS
+
+
+@settings(max_examples=40)
+@given(steps(), st.integers(1, 5))
+def test_what_was_queued_before_the_part_that_is_seen_is_none_of_its_steps(step: Step, first: int) -> None:
+    timeline = run(replace(step, waits=False), steps=10)
+    begins = int(find_steps(timeline).start[first])
+    close(cut(timeline, begins, int(timeline.host.end.max()) + 1))
 
 
 def predicted(nodes: tuple[Node, ...], change: Callable[[int], int]) -> tuple[float, float]:

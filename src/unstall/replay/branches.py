@@ -31,14 +31,15 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
     if not several.any():
         return result
     rows = np.flatnonzero(several)
-    used = np.bincount(stream[~several], minlength=int(stream.max()) + 1)
+    single = ~several & (launch >= 0)
+    used = np.bincount(stream[single], minlength=int(stream.max()) + 1)
     order = rows[np.lexsort((rows, -used[stream[rows]], launch[rows]))]
     opens = np.append(True, launch[order][1:] != launch[order][:-1])
     chosen = order[opens]
     told = stream[chosen]
     for number, mine in groups(thread[chosen]):
         mine = mine[used[told[mine]] == 0]
-        others = np.flatnonzero(~several & (launch >= 0) & (thread == number))
+        others = np.flatnonzero(single & (thread == number))
         near = others[np.maximum(np.searchsorted(others, chosen[mine]) - 1, 0)] if len(others) else chosen[mine[:1]]
         told[mine] = stream[near]
     result[order] = told[np.cumsum(opens) - 1]

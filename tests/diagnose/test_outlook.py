@@ -1,0 +1,38 @@
+"""What is said of the replay that predictions are made of."""
+
+from __future__ import annotations
+
+from traces import TraceBuilder
+
+from unstall import explain
+
+
+def training() -> tuple[TraceBuilder, int]:
+    """Steps that begin while the device is busy with a kernel, and the index of the first event after that one."""
+    trace = TraceBuilder()
+    trace.launch(device_us=5_000)
+    first = len(trace.events)
+    for _ in range(4):
+        with trace.step():
+            for _ in range(3):
+                trace.launch(device_us=20)
+    return trace, first
+
+
+def test_a_replay_that_gives_the_measured_time_is_not_mentioned() -> None:
+    trace, _ = training()
+    report = explain(trace.timeline())
+    assert report.result.replay
+    assert abs(report.result.replay.error) < 0.01
+    assert "Predictions are uncertain" not in report.result.verdict.text
+
+
+def test_a_replay_that_is_off_is_said_before_all_predictions() -> None:
+    """What the device was busy with is not in the file, so that nothing says why the first step began so late."""
+    trace, first = training()
+    report = explain(trace.timeline(trace.events[first:]))
+    assert report.result.replay
+    assert report.result.replay.error < -0.5
+    said = report.result.verdict.text
+    assert "Predictions are uncertain: replayed unchanged, a step takes 6" in said
+    assert said.index("Predictions") < said.index("Faster host code")
