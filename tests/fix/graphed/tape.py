@@ -94,7 +94,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
         device = self.device
         place = len(self.tape.entries)
         after = set(device.heads[device.lane])
-        if not torch.equal(drawn, torch.random.get_rng_state()):
+        if kwargs.get("generator") is not None or not torch.equal(drawn, torch.random.get_rng_state()):
             # A GPU's random operators carry the place of their numbers; the CPU's draw in the order that they run.
             after |= self.draws
             self.draws = {place}
