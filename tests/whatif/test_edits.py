@@ -277,6 +277,7 @@ def test_an_edit_is_a_file() -> None:
         "host-speed",
         "keep-cache",
         "kernel-speed",
+        "leave-out",
         "make-on-device",
         "overlap-copies",
         "pin-copies",
@@ -342,6 +343,26 @@ def test_copying_into_pinned_memory_first_takes_the_host_as_long_as_it_is_large(
 
     pinned, reused = (step_us(run(body), edit) for edit in ("pin-copies", "reuse-pinned"))
     assert reused - pinned == us(4 + 1_000_000 / 50 / 1000)
+
+
+# leave-out
+
+
+def test_what_is_left_out_takes_its_launches_and_its_waits_with_it() -> None:
+    def body(trace: TraceBuilder) -> None:
+        trace.launch("gemm", 100)
+        with trace.frame("library.py", 5, "check"):
+            with trace.op("aten::isfinite"):
+                trace.launch("isfinite", 30)
+            trace.item()
+
+    assert step_us(run(body)) > 130
+    assert step_us(run(body), "leave-out:library.py:check") == us(100)
+
+
+def test_not_everything_can_be_left_out() -> None:
+    with pytest.raises(UsageError, match="leave-out:FILE:FUNCTION"):
+        parse("leave-out")
 
 
 # Laws.

@@ -289,9 +289,10 @@ def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
 
 
 def _at(edit: str | None, where: Where) -> str | None:
-    """An edit with its place: FILE:FUNCTION for a graph, else FILE:LINE, and the operator where the line is a `def`."""
-    if edit is None:
-        return None
+    """An edit with its place, where it has none yet: FILE:FUNCTION for a graph, else FILE:LINE, and the operator where
+    the line is a `def`."""
+    if edit is None or ":" in edit:
+        return edit
     if edit == "graph":
         return f"{edit}:{where.file}:{where.function}" if where.file else edit
     if where.file is None:

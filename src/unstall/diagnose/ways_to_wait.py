@@ -39,6 +39,15 @@ class Way:
     call: str | None = None  # matches the API call's name from its start
     read: Read | None = None
     kernel: str | None = None  # is found in the name of the kernel before the copy
+    check: bool = False  # the outermost frame that `frame` matches does nothing but this, and mended is not called
+
+    def left_out(self, frames: str) -> str | None:
+        """FILE:FUNCTION of what is gone with this wait; None if nothing else is."""
+        if not self.check or not self.frame:
+            return None
+        found = [frame for frame in frames.splitlines() if re.search(self.frame, frame)]
+        file, colon, function = found[-1].partition(": ") if found else ("", "", "")
+        return f"{file}:{function}" if colon else None
 
     def matches(self, wait: Wait) -> bool:
         """Whether the wait is one of these."""
@@ -71,6 +80,14 @@ WAYS = (
         title="clip_grad_norm_ brings the gradient norm to the host",
         fix="pass error_if_nonfinite=False and foreach=True, and keep the returned norm as a tensor until you log it",
         safe_if="a step with a non-finite norm may be found later, when the norm is logged",
+    ),
+    Way(
+        rule="sync-validate",
+        frame=r"torch/distributions/distribution\.py: .*(?:__init__|_validate_sample)$",
+        title="torch.distributions checks its arguments on the host",
+        fix="pass validate_args=False, or once torch.distributions.Distribution.set_default_validate_args(False)",
+        safe_if="the parameters and the values are known to be valid, as of a softmax or the distribution's own sample",
+        check=True,
     ),
     Way(
         rule="sync-print",

@@ -180,3 +180,24 @@ def test_the_gain_of_data_copied_to_the_host_is_that_of_the_pinned_copy_which_it
 
 def test_a_few_bytes_copied_to_the_host_are_read_later_as_a_value_is() -> None:
     assert only(reads_its_output(1_000), "sync-cpu").edit == "remove-syncs:infer.py:5:aten::to"
+
+
+def test_a_check_of_a_distributions_arguments_is_gone_with_all_that_it_launches() -> None:
+    trace = TraceBuilder()
+    check = "torch/distributions/distribution.py"
+    for _ in range(4):
+        with trace.step(), trace.frame("act.py", 5, "act"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 100)
+            with trace.frame("torch/distributions/normal.py", 50, "__init__"), trace.frame(check, 40, "__init__"):
+                with trace.op("aten::all"):
+                    trace.launch("all", 50)
+                with trace.op("aten::is_nonzero"):
+                    trace.copy("DtoH", 1, size=1)
+                    trace.sync()
+    finding = only(trace, "sync-validate")
+    assert finding.edit == "leave-out:torch/distributions/distribution.py:__init__"
+    assert "validate_args=False" in finding.fix
+    assert "waits in torch/distributions/distribution.py:40 __init__" in finding.saw
+    assert finding.gain_ns is not None
+    assert finding.gain_ns > 50_000

@@ -13,6 +13,7 @@ from unstall.diagnose.ways_to_wait import WAYS
 ITEM = ("aten::item", "aten::_local_scalar_dense")
 TENSOR = "<built-in method tensor of type object at 0x7f00>"
 CLIP = "torch/nn/utils/clip_grad.py(180): clip_grad_norm_"
+VALIDATE = "torch/distributions/distribution.py(40): __init__"
 CASES = [
     # (frames below the user's, operators, the call that waits) → rule
     ([], ITEM, "cudaStreamSynchronize", "sync-item"),
@@ -48,6 +49,7 @@ CASES = [
     (["<built-in function print>", "torch/_tensor.py(480): __repr__"], ("aten::to",), "cudaMemcpyAsync", "sync-print"),
     ([TENSOR], ("aten::to", "aten::copy_"), "cudaStreamSynchronize", "sync-tensor"),
     ([CLIP], ("aten::is_nonzero", *ITEM), "cudaStreamSynchronize", "sync-clip-grad"),
+    ([VALIDATE], ("aten::is_nonzero", *ITEM), "cudaStreamSynchronize", "sync-validate"),
     (
         ["torch/amp/grad_scaler.py(340): _maybe_opt_step", "torch/amp/grad_scaler.py(345): <genexpr>"],
         ITEM,

@@ -17,6 +17,7 @@ from unstall.whatif.edits.remove_syncs import READ_BACK_BYTES
 
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
+_TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
 _READS: tuple[Read, ...] = ("", "value", "data")
 
@@ -42,7 +43,8 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     busy = run.busy_during(group.rows)
     harmless = run.negligible(exposed)
     saw = (
-        f"{counted(count, 'wait')} of {duration(round(waited / count))} (mean){_for_what(run, way, group)}, "
+        f"{counted(count, 'wait')}{_in_library(run, group)} of {duration(round(waited / count))} (mean)"
+        f"{_for_what(run, way, group)}, "
         f"the device at work for {busy:.0%} of it"
     )
     if harmless:
@@ -57,10 +59,31 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
         fix=way.fix,
         safe_if=way.safe_if,
         total_exposed_ns=exposed,
-        edit="read-later" if _reads_data(run, way, group) else "remove-syncs",
+        edit=_edit(run, way, group),
         harmless=harmless,
         confidence="medium" if way.rule == "sync-other" or way.kernel is not None else "high",
     )
+
+
+def _in_library(run: Run, group: Group) -> str:
+    """Where in a library that is not the user's the first of these waits is; nothing where it is in none."""
+    timeline, row = run.timeline, int(group.rows[0])
+    stack, user = int(timeline.host.stack[row]), int(run.places.frame[row])
+    while stack >= 0 and stack != user:
+        line = int(timeline.stacks.line[stack])
+        file, function = (timeline.text(int(of[line])) for of in (timeline.lines.file, timeline.lines.function))
+        if file and user >= 0 and not _TENSORS_OWN.search(file):
+            number = int(timeline.lines.line[line])
+            return f" in {file}:{number} {function}" if number >= 0 else f" in {file} {function}"
+        stack = int(timeline.stacks.parent[stack])
+    return ""
+
+
+def _edit(run: Run, way: Way, group: Group) -> str:
+    row = int(group.rows[0])
+    if left_out := way.left_out(_frames(run, int(run.timeline.host.stack[row]), int(run.places.frame[row]))):
+        return f"leave-out:{left_out}"
+    return "read-later" if _reads_data(run, way, group) else "remove-syncs"
 
 
 def _reads_data(run: Run, way: Way, group: Group) -> bool:

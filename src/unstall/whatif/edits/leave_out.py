@@ -1,0 +1,19 @@
+"""What a function does is left out: its launches, its waits, and the host's work in its operators."""
+
+from __future__ import annotations
+
+from unstall.errors import UsageError
+from unstall.timeline import HostKind
+from unstall.whatif.place import Place, parse_function
+from unstall.whatif.subject import Subject
+
+
+def prepare(text: str | None) -> Place:
+    if text is None:
+        raise UsageError("write leave-out:FILE:FUNCTION: everything cannot be left out")
+    return parse_function(text)
+
+
+def apply(subject: Subject, place: Place) -> Subject:
+    chosen = subject.host_rows(place) & (subject.timeline.host.kind <= HostKind.CALL)
+    return subject.with_program(subject.cut(chosen))
