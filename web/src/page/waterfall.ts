@@ -4,7 +4,6 @@ import { h } from "../dom";
 import { duration, exact, percent } from "../format";
 import type { PlanStep } from "../result";
 import type { Tooltip } from "../tooltip";
-import { SAME } from "./replay";
 
 export interface Fall {
   step: PlanStep;
@@ -71,6 +70,9 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
   return list;
 }
 
+/** Of the step: what nobody could measure. */
+const NOTHING = 0.0005;
+
 function saved(ns: number, stepNs: number): string {
-  return Math.abs(ns) < SAME * stepNs ? "nothing" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
+  return Math.abs(ns) < NOTHING * stepNs ? "nothing" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
 }

@@ -7,6 +7,7 @@ from unstall.report.wording import plain
 from unstall.result import WhatIf
 
 _SAME = 0.005  # of the step
+_NOTHING = 0.0005  # of the step, as where findings are not worth changing; smaller than what plans have in them
 _EXACT = 0.0005
 
 
@@ -66,7 +67,7 @@ def _basis(result: WhatIf) -> str:
 
 
 def _gain(gain_ns: int, step_ns: int) -> str:
-    if abs(gain_ns) < _SAME * step_ns:
+    if abs(gain_ns) < _NOTHING * step_ns:
         return "nothing"
     return f"-{duration(gain_ns)}" if gain_ns > 0 else f"+{duration(-gain_ns)}"
 
