@@ -154,3 +154,21 @@ def test_a_copy_that_can_overlap_once_it_is_pinned_is_in_the_plan() -> None:
     known = as_recorded(trace)
     edits = [parse("overlap-copies:data.py:5"), parse("pin-copies:data.py:5"), parse("host-speed:1")]
     assert [made.edit.text for made in plan(known, edits)] == ["pin-copies:data.py:5", "overlap-copies:data.py:5"]
+
+
+def test_a_step_of_the_plan_that_gains_more_than_its_finding_does_alone_says_so() -> None:
+    """Two waits on one path: without either one the host waits as long at the other."""
+    trace = TraceBuilder(enter_us=0.001)
+    for _ in range(5):
+        with trace.step(), trace.frame("train.py", 10, "step"):
+            trace.launch("gemm", 100)
+            for line in (5, 6):
+                with trace.frame("log.py", line, f"log_{line}"):
+                    trace.item()
+            trace.work(80)
+    result = explain(trace.timeline(), as_recorded=True).result
+    assert result.plan
+    alone = {finding.edit: finding.gain_ns or 0 for finding in result.findings}
+    beyond = [made for made in result.plan if made.gain_ns > 2 * alone[made.edit] + 2_000]
+    assert beyond
+    assert all("by itself: it is what holds a step up" in made.notes[-1] for made in beyond)

@@ -53,6 +53,7 @@ _WIDEST = 120
 _FIGURE_WIDTH = 8
 _LEAST_TEXT = 24  # columns beside figures; with fewer, figures go below the text
 _INDENT = 3
+_LINES_TEXT = 35  # columns beside the figures of lines, of 80
 _TAIL = 2  # last components of a path that tables show
 
 # Names from a trace are text: nothing in them is markup, an emoji or a number to colour.
@@ -284,13 +285,17 @@ def _lines(result: Result, top: int) -> RenderableType | None:
 def _brief(where: Where) -> str:
     """The place with no more of its path than tells files apart at a glance."""
     if where.file:
-        where = msgspec.structs.replace(where, file=_tail(where.file))
+        number = len(f":{where.line}") if where.line is not None else 0
+        tail = _tail(where.file, _TAIL)
+        # One that is longer than its column would be broken within the line's number.
+        shown = tail if len(tail) + number <= _LINES_TEXT else _tail(where.file, 1)
+        where = msgspec.structs.replace(where, file=shown)
     return place(where) or "no source line known"
 
 
-def _tail(path: str) -> str:
+def _tail(path: str, most: int) -> str:
     parts = path.replace("\\", "/").split("/")
-    return path if len(parts) <= _TAIL else "…/" + "/".join(parts[-_TAIL:])
+    return path if len(parts) <= most else "…/" + "/".join(parts[-most:])
 
 
 _Row: TypeAlias = tuple[RenderableType, Sequence[str]]

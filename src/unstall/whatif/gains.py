@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from unstall.errors import UsageError
+from unstall.figures import duration
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
 from unstall.whatif.edits import Edit, parse
@@ -40,6 +41,14 @@ def _harmless(finding: Finding, gain: float, planned: set[str]) -> bool:
         return False
     waits_for_others = (finding.edit or "").startswith(("remove-syncs", "overlap-copies")) and gain >= 0
     return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
+
+
+def _beyond(gain_ns: float, alone_ns: float, noise_ns: float) -> list[str]:
+    """Why a step of the plan gains more than its finding does by itself."""
+    if gain_ns - alone_ns < max(noise_ns, alone_ns):
+        return []
+    own = f"{duration(round(alone_ns))} by itself" if alone_ns > 0 else "nothing by itself"
+    return [f"{own}: it is what holds a step up once the changes before it are made"]
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
@@ -76,6 +85,12 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         ),
         floor_ns=round(settle(best[-1].subject.program if best else model.subject.program).busy_ns),
         plan=tuple(
-            PlanStep(edit=p.edit.text, step_ns=round(p.step_ns), gain_ns=round(p.gain_ns), notes=p.notes) for p in best
+            PlanStep(
+                edit=p.edit.text,
+                step_ns=round(p.step_ns),
+                gain_ns=round(p.gain_ns),
+                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], WORTH * base)),
+            )
+            for p in best
         ),
     )

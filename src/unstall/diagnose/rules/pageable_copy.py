@@ -11,6 +11,7 @@ from unstall.figures import counted
 from unstall.result import Finding
 from unstall.timeline import HostMemory
 
+_A_MB = 1_000_000
 _SMALL_BYTES = 64 << 10  # a copy; up to here the driver stages it and goes on
 
 
@@ -30,13 +31,15 @@ def pageable_copy(run: Run) -> list[Finding]:
         fix, safe_if, edit = _remedy(
             source_of_copies(run, np.unique(device.launch[mine]).astype(np.int64)), small=small
         )
-        rate = f", at {size / taken:.1f} GB/s" if taken and size else ""
+        # Of small copies the time is the call's, and a rate would say nothing.
+        rate = f", at {size / taken:.1f} GB/s" if taken and not small else ""
+        amount = f"{size / 1e6:,.1f} MB" if size >= _A_MB else f"{size / 1e3:,.1f} kB"
         findings.append(
             run.finding(
                 "pageable-copy",
                 group,
                 title="Copies from pageable host memory block the host",
-                saw=f"{counted(len(mine), 'upload')}, {size / 1e6:,.1f} MB in all{rate}: the driver stages pageable "
+                saw=f"{counted(len(mine), 'upload')}, {amount} in all{rate}: the driver stages pageable "
                 f"memory piece by piece and the host waits, non_blocking=True or not; the device was at work "
                 f"for {busy:.0%} of that wait",
                 fix=fix,
