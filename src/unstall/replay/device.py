@@ -109,8 +109,9 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     beside = ended_last(launch, stream, start, end)
     within = follows & ~orphan & (previous >= 0) & (launch[previous] == launch)
     within &= (beside < 0) | (end[beside] < previous_end)
-    # What was launched before the recording may have run on more streams than this one.
-    queued = apart & (previous_end > returned + _QUEUED_NS) & (gap >= 0) & ~lost[previous]
+    queued = apart & (previous_end > returned + _QUEUED_NS) & (gap >= 0)
+    if len(np.unique(stream[lost])) > 1:  # the branches of one graph, maybe: then the op waited for all of them
+        queued &= ~lost[previous]
     pair = before * 64 + sort
     own = learn([pair * len(timeline.streams) + stream, pair, sort], queued & (gap < _BUSY_NS), gap, GAP_NS)
     graph = learn([launch * 4096 + pair, pair], within & (gap >= 0), gap, GAP_NS)
