@@ -71,7 +71,13 @@ class _Replay(torch.autograd.Function):  # type: ignore[misc]
             *(places for places, given in zip(ready.reached, grads, strict=True) if given is not None)
         )
         found = [(results[place], place in reached) for place in ready.flows_to]
-        return (None, None, None, None, *(grad.detach().clone() if comes else None for grad, comes in found))
+        return (
+            None,
+            None,
+            None,
+            None,
+            *(grad.detach().clone() if comes and grad is not None else None for grad, comes in found),
+        )
 
 
 def _is_kept() -> bool:

@@ -308,3 +308,24 @@ def test_a_view_of_an_argument_that_was_made_with_autograd_off_is_refused_by_nam
             given = x.clone().requires_grad_()
             result = fast(given)
             assert (result.requires_grad, result.data_ptr()) == (True, given.data_ptr())
+
+
+def test_a_custom_backward_may_give_none() -> None:
+    weight = torch.ones(4, requires_grad=True)
+
+    class Scaled(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            return x * w
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return grad * 3, None
+
+    fast = on_tape(lambda x: Scaled.apply(x.sin(), weight).exp())
+    for _ in range(5):
+        x = torch.zeros(4, requires_grad=True)
+        fast(x).sum().backward()
+        assert torch.equal(x.grad, torch.full((4,), 3.0))
+    assert weight.grad is None
+    assert fast.stats().hits == 3
