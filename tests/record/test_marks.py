@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from record.recorders import Driven
 
+import unstall
 from unstall.record import active, marks
 from unstall.record.session import Phase
 from unstall.record.tally import Source
@@ -158,6 +159,17 @@ def test_inference_is_recorded_by_its_loader(run: Callable[..., Driven]) -> None
         for batch in _loader(batches=30):
             model(batch)
     assert driven.events("recorded")[0]["by"] == "loader"
+
+
+def test_what_a_helper_hands_on_is_a_mark_and_what_it_iterates_is_none(run: Callable[..., Driven]) -> None:
+    driven = run(warmup=50)
+    loader, model = _loader(batches=6), torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        for batch in unstall.prefetch(loader):
+            model(batch)
+        list(unstall.stream_map(model, unstall.prefetch(loader)))
+    tally = driven.session._tally
+    assert [tally.count(Source("loader", id(who))) for who in (loader, model, loader.dataset)] == [6, 6, 0]
 
 
 def test_a_loop_of_the_programs_own_steps_is_recorded_by_those(run: Callable[..., Driven]) -> None:

@@ -6,7 +6,6 @@ import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from unstall.fix.accelerator import Accelerator
 from unstall.fix.nesting import tensors_in
 from unstall.fix.staging import Sender, Sent
 from unstall.random_states import drawn_from, random_states
+from unstall.record.active import HandedOn
 
 _WATCHED = 16  # first batches of which it is seen whether fetching draws random numbers, and each so many later
 _ROOM = 16  # batches that the device has not come to yet may take this part of its memory
@@ -80,7 +80,7 @@ class Batches:
 
     def __init__(self, loader: Any, accelerator: Accelerator, sender: Sender, room: Room) -> None:
         self._loader = loader
-        self._iterator: Iterator[Any] = iter(loader)
+        self._iterator = HandedOn(iter(loader))
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
         self.watch_draws = type(loader) not in (list, tuple)  # which only hand out what they have

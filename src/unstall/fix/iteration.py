@@ -19,6 +19,7 @@ from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
 from unstall.fix.staging import SMALL_BYTES, Sender, Sent
 from unstall.random_states import drawn_from, random_states
+from unstall.record.active import handed
 
 if TYPE_CHECKING:
     from unstall.fix.prefetch import Prefetch
@@ -124,6 +125,7 @@ class Iteration:
         self._note_dry(asked)
         self._tally.note_copy(asked, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
+        handed(self._owner._loader)
         return sent.value
 
     def close(self, patience_s: float | None = PATIENCE_S) -> None:
@@ -356,6 +358,7 @@ class Iteration:
         self._tally.fetch_ns += fetch_ns
         self._tally.waited_ns += time.perf_counter_ns() - entered
         self._owner._state = state
+        handed(self._owner._loader)
         return moved
 
 

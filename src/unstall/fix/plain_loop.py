@@ -10,6 +10,7 @@ import torch
 from unstall.fix.accelerator import is_there
 from unstall.fix.nesting import map_tensors
 from unstall.fix.prefetch_stats import Tally
+from unstall.record.active import HandedOn, handed
 
 
 class PlainLoop:
@@ -17,7 +18,8 @@ class PlainLoop:
     own does. Tensors come on `device` where torch has it."""
 
     def __init__(self, loader: Iterable[Any], device: torch.device, tally: Tally) -> None:
-        self._batches: Iterator[Any] = iter(loader)
+        self._loader = loader
+        self._batches: Iterator[Any] = HandedOn(iter(loader))
         self._device, self._tally = device, tally
         self._here = is_there(device)
 
@@ -27,7 +29,10 @@ class PlainLoop:
     def __next__(self) -> Any:
         value = next(self._batches)
         self._tally.batches += 1
-        return map_tensors(value, lambda tensor: tensor.to(self._device)) if self._here else value
+        if self._here:
+            value = map_tensors(value, lambda tensor: tensor.to(self._device))
+        handed(self._loader)
+        return value
 
     def __repr__(self) -> str:
         return "<iteration of a prefetch: a plain loop>"

@@ -19,6 +19,7 @@ from unstall.fix.stream_map_results import Calls, Flight, cloned, shapes_of, to_
 from unstall.fix.stream_map_stats import StreamMapStats
 from unstall.fix.stream_map_trial import Trial, best_of
 from unstall.random_states import RandomStates, drawn_from, random_states
+from unstall.record.active import HandedOn, handed
 
 Strategy = Literal["auto", "streams", "engines"]
 Out = Literal["pinned", "cpu", "device"]
@@ -77,7 +78,7 @@ class StreamMap:
         out: Out,
     ) -> None:
         self._fn, self._out = fn, out
-        self._items: Iterator[Any] = iter(items)
+        self._items: Iterator[Any] = HandedOn(iter(items))
         self._refills = type(items) not in (list, tuple)  # whether code runs between items, which may write to them
         self._device = device
         self._accelerator = accelerator_for(device)
@@ -96,7 +97,7 @@ class StreamMap:
         self._made: Any = None  # after the calls that were watched: what they made is then there
         self._alone = False  # whether nothing is in flight any more from the next item on
         self._idle = 0  # items in a row before which the device had nothing left to do
-        self._blocked = False  # whether copying the last item in kept the host for as long as that took
+        self._blocked = False  # whether the last item's copy made the host wait: an idle device says nothing then
         self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
         self._shrunk = self._items_done = self._sent = self._bytes_in = self._bytes_out = 0
         self._item_ns: dict[str, int] = {}
@@ -110,6 +111,11 @@ class StreamMap:
         return self
 
     def __next__(self) -> Any:
+        result = self._next()
+        handed(self._fn)
+        return result
+
+    def _next(self) -> Any:
         if self._accelerator is None:
             return self._plain(next(self._items))
         if not self._flights:
@@ -354,7 +360,6 @@ class StreamMap:
             self._settle("engines", "copying takes all the time, whatever the streams")
         elif flight.strategy == "plain":
             behind = self._flights[-2] if len(self._flights) > 1 else flight
-            # A device that is idle because the host waited for a copy says nothing of what the host takes.
             self._idle = self._idle + 1 if behind.end.query() and not self._blocked else 0
             if self._idle == self._window:
                 self._trial = None

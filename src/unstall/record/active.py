@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Protocol
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from unstall.errors import UsageError
+from unstall.record.tally import LOADER
 
 
 class Active(Protocol):
@@ -66,6 +69,38 @@ def deactivate(recording: Active) -> None:
 def current() -> Active | None:
     """The process's recording, if there is one."""
     return _slot.recording
+
+
+class HandedOn:
+    """An iterator whose items a helper hands on, one for each step of the program: that is marked then, and what it
+    iterates itself marks nothing, on whichever thread and however far ahead."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> HandedOn:
+        return self
+
+    def __next__(self) -> Any:
+        _fetching.depth = getattr(_fetching, "depth", 0) + 1
+        try:
+            return next(self._items)
+        finally:
+            _fetching.depth -= 1
+
+
+def is_fetching() -> bool:
+    """Whether this thread is within a HandedOn."""
+    return getattr(_fetching, "depth", 0) > 0
+
+
+def handed(source: object) -> None:
+    """The program has got its next item of that loader, or of a function that is mapped: a step begins."""
+    if _slot.recording is not None and not is_fetching():  # else whoever fetches hands it on
+        _slot.recording.mark(LOADER, id(source))
+
+
+_fetching = threading.local()
 
 
 def _exit() -> None:

@@ -1,4 +1,7 @@
-"""Where a program's steps are seen: hooks on torch's optimizers, DataLoaders and modules, and their removal."""
+"""Where a program's steps are seen: hooks on torch's optimizers, DataLoaders and modules, and their removal.
+
+The helpers of `unstall.fix` mark the items that they hand on by themselves.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any, Protocol
 
+from unstall.record import active
 from unstall.record.tally import FORWARD, LOADER, OPTIMIZER, Source
 from unstall.record.wrapping import wrap
 
@@ -75,6 +79,8 @@ def _watch_optimizers(mark: Mark) -> Callable[[], None]:
 def _watch_loaders(mark: Mark) -> Callable[[], None]:
     def batched(original: Callable[[Any], Any], iterator: Any) -> Any:
         batch = original(iterator)
+        if active.is_fetching():
+            return batch
         mark(LOADER, id(getattr(iterator, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
         return batch
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from unstall.errors import UnstallError, UsageError
 from unstall.record import active
-from unstall.record.tally import EXPLICIT
+from unstall.record.tally import EXPLICIT, LOADER, Source
 from unstall.virtual.options import ENVIRONMENT, Options
 from unstall.virtual.process.around_import import around_import
 from unstall.virtual.process.program_clock import ProgramClock
@@ -30,19 +30,19 @@ class Watch:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.marks: list[int] = []  # by unstall.step(), ns of the machine's time
+        self.marks: list[tuple[Source, int]] = []  # with ns of the machine's time
         self.start_ns = 0
         self.end_ns: int | None = None
 
     def timeline(self) -> Timeline:
         """What ran in it, so far or until it ended. Raises UsageError where torch was not imported."""
-        from unstall.virtual.timeline.steps import with_steps
+        from unstall.virtual.timeline.steps import with_marked_steps
         from unstall.virtual.timeline.window import cut
 
         until = self.machine.now_ns() if self.end_ns is None else self.end_ns
         whole = self.machine.timeline()
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
-        return with_steps(part, [mark - self.start_ns for mark in self.marks])
+        return with_marked_steps(part, [(source, at_ns - self.start_ns) for source, at_ns in self.marks])
 
 
 class Machine:
@@ -118,10 +118,10 @@ class Machine:
     # As the recording of this process, to `unstall.step()` and at its end.
 
     def mark(self, kind: str, who: int = 0) -> None:
-        if kind == EXPLICIT:
+        if kind in (EXPLICIT, LOADER):
             now = self.now_ns()
             for watch in self._watches:
-                watch.marks.append(now)
+                watch.marks.append((Source(kind, who), now))
 
     def end(self, why: str) -> None:
         for watch in list(self._watches):

@@ -1,4 +1,4 @@
-"""Steps that a program marked itself, by `unstall.step()`, as annotations of its timeline."""
+"""Steps that a program marked itself, by `unstall.step()` or by what it iterates, as annotations of its timeline."""
 
 from __future__ import annotations
 
@@ -8,15 +8,33 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from unstall.locate.steps import RECORDED_STEP
+from unstall.locate.steps import RECORDED_STEP, find_steps
 from unstall.read.nest import find_parents
-from unstall.timeline import Host, HostKind, Timeline, Waits
+from unstall.record.tally import EXPLICIT, Source, Tally
+from unstall.timeline import Host, HostKind, StepMarks, Timeline, Waits
 from unstall.virtual.timeline.rows import rows_of
 
 _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 
 
-def with_steps(timeline: Timeline, marks: Sequence[int]) -> Timeline:
+def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[Source, int]]) -> Timeline:
+    """By the marks, in ns, that come first by the rules of a recording: by hand, else of what is iterated. The latter
+    only where nothing else than the period of the launches would tell steps apart: items in flight have several."""
+    tally = Tally()
+    for source, _ in marks:
+        tally.add(source)
+    leader = tally.leader()
+    if leader is None:
+        return timeline
+    times = [at_ns for source, at_ns in marks if source == leader]
+    if leader.kind == EXPLICIT:
+        return with_steps(timeline, times)
+    if len(times) < 2 or find_steps(timeline).found_by in ("annotation", "optimizer"):
+        return timeline
+    return with_steps(timeline, times, "loader")
+
+
+def with_steps(timeline: Timeline, marks: Sequence[int], by: StepMarks = "explicit") -> Timeline:
     """The timeline with an annotation from each mark to the next, in ns; a lone mark ends a step from the start.
 
     They stand on the thread that made most calls, as the steps of a recording do.
@@ -52,7 +70,7 @@ def with_steps(timeline: Timeline, marks: Sequence[int]) -> Timeline:
         device=replace(timeline.device, launch=number[timeline.device.launch]),
         waits=replace(waits, host=number[waits.host], record=number[waits.record]),
         races=replace(timeline.races, earlier=number[timeline.races.earlier], later=number[timeline.races.later]),
-        meta=replace(timeline.meta, step_marks="explicit"),
+        meta=replace(timeline.meta, step_marks=by),
     )
 
 
