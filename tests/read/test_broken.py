@@ -54,7 +54,7 @@ def test_text_cut_at_any_byte_gives_the_events_before_it(piece_bytes: int) -> No
         try:
             events = of_text(WHOLE[:length], piece_bytes)
         except TraceError:
-            assert b'"traceEvents": [' not in WHOLE[:length]
+            assert length < ends[0]  # no event is whole: there is nothing to read
             continue
         read_at_all += 1
         whole = sum(end <= length for end in ends)

@@ -46,6 +46,11 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
         cutter = Cutter(window, sink, path, piece_bytes)
         cutter.run()
         sink.flush()
+        if (window.damage or cutter.cut_off) and not sink.decoder.events and not cutter.unreadable:
+            why = window.damage or "cut off"
+            raise TraceError(
+                f"{path}: {why} at byte {window.end:,} of the text, before the first event ended; record the run again"
+            )
         after = b"}" if before is None or cutter.cut_off else rest(window)
         meta = meta_of(before or b"", after, window.end, path)
         notes, lost = _notes(window, cutter, sink.decoder)
