@@ -39,7 +39,7 @@ _BRANCHES = """
 None of these runs has a CUDA graph on several streams, as `graphed` makes them. Their replays are measured on the
 virtual GPU, where a trace holds no more of a graph than CUPTI tells: which of its ops ran when, on which streams.
 Recorded steps of a ResNet, a GAN, a decoder, GPT-2 and blocks of GoogLeNet's kind, each one graph on four streams,
-replay within 0.5 %; random graphs that fork and join, on any streams, within 1 % and a microsecond
+replay within 0.5 %; random graphs that fork and join, on any streams, within 1 % and 2 µs
 (`tests/replay`). What waited for what there is inferred, an op for the one that ended last before it, so that the
 gain of a faster branch may be told too small. A replay that is 2 % off or more is said in the report before all
 that is predicted.

@@ -22,7 +22,7 @@ from unstall.timeline import HostKind, Timeline
 from unstall.virtual.timeline.window import cut
 
 _CLOSE = 0.01
-_UNSEEN_NS = 1_000  # delays that no op of so short a run had for a single cause
+_UNSEEN_NS = 2_000  # delays that no op of so short a run had for a single cause
 
 LONG, SHORT = 100_000, 30_000
 FORK = (
