@@ -45,6 +45,7 @@ class _Before:
 
     grads: list[torch.Tensor | None]
     addresses: list[tuple[torch.Tensor, int]]
+    wanted: list[tuple[torch.Tensor, bool]]
 
 
 def examined(
@@ -55,6 +56,7 @@ def examined(
     before = _Before(
         [tensor.grad if tensor.is_leaf else None for tensor in call.tensors],
         [(tensor, tensor.data_ptr()) for tensor in (*watch.tensors, *call.tensors) if is_plain(tensor)],
+        [(tensor, tensor.requires_grad) for tensor in (*watch.tensors, *call.tensors) if tensor.is_leaf],
     )
     grads = {id(tensor): tensor.grad for tensor in watch.tensors if tensor.is_leaf}
     with device.side(), own_autocast_cache(), inside(), no_stream_warnings():
@@ -72,6 +74,8 @@ def examined(
     changed = limited.changes(first=True)
     if seen.moves or any(tensor.data_ptr() != address for tensor, address in before.addresses):
         changed.append("a tensor lies in other memory, as after `.data =`")
+    if any(tensor.requires_grad != wanted for tensor, wanted in before.wanted):
+        changed.append("a tensor requires gradients or does so no more, as after requires_grad_()")
     if seen.warns:
         changed.append(f"it warns: {seen.warns.splitlines()[0]}")
     silence_nodes_of(tensors_in(result))

@@ -292,6 +292,8 @@ def observed(
     def note(frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
             codes.setdefault(frame.f_code, frame.f_globals)
+        elif event == "c_call" and _seeds(called):
+            observer.refuse("it seeds a random generator, and a graph would not", "seed before the call")
         elif event == "c_call" and _speaks(called) and _is_asked_by_user(frame):
             observer.refuse("it prints, or reads or writes a file, and a graph would not", "do that outside the graph")
 
@@ -337,6 +339,11 @@ def _names_in(codes: Iterable[CodeType]) -> frozenset[str] | None:
             elif isinstance(constant, tuple):
                 names.update(part for part in constant if isinstance(part, str))
     return frozenset(names)
+
+
+def _seeds(called: Any) -> bool:
+    owner = getattr(called, "__self__", None)
+    return isinstance(owner, torch.Generator) and called.__name__ in ("manual_seed", "seed")
 
 
 def _speaks(called: Any) -> bool:

@@ -329,3 +329,32 @@ def test_a_custom_backward_may_give_none() -> None:
         assert torch.equal(x.grad, torch.full((4,), 3.0))
     assert weight.grad is None
     assert fast.stats().hits == 3
+
+
+def test_a_function_that_seeds_a_generator_is_refused_by_name() -> None:
+    own = torch.Generator()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        own.manual_seed(3)
+        return x + torch.randn(x.shape, generator=own)
+
+    fast = on_tape(function, strict=False)
+    with pytest.warns(RuntimeWarning, match="it seeds a random generator"):  # noqa: PT031
+        for x, _ in batches(5):
+            assert torch.equal(fast(x), function(x))
+
+
+def test_a_function_that_changes_what_requires_gradients_is_refused_by_name() -> None:
+    weight = torch.ones(4)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        weight.requires_grad_(not weight.requires_grad)
+        return x.exp() * weight.detach()
+
+    fast = on_tape(function, strict=False)
+    found = []
+    with pytest.warns(RuntimeWarning, match="a tensor requires gradients or does so no more"):  # noqa: PT031
+        for x, _ in batches(5):
+            fast(x)
+            found.append(weight.requires_grad)
+    assert found == [True, False, True, False, True]
