@@ -10,6 +10,7 @@ from virtual.simulate.logs import HOST, LIMITS, MIB, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
 from unstall.errors import UnstallError
+from unstall.timeline import CopyDirection
 from unstall.virtual import OutOfMemoryError
 from unstall.virtual.allocator.caching import CachingAllocator
 from unstall.virtual.log import Code, CopyFlag
@@ -180,6 +181,23 @@ def test_a_failed_simulation_is_told_of_and_never_gone_on_with() -> None:
     for ask in (keeper.timeline, keeper.now_ns):
         with pytest.raises(UnstallError, match=r"broke off.*IndexError"):
             ask()
+
+
+def test_a_finalizer_that_asks_while_the_simulation_runs_spoils_nothing() -> None:
+    class Collects(Fixed):
+        def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
+            log.launch(10)
+            keeper.now_ns()
+            return super().copy_ns(size_bytes, direction, pinned)
+
+    log = Log()
+    keeper = Keeper(log, Options(), Collects())
+    for size in (1_000, 2_000, 3_000):
+        log.malloc(size)
+        log.copy(size, CopyFlag.PINNED | CopyFlag.NON_BLOCKING)
+    timeline = keeper.timeline()
+    assert len(timeline.device) == 3
+    assert len(keeper.timeline().device) == 3 + 3
 
 
 def test_captured_requests_are_served_from_the_graphs_pool() -> None:

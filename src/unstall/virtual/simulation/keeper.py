@@ -49,6 +49,7 @@ class Keeper:
         self._signatures = 0
         self._lock = threading.RLock()
         self._forked = False
+        self._draining = False
         self._failure: BaseException | None = None
         self._asked = 0  # the allocation that make_room() is asked for, and what it was told
         self._refusal: OutOfMemoryError | None = None
@@ -57,10 +58,14 @@ class Keeper:
             self._set_headroom(device)
 
     def drain(self) -> None:
-        """Take in what was logged. Handlers of signals wait: what one raises would leave half of it."""
+        """Take in what was logged. Handlers of signals wait: what one raises would leave half of it.
+
+        A finalizer that the garbage collector runs meanwhile is answered by what is known so far.
+        """
         with self._lock:
-            if self._forked:
+            if self._forked or self._draining:
                 return
+            self._draining = True
             try:
                 self._source.hold_signals()
                 data, used, gone_events = self._source.take()
@@ -68,6 +73,7 @@ class Keeper:
                     self._simulate(records_of(data), uses_of(used))
                 self.simulation.forget(np.frombuffer(gone_events, np.int64).tolist())
             finally:
+                self._draining = False
                 self._source.release_signals()
 
     def _simulate(self, records: np.ndarray, uses: np.ndarray) -> None:
