@@ -71,7 +71,11 @@ class TestOwlv2:
     def test_hardly_any_of_that_leaves_the_device_idle(self) -> None:
         (finding,) = findings_at(report_of(self.NAME), "box_predictor")
         assert finding.exposed_ns < 0.003 * finding.wait_ns
-        assert finding.harmless
+
+    def test_by_itself_mending_them_gains_next_to_nothing(self) -> None:
+        (finding,) = findings_at(report_of(self.NAME), "box_predictor")
+        assert finding.gain_ns is not None
+        assert finding.gain_ns < 0.01 * finding.wait_ns
 
     def test_the_device_is_busy_for_98_6_percent_of_those_waits(self) -> None:
         run = report_of(self.NAME).run

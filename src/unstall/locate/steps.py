@@ -251,11 +251,14 @@ def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
 
 def _every(timeline: Timeline, calls: I64, tokens: I64, places: I64, period: int, name: str) -> Steps:
     """Steps that begin where the repetition does; the mark says where each is, the period how long the last."""
-    same = np.append(0, np.cumsum(tokens[period:] == tokens[:-period]))
+    again = tokens[period:] == tokens[:-period]
+    same = np.append(0, np.cumsum(again))
     width = min(period, len(same) - 1)
     repeats = np.flatnonzero(same[width:] - same[:-width] >= _ALIKE * width)
     marks = places[np.append(True, np.diff(places) >= period // 2 + 1)]
-    lead = (int(marks[0]) - int(repeats[0])) % period if len(repeats) else 0
+    # Launches that come once, right before the first step, are within what it may differ by.
+    first = int(repeats[0] + np.argmax(again[repeats[0] :])) if len(repeats) else int(marks[0])
+    lead = (int(marks[0]) - first) % period
     starts = marks - lead
     starts = starts[(starts >= 0) & (starts + period <= len(calls))]
     start = timeline.host.start[calls[starts]]

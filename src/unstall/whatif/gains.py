@@ -59,8 +59,10 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     told once, at the one that exposes most.
     """
     base = model.undistorted_step_ns
+    # In an order of their own: neither that of the file nor other names decide between equals.
+    costliest = sorted(findings, key=lambda f: (-f.exposed_ns, -f.wait_ns, f.rule, f.spans, str(f.where)))
     gained: dict[str, tuple[Edit, float]] = {}
-    for finding in findings:
+    for finding in costliest:
         if finding.edit and finding.edit not in gained and len(gained) < _MOST_EDITS:
             try:
                 edit = parse(finding.edit)
@@ -70,7 +72,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     best = plan(model, [edit for edit, _ in gained.values()])
     planned = {step.edit.text for step in best}
     first: dict[str | None, Finding] = {}
-    for finding in sorted(findings, key=lambda f: (-f.exposed_ns, -f.wait_ns, f.rule, str(f.where), f.spans)):
+    for finding in costliest:
         first.setdefault(finding.edit, finding)
     return Gains(
         findings=tuple(
