@@ -150,8 +150,16 @@ def _window(timeline: Timeline, start: I64, end: I64) -> tuple[int, int]:
     earlier = np.where(joined, launched < low, device.start < device.start[ours].min())
     before = int(device.end[earlier].max(initial=low))
     of_first = ours & (launched < start[1]) if len(start) > 1 else ours
-    # What goes on for longer than the first step's work is not in a queue before it.
-    return before if before <= int(device.end[of_first].max(initial=low)) else low, high
+    return device_begins(low, before, int(device.end[of_first].max(initial=low))), high
+
+
+def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
+    """When the device begins with the first step, which the host begins at `host_ns`.
+
+    It is done with what was put on it before at `queued_ns`, with the first step's work at `first_ns`: what goes on for
+    longer than that was in no queue before it.
+    """
+    return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns
 
 
 def _by_optimizer(timeline: Timeline) -> Steps | None:

@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from unstall.locate.steps import device_begins
 from unstall.timeline import I8, I32, I64, Bool
 
 
@@ -129,8 +130,8 @@ class Replayed:
         before = int(self.op_end[launcher < program.step_starts[0]].max(initial=start))
         second = program.step_starts[1] if len(program.step_starts) > 1 else program.step_ends[-1] + 1
         of_first = (launcher >= program.step_starts[0]) & (launcher < second)
-        queued = before <= int(self.op_end[of_first].max(initial=start))
-        return before if queued else start, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
+        begins = device_begins(start, before, int(self.op_end[of_first].max(initial=start)))
+        return begins, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
 
     def mean_step_ns(self, program: Program) -> float:
         """The window over the number of steps."""

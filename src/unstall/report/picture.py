@@ -208,7 +208,6 @@ class _Layout:
         self._texts = texts
         self._tracks: list[tuple[int, int, int]] = []  # kind, label, device
         self._parts: list[dict[str, NDArray[np.integer]]] = []
-        self._event_of_host: tuple[int, NDArray[np.integer]] | None = None
 
     def _track(self, kind: TrackKind, label: str, device: int = -1) -> int:
         self._tracks.append((kind, self._texts.add(label), device))
