@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
@@ -125,6 +126,8 @@ class CudaDevice:
         self._lanes: list[torch.cuda.Stream] = []
         self._workspaces_pool: Any = None
         self._workspaces: Any = None
+        self._threads = threading.local()
+        self._failed: list[torch.cuda.CUDAGraph] = []
         self._last = torch.cuda.current_stream(index)
         self._last_raw = self._last.cuda_stream
         self._pool: Any = None
@@ -156,9 +159,9 @@ class CudaDevice:
         gc.disable()  # what it would free may not be freed during a capture
         try:
             with torch.cuda.stream(self._stream):
-                # Other threads, as one that pins batches, may go on meanwhile.
-                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
+                    # Other threads, as one that pins batches, may go on meanwhile.
+                    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                     result = run()
                     nodes = self.nodes_captured()
                 except BaseException:
@@ -167,7 +170,7 @@ class CudaDevice:
                 try:
                     graph.capture_end()
                 except BaseException:
-                    self._let_go(pool, generators)
+                    self._let_go(graph, pool, generators)
                     raise
         finally:
             if collects:
@@ -175,53 +178,67 @@ class CudaDevice:
         return graph, result, nodes
 
     def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any, generators: list[torch.Generator]) -> None:
-        """Ends a capture whose function raised; the driver may have ended it already."""
+        """Ends a capture that did not begin, or whose function raised; the driver may have ended it already."""
         try:
             graph.capture_end()
         except RuntimeError:
-            self._let_go(pool, generators)
+            self._let_go(graph, pool, generators)
 
-    def _let_go(self, pool: Any, generators: list[torch.Generator]) -> None:
+    def _let_go(self, graph: torch.cuda.CUDAGraph, pool: Any, generators: list[torch.Generator]) -> None:
         """What a capture that failed leaves behind: a pool that takes no other capture, and still all allocations; and
         generators that believe to be captured until a capture ends well. Their states stay the same objects, which
-        earlier graphs draw from."""
+        earlier graphs draw from. torch's allocator of pinned memory goes on to ask the graph what is captured in it."""
+        self._failed.append(graph)
         if pool == self._pool:
             self._pool = None
+        if pool == self._workspaces_pool:
+            self._workspaces_pool = None
         with contextlib.suppress(RuntimeError, AttributeError):
             torch._C._cuda_endAllocateToPool(self.index, pool)
         torch.cuda.synchronize(self.index)
         with contextlib.suppress(RuntimeError), torch.cuda.stream(self._stream):
-            graph = torch.cuda.CUDAGraph()
+            sound = torch.cuda.CUDAGraph()
             for generator in generators:
-                graph.register_generator_state(generator)
-            graph.capture_begin(pool=self.new_pool(), capture_error_mode="thread_local")
+                sound.register_generator_state(generator)
+            sound.capture_begin(pool=self.new_pool(), capture_error_mode="thread_local")
             torch.zeros(1, device=self._of())
-            graph.capture_end()
+            sound.capture_end()
 
     def _take_workspaces(self) -> None:
         """cuBLAS writes to a workspace that torch keeps for each thread and stream, until anybody has it cleared, as
         torch.compile does: then the allocator gives that memory to others, and graphs go on to write to it. What is
         taken within a capture lies in the pool of that. So each thread and stream of ours first asks for it in one
-        whose pool stays, and is used for nothing else."""
+        whose pool stays, and is used for nothing else. A thread's handle of cuBLAS cannot be made within a capture: its
+        first product is on the program's stream."""
         if _driver() is None:
             return
-        if self._workspaces_pool is None:
-            self._workspaces_pool = self.new_pool()
         with contextlib.suppress(RuntimeError):  # where deterministic algorithms are asked for, and have no workspace
-            self._workspaces = self.capture(self._workspaces_pool, [], self._multiply)
+            differentiates = torch.is_grad_enabled()
+            if differentiates not in self._threads.__dict__.setdefault("have_handles", set()):
+                self._multiply(differentiates)
+                self._threads.have_handles.add(differentiates)
+            if self._workspaces_pool is None:
+                self._workspaces_pool = self.new_pool()
+            self._workspaces = self.capture(self._workspaces_pool, [], self._multiply_on_lanes)
 
-    def _multiply(self) -> None:
-        """On each stream, by this thread, and by that of backward where there may be one."""
+    def _multiply_on_lanes(self) -> None:
         lanes = CudaLanes(self._stream, self._lanes)
-        differentiates = torch.is_grad_enabled()
-        with torch.inference_mode(False), torch.autocast("cuda", enabled=False):
-            for lane in range(len(self._lanes) + 1):
-                with lanes.on(lane), torch.set_grad_enabled(differentiates):
-                    ones = torch.ones(16, 16, device=self._of(), dtype=torch.float32, requires_grad=differentiates)
-                    product = ones @ ones
-                    if differentiates:
-                        torch.autograd.grad(product.sum(), ones)
+        for lane in range(len(self._lanes) + 1):
+            with lanes.on(lane):
+                self._multiply(torch.is_grad_enabled())
         lanes.join()
+
+    def _multiply(self, differentiates: bool) -> None:
+        """By this thread, and by that of backward where there may be one."""
+        with (
+            torch.inference_mode(False),
+            torch.autocast("cuda", enabled=False),
+            torch.set_grad_enabled(differentiates),
+        ):
+            ones = torch.ones(16, 16, device=self._of(), dtype=torch.float32, requires_grad=differentiates)
+            product = ones @ ones
+            if differentiates:
+                torch.autograd.grad(product.sum(), ones)
 
     def lanes(self, count: int) -> Lanes:
         if len(self._lanes) < count - 1:
