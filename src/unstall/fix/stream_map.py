@@ -12,6 +12,7 @@ from unstall.errors import UsageError
 from unstall.figures import counted
 from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, milliseconds, none_of
 from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.one_by_one import Tally, one_by_one
 from unstall.fix.outside import Outside
 from unstall.fix.parts import bytes_of, record
 from unstall.fix.staging import SMALL_BYTES, Sender
@@ -99,7 +100,9 @@ class StreamMap:
         self._idle = 0  # items in a row before which the device had nothing left to do
         self._blocked = False  # whether the last item's copy made the host wait: an idle device says nothing then
         self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
-        self._shrunk = self._items_done = self._sent = self._bytes_in = self._bytes_out = 0
+        self._tally = Tally()
+        self._loop: Iterator[Any] | None = None  # over the rest of the items, where nothing is in flight any more
+        self._shrunk = self._sent = 0
         self._item_ns: dict[str, int] = {}
         if self._accelerator is None:
             self._strategy, self._open = "plain", False
@@ -129,7 +132,7 @@ class StreamMap:
             raise StopIteration  # closed, or at the end
         flight = self._flights.popleft()
         flight.end.synchronize()
-        self._items_done += 1
+        self._tally.items += 1
         if self._trial is not None:
             self._try(self._trial, flight)
         if flight.on_device:
@@ -182,9 +185,9 @@ class StreamMap:
         ended = all(end.query() for _, end in self._spans)
         apart = sum(milliseconds(*span) for span in self._spans) if self._spans and ended else None
         return StreamMapStats(
-            items=self._items_done,
-            bytes_in=self._bytes_in,
-            bytes_out=self._bytes_out,
+            items=self._tally.items,
+            bytes_in=self._tally.bytes_in,
+            bytes_out=self._tally.bytes_out,
             strategy=self._strategy,
             in_flight=self._window if self._accelerator is not None else 1,
             shrunk=self._shrunk,
@@ -267,7 +270,7 @@ class StreamMap:
             on_device = []
         if spans:
             self._spans = [(sent.start, sent.end), (begun, computed)] + [(leaving, end)] * (leaving is not None)
-        self._bytes_in += sent.bytes
+        self._tally.bytes_in += sent.bytes
         return Flight(self._sent, result, on_device, end, strategy)
 
     def _in_place(self, accelerator: Accelerator, item: Any, calls: Calls) -> Flight:
@@ -281,7 +284,7 @@ class StreamMap:
         def move(tensor: torch.Tensor) -> torch.Tensor:
             size_bytes, pinned = bytes_of(tensor), tensor.is_pinned()
             exposed = pinned and self._refills  # what is not pinned has been read on return
-            self._bytes_in += size_bytes
+            self._tally.bytes_in += size_bytes
             self._blocked = self._blocked or exposed or (not pinned and size_bytes > SMALL_BYTES)
             return tensor.to(device, non_blocking=not exposed)
 
@@ -298,22 +301,17 @@ class StreamMap:
         """As a plain loop has it, where the host is what takes the time: each result is there before the next call."""
         if self._ended:
             raise StopIteration
-        item = next(self._items)
-        device = accelerator.device
+        if self._loop is None:
+            self._loop = one_by_one(self._fn, self._items, accelerator, self._tally, pinned=self._out == "pinned")
+        try:
+            return next(self._loop)
+        except BaseException:
+            self._loop = None  # over; another goes on with the next item
+            raise
 
-        def move(tensor: torch.Tensor) -> torch.Tensor:
-            self._bytes_in += bytes_of(tensor)
-            return tensor.to(device, non_blocking=not tensor.is_pinned())
-
-        result = self._fn(map_tensors(item, move))
-        self._items_done += 1
-        if self._out == "cpu":
-            return map_tensors(result, lambda tensor: tensor.detach().cpu())
-        return map_tensors(result, lambda tensor: self._to_host(accelerator, tensor, wait=True))
-
-    def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool = False) -> torch.Tensor:
-        copy = to_pinned(accelerator, tensor, wait=wait)
-        self._bytes_out += bytes_of(tensor) if copy is not tensor else 0
+    def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
+        copy = to_pinned(accelerator, tensor, wait=False)
+        self._tally.bytes_out += bytes_of(tensor) if copy is not tensor else 0
         return copy
 
     def _watched(self, calls: Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
@@ -334,8 +332,8 @@ class StreamMap:
 
     def _fit(self, accelerator: Accelerator) -> None:
         """The window that memory has room for, by what an item has so far."""
-        each = self._bytes_in // _WATCHED
-        self._small = each + self._bytes_out // _WATCHED <= _SMALL_BYTES
+        each = self._tally.bytes_in // _WATCHED
+        self._small = each + self._tally.bytes_out // _WATCHED <= _SMALL_BYTES
         if self._fits or self._small:
             return
         free, _ = accelerator.memory_bytes()
@@ -394,7 +392,7 @@ class StreamMap:
     def _plain(self, item: Any) -> Any:
         here = is_there(self._device)
         result = self._fn(map_tensors(item, lambda tensor: tensor.to(self._device)) if here else item)
-        self._items_done += 1
+        self._tally.items += 1
         if self._out == "device":
             return result
         return map_tensors(result, lambda tensor: tensor.detach().cpu())

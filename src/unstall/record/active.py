@@ -82,6 +82,8 @@ class HandedOn:
         return self
 
     def __next__(self) -> Any:
+        if _slot.recording is None:  # nothing is marked
+            return next(self._items)
         _fetching.depth = getattr(_fetching, "depth", 0) + 1
         try:
             return next(self._items)
