@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _STRIDED = torch.strided
 
@@ -20,7 +19,7 @@ def is_simple(tensor: torch.Tensor) -> bool:
 def bytes_of(tensor: torch.Tensor) -> int:
     """Of its elements, wherever these lie."""
     if is_simple(tensor):
-        return tensor.nbytes
+        return int(tensor.nbytes)
     return sum(int(part.numel() * part.element_size()) for part in parts_of(tensor))
 
 

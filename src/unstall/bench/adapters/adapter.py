@@ -148,12 +148,14 @@ class Adapter:
         """Put a little work on the current stream, by which that is known."""
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
-        """What launches all that `run` puts on the device at once; None where that is not known."""
+        """What launches all that `run` puts on the device at once, as often as one likes. None where that is not
+        known, and where it would not do: `run` keeps what it makes, or lets go of what was there. What becomes of all
+        but one of `run`'s results is lost. It is called once, and its work is done once before this returns."""
         return None
 
     def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:
         """How many kernels, copies and memsets `run` puts on the current stream, where each follows on one other; None
-        where that is not known. It is called once, and nothing of it runs."""
+        where that is not known. It is called once, and its work is done once, if it can be counted."""
         return None
 
     def memory(self) -> Memory | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.bench.adapters.adapter import SAMPLED, Array, Memory
+from unstall.bench.adapters.torch_capture import launched
 from unstall.bench.adapters.torch_cpu import TorchCpu
 from unstall.bench.graph_ops import ops_in_a_row
 from unstall.bench.virtual_machine import keeper
@@ -81,33 +82,23 @@ class TorchCuda(TorchCpu):
         if self.virtual:
             return None
         graph = self.cuda.CUDAGraph()
-        self._capture(graph, run)
-        replay: Callable[[], Any] = graph.replay
-        return replay
+        again: Callable[[], Any] = graph.replay
+        return again if launched(self.torch, self.index, graph, run) else None
 
     def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:
         if self.virtual or not self.is_cuda:
             return None
         try:
             graph = self.cuda.CUDAGraph(keep_graph=True)
-            self._capture(graph, run)
-        except Exception:  # torch before 2.8, and whatever a function raises that cannot be captured
+        except TypeError:  # torch before 2.8
+            return None
+        if launched(self.torch, self.index, graph, run) is None:
             return None
         try:
             return ops_in_a_row(int(graph.raw_cuda_graph()))
         finally:
+            self.synchronize()
             graph.reset()
-
-    def _capture(self, graph: Any, run: Callable[[], Any]) -> None:
-        """Not by torch.cuda.graph, which empties the program's cache of memory."""
-        stream = self.cuda.Stream(self.index)
-        stream.wait_stream(self.cuda.current_stream(self.index))
-        with self.cuda.stream(stream):
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                run()
-            finally:
-                graph.capture_end()
 
     def bus_id(self) -> str | None:
         told = [getattr(self._properties, f"pci_{name}_id", None) for name in ("domain", "bus", "device")]
