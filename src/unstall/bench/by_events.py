@@ -1,15 +1,15 @@
 """Device time by events: one before and one after each call, queued while the device is held back.
 
-So the device runs the calls one after the other, with no host to wait for. What is taken off is what two events add to
-a kernel that does next to nothing. That is more than two events take with nothing between (on an H200 3.1 µs, not 1.3):
-the front end needs as long for a launch and an event, however short the kernel is. How long that kernel itself runs is
-told by CUDA graphs of many of them, in which the next follows after some 0.25 µs. Where there are no graphs, what two
-events take with nothing between is taken off.
+So the device runs the calls one after the other, with no host to wait for. What is measured is the span of a call on
+its stream with what events add to it, and what other streams do only as far as this one waits for them. What is to be
+taken off is found in `added.py`, of what is measured here once and for all calls:
 
-What is measured is the span of a call on its stream: its ops and the gaps between them, and what other streams do only
-as far as this one waits for them. How many gaps there are is told by a CUDA graph of the call; how long one is, by the
-period of ops that do next to nothing in a row on a stream, less that in a graph, where gaps are next to none (on an
-H200 some 0.8 µs, by `benchmarks/device_delays.py`).
+- what two events add to a kernel that does next to nothing. That is more than two events take with nothing between (on
+  an H200 2.9 µs, not 1.3): the front end needs as long for a launch and an event, however short the kernel is. How long
+  that kernel itself runs is told by CUDA graphs of many of them, in which the next follows after next to nothing. Where
+  there are no graphs, what two events take with nothing between is taken.
+- how long the gap between two ops is on a stream: the period of ops that do next to nothing in a row, less that in a
+  graph (on an H200 some 0.8 µs, by `benchmarks/device_delays.py`).
 """
 
 from __future__ import annotations
@@ -39,48 +39,56 @@ class ByEvents:
     method = "events"
 
     def __init__(self, adapter: Adapter) -> None:
-        self._adapter = adapter
+        self.adapter = adapter
         self._most = MOST
+        self._nothing: float | None = None
         self._offset: float | None = None
         self._floor: float | None = None
+        self._gap: float | None = None
         self._own: float | None = None
         self.blocked = True
         """Whether the stream could be held back each time."""
 
     @property
+    def nothing_ns(self) -> float:
+        """From one event to the next, with nothing between: the least that they add."""
+        if self._nothing is None:
+            self._nothing = self._median(_nothing)
+        return self._nothing
+
+    @property
     def offset_ns(self) -> float:
-        """What two events add to what is between them."""
+        """What two events add to a kernel between them that does next to nothing."""
         if self._offset is None:
             own = self._own_ns()
-            around = _nothing if own is None else self._adapter.mark
-            self._offset = max(0.0, self._median(around) - (own or 0.0))
+            around = self.nothing_ns if own is None else self._median(self.adapter.mark)
+            self._offset = max(0.0, around - (own or 0.0))
         return self._offset
 
     @property
     def floor_ns(self) -> float:
         """What is measured of next to no work: what takes less cannot be told from it."""
         if self._floor is None:
-            self._floor = max(0.0, self._median(self._adapter.mark) - self.offset_ns)
+            self._floor = max(0.0, self._median(self.adapter.mark) - self.offset_ns)
         return self._floor
 
-    def gaps(self, run: Callable[[], Any]) -> tuple[int, float] | None:
-        """How many gaps are between a call's ops, and how long one is, ns. None where that is not known.
-
-        `run` is called once, while its stream is captured.
-        """
-        own = self._own_ns()
-        ops = None if own is None else self._adapter.ops_in_a_row(run)
-        if own is None or not ops:
-            return None
-        return ops - 1, max(0.0, self._period_ns(lambda count: lambda: self._marks(count)) - own)
+    @property
+    def gap_ns(self) -> float | None:
+        """Between two ops in a row that do next to nothing. None where there are no graphs that tell it."""
+        if self._gap is None:
+            own = self._own_ns()
+            if own is None:
+                return None
+            self._gap = max(0.0, self._period_ns(lambda count: lambda: self._marks(count)) - own)
+        return self._gap
 
     def _own_ns(self) -> float | None:
         """How long a kernel runs that does next to nothing: by what a graph of more of them takes longer."""
         if self._own is None:
-            self._adapter.mark()
-            if self._adapter.graph(self._adapter.mark) is None:
+            self.adapter.mark()
+            if self.adapter.graph(self.adapter.mark) is None:
                 return None
-            self._own = self._period_ns(lambda count: self._adapter.graph(lambda: self._marks(count)) or _nothing)
+            self._own = self._period_ns(lambda count: self.adapter.graph(lambda: self._marks(count)) or _nothing)
         return self._own
 
     def _period_ns(self, rows: Callable[[int], Callable[[], Any]]) -> float:
@@ -94,21 +102,32 @@ class ByEvents:
 
     def _marks(self, count: int) -> None:
         for _ in range(count):
-            self._adapter.mark()
+            self.adapter.mark()
 
     def _median(self, run: Callable[[], Any], count: int = _EMPTY) -> float:
         return float(np.median(self._raw(run, count, _nothing)))
 
-    def take(self, run: Callable[[], Any], count: int, before: Callable[[], None] | None) -> NDArray[np.float64]:
-        """Samples in ns; fewer than asked for where the queue holds no more. `before` is queued before each.
+    def once(self, run: Callable[[], Any]) -> float:
+        """One sample, ns, with what events add. Raises QueueError where it waits for the device."""
+        return float(self._raw(run, 1, _nothing)[0])
+
+    def take(
+        self,
+        run: Callable[[], Any],
+        count: int,
+        before: Callable[[], None] | None = None,
+        begin: Callable[[], None] | None = None,
+    ) -> NDArray[np.float64]:
+        """Samples in ns, with what events add; fewer than asked for where the queue holds no more. `before` is queued
+        before each; `begin` is called before the first, and again where all are taken anew.
 
         Raises QueueError where a call waits for the device.
         """
-        offset = self.offset_ns
         again = True
         while True:
             try:
-                return np.maximum(self._raw(run, min(count, self._most), before or _nothing) - offset, 0.0)
+                (begin or _nothing)()
+                return self._raw(run, min(count, self._most), before or _nothing)
             except QueueError:
                 # What loads a kernel waits for the device, once.
                 if self._most == 1 and not again:
@@ -118,7 +137,7 @@ class ByEvents:
                 again = False
 
     def _raw(self, run: Callable[[], Any], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
-        adapter = self._adapter
+        adapter = self.adapter
         adapter.synchronize()
         events: list[tuple[Any, Any]] = []
         with Blocker(adapter, _WAITS_S) as blocker:

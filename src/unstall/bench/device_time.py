@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
+from unstall.bench.added import added
 from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.measurement import Method
 from unstall.bench.observed import Observed
 from unstall.bench.sampling import LEAST, Sampled, Until, sample_until
 from unstall.bench.statistics import Spread
-from unstall.bench.wording import precise
 from unstall.errors import UnstallError, UsageError
 
 _LOOKED_AT = 3  # calls whose ops, waits and places are looked at
 _FIRST = 100  # samples of the first recording: each costs some 100 ms to begin and to end
+_ADDED = 0.5  # of the time, for what events add to a call
 
 
 class Observer(Protocol):
@@ -117,24 +119,23 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
     try:
         for _ in range(2):
             events.take(caching.run, min(first, 10), before)
-        known = events.gaps(caching.run)
-        gaps, gap_ns = known or (0, 0.0)
+        began = time.monotonic()
+        less = added(events, caching.same, _ADDED * until.seconds)
+        left = replace(until, seconds=max(_ADDED * until.seconds, until.seconds - (time.monotonic() - began)))
         spans: list[NDArray[np.float64]] = []
 
         def take(count: int) -> NDArray[np.float64]:
-            spans.append(events.take(caching.run, count, before))
-            return np.maximum(spans[-1] - gaps * gap_ns, 0.0)
+            raw = events.take(caching.run, count, before)
+            spans.append(np.maximum(raw - min(events.offset_ns, less.ns), 0.0))
+            return np.maximum(raw - less.ns, 0.0)
 
-        sampled = sample_until(take, until, first=first)
+        sampled = sample_until(take, left, first=first)
     except QueueError:
         sampled = sample_until(lambda count: _one_by_one(events, caching, adapter, count), until, first=10)
         waited = "each call waits for the device, so that device time by events holds the host's time between"
         return DeviceTime("events", sampled, sampled.spread, None, (*notes, waited), events.floor_ns, True)
-    if known is None:
-        notes = (*notes, "device time by events holds the gaps between a call's kernels, if there are several")
-    elif gaps:
-        less = f"{gaps} gaps of {precise(gap_ns)} between a call's ops"
-        notes = (*notes, f"device time by events is the span less {less}")
+    if less.note:
+        notes = (*notes, less.note)
     if not events.blocked:
         notes = (*notes, "the device could not be held back while its queue was filled: gaps may be counted")
     return DeviceTime("events", sampled, Spread.of(np.concatenate(spans)), None, notes, events.floor_ns)

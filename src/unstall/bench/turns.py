@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
+from unstall.bench.added import added
 from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.device_time import Observer, observer_for
@@ -26,6 +28,7 @@ _LEAST_NS = 1.0  # of a call that had nothing to do this time: ratios need some
 _MOST_CALLS = 1 << 20
 _BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
 _WARM = 3
+_ADDED_S = 0.2  # to find out what events add to a candidate
 
 
 def takes(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
@@ -153,21 +156,34 @@ def _by_events(candidates: Sequence[Caching], adapter: Adapter) -> Take:
     before = candidates[0].before if candidates[0].cache == "cold" else None
 
     def take(order: Sequence[int]) -> NDArray[np.float64]:
-        times = np.zeros(0)
-        while len(times) < len(order):
-            turn = iter(order[len(times) :])
-            times = np.concatenate((times, some(turn, len(order) - len(times))))
-        return times
+        raw: NDArray[np.float64] = np.zeros(0)
+        while len(raw) < len(order):
+            raw = np.concatenate((raw, some(order[len(raw) :])))
+        return np.maximum(raw - less[np.asarray(order, np.intp)], 0.0)
 
-    def some(turn: Iterator[int], count: int) -> NDArray[np.float64]:
-        try:
-            return events.take(lambda: candidates[next(turn)].run(), count, before)
-        except QueueError:
-            raise UsageError(
-                'a function waits for the device, and so its time there cannot be taken by events: compare by="wall"'
-            ) from None
+    def some(order: Sequence[int]) -> NDArray[np.float64]:
+        turn = iter(order)
 
+        def begin() -> None:
+            nonlocal turn
+            turn = iter(order)
+
+        with _no_waits():
+            return events.take(lambda: candidates[next(turn)].run(), len(order), before, begin)
+
+    with _no_waits():
+        less: NDArray[np.float64] = np.array([added(events, caching.same, _ADDED_S).ns for caching in candidates])
     return take
+
+
+@contextmanager
+def _no_waits() -> Iterator[None]:
+    try:
+        yield
+    except QueueError:
+        raise UsageError(
+            'a function waits for the device, and so its time there cannot be taken by events: compare by="wall"'
+        ) from None
 
 
 def _worked(take: Take, candidates: Sequence[Caching], tries: int) -> Take:
