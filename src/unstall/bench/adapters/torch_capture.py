@@ -54,7 +54,8 @@ def _captured(torch: Any, index: int, graph: Any, pool: Any, run: Callable[[], A
             try:
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
                 try:
-                    run()
+                    with torch.cuda.stream(stream):  # whichever `run` leaves: a capture ends where it began
+                        run()
                 except BaseException:
                     raised = True
                     raise
@@ -82,9 +83,9 @@ def _let_go(torch: Any, index: int, graph: Any, pool: Any) -> None:
     with contextlib.suppress(RuntimeError, AttributeError):
         torch._C._cuda_endAllocateToPool(index, pool)  # refused where the capture's own end came so far
         torch._C._cuda_releasePool(index, pool)
-    graph.reset()
     _failed.append(graph)
     with contextlib.suppress(RuntimeError):
+        graph.reset()
         torch.cuda.synchronize(index)
         mends = torch.cuda.CUDAGraph()
         mends.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
