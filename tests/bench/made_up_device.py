@@ -32,8 +32,8 @@ class MadeUpDevice(Adapter):
         self._random = random.Random(1)
 
     def op(self, ns: float, *, gap_ns: float = GAP_NS, begin_ns: float = BEGIN_NS, cold_ns: float = 0.0) -> None:
-        """An op of so many ns, `cold_ns` longer if it is the first after the flush; before it: a gap after another op, `begin_ns`
-        after an event."""
+        """An op of so many ns, `cold_ns` longer if it is the first after the flush. Before it is a gap where it follows
+        on another op, and `begin_ns` where it follows on an event."""
         if self.capturing:
             self._row.append(ns)
             return
