@@ -5,7 +5,13 @@
 
 The oracle is `ncu --clock-control none --cache-control none`, which times every kernel by the device's own counters:
 medians of the sums over a call's kernels. It sees no copies and no memsets, so that CUPTI's kernels alone stand beside
-it ("kernels"). What it adds to each kernel is measured of one that does next to nothing, and taken off in "ncu less".
+it ("kernels"). It tells no time that is a kernel's own, but two that lie on either side of it:
+
+- "ncu", `gpu__time_duration`, is the time around a kernel with what ncu itself adds, in ticks of 32 ns: longer. What is
+  added to one that does next to nothing is measured, and taken off in "ncu less".
+- "ncu active", `sm__cycles_active.max` by the clock, is the time in which the busiest multiprocessor had a warp in
+  flight: shorter, by how long a kernel takes to begin and to end.
+
 Kernels of two streams run one after the other under it, so that for these events are held against CUPTI's span alone.
 Without a CUDA device it says so and ends well.
 """
@@ -17,6 +23,7 @@ import csv
 import importlib
 import io
 import json
+import re
 import shutil
 import statistics
 import subprocess
@@ -31,7 +38,9 @@ REPEATS = 7
 MARKER = "spin_kernel"
 NULL = "next to nothing"
 Case = Callable[[], Any]
+SPAN, ACTIVE, CLOCK = "gpu__time_duration.sum", "sm__cycles_active.max", "gpc__cycles_elapsed.avg.per_second"
 COLUMNS = (
+    "ncu active",
     "ncu",
     "ncu less",
     "kernels",
@@ -127,34 +136,54 @@ def under_ncu(chosen: dict[str, Case], torch: Any) -> None:
                 torch.cuda.profiler.stop()
 
 
-def oracle(names: list[str]) -> dict[str, dict[str, list[float]]]:
-    """By case and cache the device's time in ns of each sample, as ncu counts it; empty where ncu does not run."""
+def oracle(names: list[str]) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """By case and cache each sample's time, ns, by "ncu" and "ncu active"; empty where ncu does not run."""
     ncu = shutil.which("ncu") or next((str(path) for path in sorted(Path("/usr/local").glob("cuda*/bin/ncu"))), None)
     if ncu is None:
         print("no ncu here: no oracle")
         return {}
     options = "--clock-control none --cache-control none --profile-from-start off --csv --page raw --print-units base"
-    metrics = ["--metrics", "gpu__time_duration.sum"]
+    metrics = ["--metrics", ",".join((SPAN, ACTIVE, CLOCK))]
     program = [sys.executable, __file__, "--under-ncu", "--only", *names]
     done = subprocess.run([ncu, *options.split(), *metrics, *program], capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
+    if re.search(r"- ([2-9]|\d\d+) passes", done.stdout + done.stderr):
+        print("ncu ran kernels more than once: what it tells of cold caches is not true")
+    found = samples_of(done.stdout)
+    if found is None:
+        print("ncu gave no table:", *(done.stdout.splitlines() + done.stderr.splitlines())[-8:], sep="\n  ")
+        return {}
+    if len(found["ncu"]) != 2 * REPEATS * len(names):
+        print(f"ncu saw {len(found['ncu'])} samples of {2 * REPEATS * len(names)}: no oracle")
+        return {}
+    by_case: dict[str, dict[str, dict[str, list[float]]]] = {}
+    at = 0
+    for name in names:
+        by_case[name] = {}
+        for cache in ("cold", "hot"):
+            by_case[name][cache] = {which: each[at : at + REPEATS] for which, each in found.items()}
+            at += REPEATS
+    return by_case
+
+
+def samples_of(printed: str) -> dict[str, list[float]] | None:
+    """Of each sample the sums over its kernels, ns, from the table that ncu printed; a marker begins each sample. None
+    where there is no table."""
+    lines = printed.splitlines()
     head = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), None)
     if head is None:
-        print("ncu gave no table:", *(lines + done.stderr.splitlines())[-8:], sep="\n  ")
-        return {}
-    samples: list[float] = []
+        return None
+    found: dict[str, list[float]] = {"ncu": [], "ncu active": []}
     for row in csv.DictReader(io.StringIO("\n".join(lines[head:]))):
         if not row["ID"]:
             continue  # the row of units
         if MARKER in row["Kernel Name"]:
-            samples.append(0.0)
+            for each in found.values():
+                each.append(0.0)
         else:
-            samples[-1] += float(row["gpu__time_duration.sum"].replace(",", ""))
-    if len(samples) != 2 * REPEATS * len(names):
-        print(f"ncu saw {len(samples)} samples of {2 * REPEATS * len(names)}: no oracle")
-        return {}
-    parts = iter([samples[at : at + REPEATS] for at in range(0, len(samples), REPEATS)])
-    return {name: {"cold": next(parts), "hot": next(parts)} for name in names}
+            span, cycles, hertz = (float(row[metric].replace(",", "")) for metric in (SPAN, ACTIVE, CLOCK))
+            found["ncu"][-1] += span
+            found["ncu active"][-1] += cycles / hertz * 1e9
+    return found
 
 
 def naive(fn: Case) -> float:
@@ -202,7 +231,7 @@ def others(fn: Case, torch: Any) -> dict[str, float]:
     return found
 
 
-def ours(fn: Case, cache: Any, seconds: float) -> dict[str, Any]:
+def ours(fn: Case, cache: Any, seconds: float, torch: Any) -> dict[str, Any]:
     """Both methods of `unstall.bench`, ns."""
     import unstall
 
@@ -220,11 +249,12 @@ def ours(fn: Case, cache: Any, seconds: float) -> dict[str, Any]:
             found["verdicts"] = [f"{each.kind}: {each.text}" for each in measured.verdicts]
         else:
             found["too short for events"] = measured.has("too short to resolve")
-    found |= kernels(fn, cache)
+            found["events notes"] = list(measured.notes)
+    found |= kernels(fn, cache, torch)
     return found
 
 
-def kernels(fn: Case, cache: Any) -> dict[str, float]:
+def kernels(fn: Case, cache: Any, torch: Any) -> dict[str, float]:
     """By CUPTI: the sum of a call's kernels alone, ns, and how many they are."""
     import numpy as np
 
@@ -234,7 +264,7 @@ def kernels(fn: Case, cache: Any) -> dict[str, float]:
     from unstall.bench.call import Call
     from unstall.timeline import DeviceKind
 
-    adapter = adapter_for([])
+    adapter = adapter_for([torch.empty(1, device="cuda")])
     caching = Caching(Call(fn), cache, adapter)
     seen = ByCupti().observe(caching.run, 50, adapter, caching.settled)
     mine = seen.kind == DeviceKind.KERNEL
@@ -246,11 +276,14 @@ def measure(chosen: dict[str, Case], torch: Any, seconds: float) -> dict[str, di
     """By case and cache all figures but the oracle's."""
     results: dict[str, dict[str, dict[str, Any]]] = {}
     for name, fn in chosen.items():
-        results[name] = {cache: ours(fn, cache, seconds) for cache in ("cold", "hot")}
+        began = time.perf_counter()
+        results[name] = {cache: ours(fn, cache, seconds, torch) for cache in ("cold", "hot")}
+        ended = time.perf_counter()
         usual = others(fn, torch)
         results[name]["cold"]["do_bench"] = usual.pop("do_bench", None)
         results[name]["hot"] |= usual
-        print(f"  {name}", flush=True)
+        took = f"{ended - began:.1f} s, and {time.perf_counter() - ended:.1f} s for the usual timers"
+        print(f"  {name}: {took}", flush=True)
     return results
 
 
@@ -286,6 +319,22 @@ def judge(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
     return missed
 
 
+def between(results: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], int]:
+    """Where CUPTI's kernels are not between the two that ncu tells, by more than 2 % or 0.1 µs; and of how many."""
+    outside, count = [], 0
+    for name, by_cache in results.items():
+        for cache, found in by_cache.items() if name != "two streams" else ():
+            if "ncu" not in found:
+                continue
+            count += 1
+            low, high, cupti = found["ncu active"], found["ncu"], found["kernels"]
+            if not low - max(0.02 * low, 100) <= cupti <= high + max(0.02 * high, 100):
+                outside.append(
+                    f"{name}, {cache}: CUPTI {cupti / 1e3:.2f} µs is not within {low / 1e3:.2f} to {high / 1e3:.2f}"
+                )
+    return outside, count
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], help="names of cases")
@@ -307,10 +356,14 @@ def main() -> int:
     if options.under_ncu:
         under_ncu(chosen, torch)
         return 0
+    began = time.perf_counter()
     results = measure(chosen, torch, options.seconds)
+    measured = time.perf_counter()
     for name, counted in ({} if options.no_ncu else oracle(list(chosen))).items():
         for cache, samples in counted.items():
-            results[name][cache] |= {"ncu": statistics.median(samples), "ncu samples": samples}
+            for which, each in samples.items():
+                results[name][cache] |= {which: statistics.median(each), f"{which} samples": each}
+    print(f"  {measured - began:.0f} s in all, and {time.perf_counter() - measured:.0f} s for ncu")
     take_off(results)
     about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
     print(", ".join(f"{name} {value}" for name, value in about.items()), "(µs)")
@@ -323,8 +376,13 @@ def main() -> int:
     print(f"{flagged} of {2 * len(results)} times by events were said to be too short to resolve")
     print(f"{len(missed)} other figures further apart than 2 % or 0.1 µs (CUPTI, ncu), 3 % or 0.3 µs (events, CUPTI)")
     print(*missed, sep="\n")
+    outside, count = between(results)
+    print(f"CUPTI is between ncu's two times, within 2 % or 0.1 µs, in {count - len(outside)} of {count} rows")
+    print(*outside, sep="\n")
     if options.json:
-        options.json.write_text(json.dumps({"about": about, "results": results, "missed": missed}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps({"about": about, "results": results, "missed": missed, "outside": outside}, indent=1) + "\n"
+        )
     return 0
 
 

@@ -117,9 +117,9 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
     before = caching.before if caching.cache == "cold" else None
     first = int(max(10, min(_FIRST, 0.3e9 * until.seconds / max(each_ns, 1.0))))
     try:
+        began = time.monotonic()
         for _ in range(2):
             events.take(caching.run, min(first, 10), before)
-        began = time.monotonic()
         less = added(events, caching.same, _ADDED * until.seconds)
         left = replace(until, seconds=max(_ADDED * until.seconds, until.seconds - (time.monotonic() - began)))
         spans: list[NDArray[np.float64]] = []
