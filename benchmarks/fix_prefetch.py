@@ -110,10 +110,10 @@ def main() -> None:
     stage_ms = each_ms(staged, 8, 7)
     compare("pageable", lambda: (pageable * (BATCHES // 8 + 1))[:BATCHES], 1.0, stage_ms, min(options.rounds, 3), None)
 
-    small(report, torch, prefetch, 5 * options.rounds)
+    small(report, torch, prefetch, 8 * options.rounds)
     if loader is not None:
         drained_ms = each_ms(lambda: sum(1 for _ in loader), BATCHES, 2)
-        compare("DataLoader", lambda: loader, 1.0, drained_ms, min(options.rounds, 3), None)
+        compare("DataLoader", lambda: loader, 1.0, drained_ms, 4 * options.rounds, None)
     report.finish()
 
 

@@ -9,7 +9,10 @@ taken off is found in `added.py`, of what is measured here once and for all call
   that kernel itself runs is told by CUDA graphs of many of them, in which the next follows after next to nothing. Where
   there are no graphs, what two events take with nothing between is taken.
 - how long the gap between two ops is on a stream: the period of ops that do next to nothing in a row, less that in a
-  graph (on an H200 some 0.8 µs, by `benchmarks/device_delays.py`).
+  graph (on an H200 some 0.8 to 1 µs, by `benchmarks/device_delays.py`).
+- how long it is in a graph, where no op is the same as the one before: the period of those that write elsewhere than
+  the one before, less that of one and the same again and again (on an H200 0.95 and 0.77 µs, and the latter is what
+  CUPTI records of it).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.bench.adapters import Adapter
+from unstall.bench.adapters import PLACES, Adapter
 from unstall.bench.blocker import Blocker
 
 MOST = 400  # calls at once: with two events each they stay below the 1,022 launches that a stream's queue holds
@@ -46,6 +49,7 @@ class ByEvents:
         self._floor: float | None = None
         self._gap: float | None = None
         self._own: float | None = None
+        self._graph_gap: float | None = None
         self.blocked = True
         """Whether the stream could be held back each time."""
 
@@ -82,14 +86,24 @@ class ByEvents:
             self._gap = max(0.0, self._period_ns(lambda count: lambda: self._marks(count)) - own)
         return self._gap
 
+    @property
+    def graph_gap_ns(self) -> float:
+        """Between two ops in a row in a CUDA graph, of which there are any here."""
+        if self._graph_gap is None:
+            self._graph_gap = max(0.0, self._graph_period_ns(PLACES) - (self._own_ns() or 0.0))
+        return self._graph_gap
+
     def _own_ns(self) -> float | None:
         """How long a kernel runs that does next to nothing: by what a graph of more of them takes longer."""
         if self._own is None:
             self.adapter.mark()
             if self.adapter.graph(self.adapter.mark) is None:
                 return None
-            self._own = self._period_ns(lambda count: self.adapter.graph(lambda: self._marks(count)) or _nothing)
+            self._own = self._graph_period_ns()
         return self._own
+
+    def _graph_period_ns(self, places: int = 1) -> float:
+        return self._period_ns(lambda count: self.adapter.graph(lambda: self._marks(count, places)) or _nothing)
 
     def _period_ns(self, rows: Callable[[int], Callable[[], Any]]) -> float:
         """What one op more in a row takes; `rows` gives what launches so many."""
@@ -100,9 +114,9 @@ class ByEvents:
             times.append(self._median(launch, _ROWS))
         return max(0.0, (times[1] - times[0]) / (_IN_ROWS[1] - _IN_ROWS[0]))
 
-    def _marks(self, count: int) -> None:
-        for _ in range(count):
-            self.adapter.mark()
+    def _marks(self, count: int, places: int = 1) -> None:
+        for number in range(count):
+            self.adapter.mark(number % places)
 
     def _median(self, run: Callable[[], Any], count: int = _EMPTY) -> float:
         return float(np.median(self._raw(run, count, _nothing)))

@@ -15,9 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING of cuda.h: it does not wait for the default stream
-_failed: list[
-    Any
-] = []  # of torch's allocator of pinned memory, some that failed are still asked: they must not be freed
+_failed: list[Any] = []  # graphs that torch's allocator of pinned memory may go on to ask: they must not be freed
 
 
 def launched(torch: Any, index: int, graph: Any, run: Callable[[], Any]) -> bool | None:
@@ -27,8 +25,14 @@ def launched(torch: Any, index: int, graph: Any, run: Callable[[], Any]) -> bool
     it cannot be captured: then `run` has begun, and has perhaps not ended.
     """
     pool = torch.cuda.graph_pool_handle()
-    in_use = _in_use(torch, index)
-    if not _captured(torch, index, graph, pool, run):
+    in_use: list[int] = []  # before and after: what a capture itself takes, say for generators, is the graph's
+
+    def counted() -> None:
+        in_use.append(_in_use(torch, index))
+        run()
+        in_use.append(_in_use(torch, index))
+
+    if not _captured(torch, index, graph, pool, counted):
         return None
     try:
         graph.replay()
@@ -39,7 +43,7 @@ def launched(torch: Any, index: int, graph: Any, run: Callable[[], Any]) -> bool
         closed = bool(torch._C._cuda_checkPoolLiveAllocations(index, pool, set()))
     except (AttributeError, RuntimeError):  # of an allocator that does not tell
         return False
-    return closed and _in_use(torch, index) == in_use
+    return closed and in_use[0] == in_use[1]
 
 
 def _captured(torch: Any, index: int, graph: Any, pool: Any, run: Callable[[], Any]) -> bool:
