@@ -31,10 +31,12 @@ _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
 _STEADY = 4  # batches in a row that tell the same of the device; and of a plain loop every so many are looked at
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
+_SMALL = "a plain loop: batches are small, and copied as they come"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
 _ANOTHER = "another iteration of the loader is under way"
 _ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
 _JITTER = 2.0  # of fetches: the longest over the median
+_HANDING_OVER_NS = 20_000  # by one thread to another, at the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +102,12 @@ class Iteration:
         if self._batches is None:
             raise StopIteration
         entered = time.perf_counter_ns()
+        if self._mode == "plain":
+            return self._in_place(entered)
         if self._entered is not None:
             self._intervals.append(entered - self._entered)
             self._count_interval(entered - self._entered)
         self._entered = entered
-        if self._mode == "plain":
-            return self._in_place(entered)
         states = random_states() if self._states else None
         if states is not None:
             self._drawn_beside |= drawn_from(self._states, states)
@@ -208,7 +210,9 @@ class Iteration:
             enough = _LOOKED_AT if self._depth == "auto" and not self._owner_depth() else 2
             if self._depth != "auto" and self._batches is not None and not self._batches.watch_draws:
                 enough = 0
-            if len(self._seen) >= enough:
+            if enough == _LOOKED_AT and len(self._seen) == 1 and _is_at_hand(self._seen[0]):
+                self._change("plain", _SMALL)
+            elif len(self._seen) >= enough:
                 self._decide()
         elif self._mode == "ahead":
             if self._held is not None:
@@ -251,9 +255,8 @@ class Iteration:
             return
         fetch = median(seen.batch.fetch_ns for seen in later)
         interval = min(self._intervals[1:], default=0)
-        small = all(seen.largest_bytes <= SMALL_BYTES and not seen.pinned for seen in later)
-        if small and fetch < _WORTH * interval:
-            self._change("plain", "a plain loop: batches are small, and copied as they come")
+        if all(map(_is_small, later)) and fetch < _WORTH * interval:
+            self._change("plain", _SMALL)
             return
         hideable = fetch + median(seen.stage_and_copy_ns() for seen in later)
         if hideable < _WORTH * interval:
@@ -296,6 +299,8 @@ class Iteration:
         self, mode: Literal["look", "ahead", "again", "beside", "plain"], why: str | None = None, depth: int = 0
     ) -> None:
         self._mode, self._intervals, self._seen = mode, [], []
+        if mode == "plain":
+            self._entered = None  # what comes between such batches is not looked at
         if mode == "beside" and self._producer is None and self._batches is not None:
             self._batches.watch_draws = False
         if why is not None:
@@ -360,6 +365,15 @@ class Iteration:
         self._owner._state = state
         handed(self._owner._loader)
         return moved
+
+
+def _is_small(seen: _Seen) -> bool:
+    return seen.largest_bytes <= SMALL_BYTES and not seen.pinned
+
+
+def _is_at_hand(seen: _Seen) -> bool:
+    """Whether nothing could be hidden, however short a step is."""
+    return _is_small(seen) and seen.batch.fetch_ns < _HANDING_OVER_NS
 
 
 def _raise(ended: Ended) -> NoReturn:

@@ -12,7 +12,7 @@ from unstall.errors import UsageError
 from unstall.figures import counted
 from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, milliseconds, none_of
 from unstall.fix.nesting import map_tensors, tensors_in
-from unstall.fix.one_by_one import Tally, one_by_one
+from unstall.fix.one_by_one import Tally, on_and_back
 from unstall.fix.outside import Outside
 from unstall.fix.parts import bytes_of, record
 from unstall.fix.staging import SMALL_BYTES, Sender
@@ -114,7 +114,8 @@ class StreamMap:
         return self
 
     def __next__(self) -> Any:
-        result = self._next()
+        loop = self._loop
+        result = next(loop) if loop is not None else self._next()
         handed(self._fn)
         return result
 
@@ -123,8 +124,10 @@ class StreamMap:
             return self._plain(next(self._items))
         if not self._flights:
             self._raise_late()
-            if self._alone:
-                return self._one_by_one(self._accelerator)
+            if self._alone and not self._ended:
+                one = on_and_back(self._fn, self._accelerator, self._tally, pinned=self._out == "pinned")
+                self._loop = map(one, self._items)
+                return next(self._loop)
         while not (self._ended or self._alone or self._error) and len(self._flights) < self._window:
             self._advance(self._accelerator)
         if not self._flights:
@@ -166,7 +169,7 @@ class StreamMap:
 
     def close(self) -> None:
         """What was computed and not taken is dropped."""
-        self._ended, self._error = True, None
+        self._ended, self._error, self._loop = True, None, None
         flights, self._flights = self._flights, deque()
         if self._accelerator is not None:  # tensors of the function's own may be freed on the program's stream
             for flight in flights:
@@ -296,18 +299,6 @@ class StreamMap:
         end = accelerator.event(timed=True)
         end.record(current)
         return Flight(self._sent, result, [], end, "plain")
-
-    def _one_by_one(self, accelerator: Accelerator) -> Any:
-        """As a plain loop has it, where the host is what takes the time: each result is there before the next call."""
-        if self._ended:
-            raise StopIteration
-        if self._loop is None:
-            self._loop = one_by_one(self._fn, self._items, accelerator, self._tally, pinned=self._out == "pinned")
-        try:
-            return next(self._loop)
-        except BaseException:
-            self._loop = None  # over; another goes on with the next item
-            raise
 
     def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
         copy = to_pinned(accelerator, tensor, wait=False)
