@@ -98,7 +98,6 @@ def measure(program: Program, seconds: float, budget: list[float]) -> dict[str, 
         same = _computes_alike(by_hand if program.captured_differs else function, fast, arguments)
     times = _in_turns(ways, seconds, BURST if program.kind == "training" else 1)
     ratio = _ratio(times["graphed"], times["hand"])
-    goal = 1 / program.goal if program.kind == "branches" else program.goal
     to_compile = _ratio(times["graphed"], times["compile"]) if "compile" in times else None
     result = {
         "program": program.name,
@@ -108,7 +107,7 @@ def measure(program: Program, seconds: float, budget: list[float]) -> dict[str, 
         "to_hand": ratio,
         "to_eager": _ratio(times["graphed"], times["eager"]),
         "to_compile": to_compile,
-        "goal": goal,
+        "goal": program.goal,
         "same": same,
         "capture_seconds": {"graphed": made_in, "hand": hand_in, "compile": compiled_in},
         "graphs": [
@@ -118,7 +117,7 @@ def measure(program: Program, seconds: float, budget: list[float]) -> dict[str, 
         "refusals": [str(refusal) for refusal in fast.stats().refusals],
     }
     beats_compile = to_compile is None or to_compile["median"] < 1 or program.kind != "branches"
-    result["met"] = bool(same and ratio["median"] <= goal and beats_compile and stats.graphs)
+    result["met"] = bool(same and ratio["median"] <= program.goal and beats_compile and stats.graphs)
     return result
 
 
