@@ -15,16 +15,12 @@ from unstall.fix.outputs import Outputs
 from unstall.fix.sharing import Sharing
 from unstall.fix.storages import is_plain, storage_of
 from unstall.fix.subject import Kind, Subject, differentiable, reached_from
+from unstall.fix.unchanged import count_of, layout_of, unchanged
 from unstall.fix.verify import Times
 from unstall.fix.watch import Watch
 
-_pointers = torch.Tensor.data_ptr
-_size = torch.Tensor.numel
-_grad = operator.attrgetter("grad")
-_wants_grad = operator.attrgetter("requires_grad")
 _version = operator.attrgetter("_version")
-_hooks = operator.attrgetter("_backward_hooks")
-_late_hooks = operator.attrgetter("_post_accumulate_grad_hooks")
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class Ready:
@@ -54,13 +50,13 @@ class Ready:
         known = set(map(storage_of, reached))
         others = [tensor for tensor in seen.externals if storage_of(tensor) not in known]
         self._externals = list({id(tensor): tensor for tensor in (*others, *reached)}.values())
-        self._addresses = list(map(_pointers, self._externals))
+        self._layouts = list(map(layout_of, self._externals))
         self._alive = [tensor.detach() for tensor in seen.externals]
         # A gradient that the function reads must be the same tensor as then; where there was none, there must be none.
         read = {id(tensor) for tensor in seen.externals}
         pairs = list(zip(subject.leaves, entry_grads, strict=True))
         kept = [(leaf, grad) for leaf, grad in pairs if grad is None or id(grad) in read]
-        self._graded, self._entry_grads = [leaf for leaf, _ in kept], [grad for _, grad in kept]
+        self._entry_grads = [(leaf, "grad", grad) for leaf, grad in kept]
         result, exit_grads = captured.results[0]
         self._exit_grads = list(zip(subject.leaves, exit_grads, strict=True))
         self.reached = (
@@ -73,12 +69,13 @@ class Ready:
         self.sharing = Sharing(seen)
         written = set(map(storage_of, seen.written))
         self._written = [tensor for tensor in self._externals if storage_of(tensor) in written]
-        self._sizes = list(map(_size, self._externals))
         # What a graph without autograd does not depend on.
-        self._trained = self._externals if seen.backward_ran or seen.grad_was_enabled else []
-        self._wanted = list(map(_wants_grad, self._trained))
-        self._hooked = subject.leaves
-        self._hooks = self._count_hooks()
+        trained = self._externals if seen.backward_ran or seen.grad_was_enabled else []
+        self._trained = [(tensor, "requires_grad", tensor.requires_grad) for tensor in trained]
+        self._hooks = [(leaf, name, count_of(leaf, name)) for leaf in subject.leaves for name in _HOOKS]
+        self._unchanged = unchanged(
+            attributes=self._trained + self._entry_grads, counts=self._hooks, tensors=self._externals
+        )
         self.awaited: weakref.ref[Any] | None = None  # the backward that belongs to the last forward
         self.pure = subject.kind is Kind.PURE and not seen.random
         """Whether a replay that turns out to be wrong can be thrown away."""
@@ -91,39 +88,24 @@ class Ready:
 
     def holds(self) -> bool:
         """Whether all that the graph relies on is as it was at its capture."""
-        return (
-            list(map(_pointers, self._externals)) == self._addresses
-            and list(map(_size, self._externals)) == self._sizes
-            and list(map(_wants_grad, self._trained)) == self._wanted
-            and self._count_hooks() == self._hooks
-            and all(map(operator.is_, map(_grad, self._graded), self._entry_grads))
-            and self.watch.unchanged()
-        )
+        return self._unchanged.holds() and self.watch.unchanged()
 
     def broken(self) -> list[str]:
         """What is not, in words."""
         found = self.watch.changes()
-        moved = sum(map(operator.ne, map(_pointers, self._externals), self._addresses))
+        layouts = [(layout_of(tensor), then) for tensor, then in zip(self._externals, self._layouts, strict=True)]
+        moved = sum(now[0] != then[0] for now, then in layouts)
         if moved and not found:
             found.append(f"{moved} tensors that it reads are in other memory")
-        if list(map(_size, self._externals)) != self._sizes:
-            found.append("a tensor that it reads has another size")
-        if list(map(_wants_grad, self._trained)) != self._wanted:
+        if any(now[1:] != then[1:] for now, then in layouts):
+            found.append("a tensor that it reads has another size, or other strides")
+        if any(getattr(tensor, name) is not then for tensor, name, then in self._trained):
             found.append("other tensors require gradients")
-        if self._count_hooks() != self._hooks:
+        if any(count_of(leaf, name) != then for leaf, name, then in self._hooks):
             found.append("gradients have other hooks")
-        if not all(map(operator.is_, map(_grad, self._graded), self._entry_grads)):
+        if any(getattr(leaf, name) is not then for leaf, name, then in self._entry_grads):
             found.append("gradients that it adds to are other tensors")
         return found
-
-    def _count_hooks(self) -> list[int]:
-        """Of the leaves whose gradients the graph makes; none where there are no hooks, as nearly always."""
-        if not any(map(_hooks, self._hooked)) and not any(map(_late_hooks, self._hooked)):
-            return []
-        return [
-            len(first or ()) + len(second or ())
-            for first, second in zip(map(_hooks, self._hooked), map(_late_hooks, self._hooked), strict=True)
-        ]
 
     def versions(self, inputs: list[torch.Tensor]) -> list[int]:
         """How often what it reads was written to so far."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from unstall.fix.identities import Identities
 from unstall.fix.slots import Attributes, Cells, contents_of
+from unstall.fix.unchanged import Unchanged, item_of, unchanged
 from unstall.fix.users import is_users_class, is_users_code, is_users_module
 
 _MOST_SLOTS = 50_000
@@ -63,9 +63,7 @@ class Watch:
         self._sized: list[Any] = []
         self._sizes: list[int] = []
         self._size_labels: list[str] = []
-        self._empty: list[Any] = []  # containers that held nothing, as most modules' hooks: quicker to ask than sizes
-        self._empty_labels: list[str] = []
-        self._identities: Identities | None = None  # of the slots, once they are all known
+        self._unchanged: Unchanged | None = None  # of slots and sizes, once they are all known
         for hooks in _HOOKS_OF_ALL if roots else ():
             self._size("hooks of all modules", hooks)
         self._walk(roots)
@@ -105,19 +103,14 @@ class Watch:
             parts = (list(column) for column in zip(*kept, strict=True))
             other._containers, other._keys, other._values, other._labels, other._nameless = parts
         other._sized, other._sizes, other._size_labels = self._sized, self._sizes, self._size_labels
-        other._empty, other._empty_labels = self._empty, self._empty_labels
         return other
 
     def unchanged(self) -> bool:
         """The question of every call."""
-        if self._identities is None:
-            self._identities = Identities(self._containers, self._keys, self._values)
-        try:
-            if not any(self._empty) and self._identities.hold() and list(map(len, self._sized)) == self._sizes:
-                return True
-        except (KeyError, IndexError):
-            return False
-        return not self.changes(first=True)
+        if self._unchanged is None:
+            slots = zip(self._containers, self._keys, self._values, strict=True)
+            self._unchanged = unchanged(items=slots, sizes=zip(self._sized, self._sizes, strict=True))
+        return self._unchanged.holds() or not self.changes(first=True)
 
     def changes(self, *, first: bool = False) -> list[str]:
         """What is different now, in words. A value that is equal but another object is taken over as unchanged."""
@@ -125,7 +118,7 @@ class Watch:
         for place, (container, key) in enumerate(zip(self._containers, self._keys, strict=True)):
             old = self._values[place]
             try:
-                new = container[key]
+                new = item_of(container, key)
             except (KeyError, IndexError):
                 found.append(f"{self._labels[place]} is gone")
             else:
@@ -133,14 +126,13 @@ class Watch:
                     continue
                 if type(new) is type(old) and _plain(old) and repr(new) == repr(old):  # 0.0 is equal to -0.0
                     self._values[place] = new
-                    if self._identities is not None:
-                        self._identities.expect(place, new)
+                    if self._unchanged is not None:
+                        self._unchanged.expect(place, new)
                     continue
                 found.append(_difference(self._labels[place], old, new))
             if first:
                 return found
-        labels, containers = self._size_labels + self._empty_labels, self._sized + self._empty
-        for label, container, size in zip(labels, containers, self._sizes + [0] * len(self._empty), strict=True):
+        for label, container, size in zip(self._size_labels, self._sized, self._sizes, strict=True):
             if len(container) != size:
                 found.append(f"{label} had {size} items and has {len(container)}")
                 if first:
@@ -301,14 +293,9 @@ class Watch:
             self._slots(contents, [(0, f"what {label or 'an argument'} holds")], nameless=True)
 
     def _size(self, label: str, container: Any) -> None:
-        label = label or "a container"
-        if len(container):
-            self._sized.append(container)
-            self._sizes.append(len(container))
-            self._size_labels.append(label)
-        else:
-            self._empty.append(container)
-            self._empty_labels.append(label)
+        self._sized.append(container)
+        self._sizes.append(len(container))
+        self._size_labels.append(label or "a container")
 
 
 def _hooks_of(label: str, tensor: torch.Tensor) -> list[tuple[str, Any]]:
