@@ -72,7 +72,13 @@ def test_ops_are_counted_where_each_follows_on_one_other() -> None:
     assert adapter.ops_in_a_row(lambda: x.add(1)) == 1
     assert adapter.ops_in_a_row(lambda: [x.add(1) for _ in range(7)]) == 7
     assert adapter.ops_in_a_row(lambda: None) == 0
+
+    def forks_and_goes_on() -> None:
+        forks()
+        x.add(1)
+
     assert adapter.ops_in_a_row(forks) is None
+    assert adapter.ops_in_a_row(forks_and_goes_on) is None
     assert adapter.ops_in_a_row(lambda: x.sum().item()) is None
     torch.cuda.synchronize()
     assert float(x.add(1).sum()) == pytest.approx(float(x.sum()) + x.numel(), rel=1e-3)
@@ -91,7 +97,7 @@ def test_what_a_call_keeps_is_computed_though_the_call_was_captured() -> None:
 
     assert adapter.ops_in_a_row(counts) == 1
     assert adapter.graph(counts_to_three) is None  # for it may not be launched again
-    assert state["x"].unique().tolist() == [4.0]
+    assert state["x"].unique().tolist() == [1.0 + 2 * 3.0]  # tried twice
 
 
 def test_a_call_that_lets_go_of_memory_is_not_launched_again() -> None:

@@ -118,7 +118,8 @@ def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: 
 
         return events.adapter.graph(calls)
 
-    short, long = (row(count) for count in counts)
+    short = row(counts[0])
+    long = row(counts[1]) if short is not None else None
     if short is None or long is None:
         return None
     began = time.monotonic()

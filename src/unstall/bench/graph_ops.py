@@ -22,9 +22,12 @@ def ops_in_a_row(graph: int) -> int | None:
         return None
     if not nodes.value:
         return 0  # the driver refuses to fill an array of none
-    # What was captured ends in one stream: with one edge less than nodes it is a row. The driver's old call is refused
-    # where an edge is more than an order, as a programmatic launch's is.
+    # What was captured ends in one stream: with one root, and one edge less than nodes, it is a row. The driver's old
+    # call is refused where an edge is more than an order, as a programmatic launch's is.
     if driver.cuGraphGetEdges(handle, None, None, ctypes.byref(edges)) or edges.value != nodes.value - 1:
+        return None
+    roots = ctypes.c_size_t()
+    if driver.cuGraphGetRootNodes(handle, None, ctypes.byref(roots)) or roots.value != 1:
         return None
     row = (ctypes.c_void_p * nodes.value)()
     if driver.cuGraphGetNodes(handle, row, ctypes.byref(nodes)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,8 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from unstall.captures import capture, is_sound, nvidia_driver, own_stream
+
 _T = TypeVar("_T")
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING of cuda.h: it does not wait for the default stream
 
 
 class Graph(Protocol):
@@ -122,12 +122,11 @@ class CudaDevice:
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self._stream = _own_stream(index)
+        self._stream = own_stream(index)
         self._lanes: list[torch.cuda.Stream] = []
         self._workspaces_pool: Any = None
         self._workspaces: Any = None
         self._threads = threading.local()
-        self._failed: list[torch.cuda.CUDAGraph] = []
         self._last = torch.cuda.current_stream(index)
         self._last_raw = self._last.cuda_stream
         self._pool: Any = None
@@ -152,57 +151,9 @@ class CudaDevice:
         self, pool: Any, generators: list[torch.Generator], run: Callable[[], _T]
     ) -> tuple[Graph, _T, int | None]:
         graph = torch.cuda.CUDAGraph()
-        for generator in generators:
-            graph.register_generator_state(generator)
         torch.cuda.synchronize(self.index)
-        collects = gc.isenabled()
-        gc.disable()  # what it would free may not be freed during a capture
-        try:
-            with torch.cuda.stream(self._stream):
-                try:
-                    # Other threads, as one that pins batches, may go on meanwhile.
-                    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                    result = run()
-                    nodes = self.nodes_captured()
-                except BaseException:
-                    self._abandon(graph, pool, generators)
-                    raise
-                try:
-                    graph.capture_end()
-                except BaseException:
-                    self._let_go(graph, pool, generators)
-                    raise
-        finally:
-            if collects:
-                gc.enable()
+        result, nodes = capture(graph, lambda: (run(), self.nodes_captured()), pool, self._stream, generators)
         return graph, result, nodes
-
-    def _abandon(self, graph: torch.cuda.CUDAGraph, pool: Any, generators: list[torch.Generator]) -> None:
-        """Ends a capture that did not begin, or whose function raised; the driver may have ended it already."""
-        try:
-            graph.capture_end()
-        except RuntimeError:
-            self._let_go(graph, pool, generators)
-
-    def _let_go(self, graph: torch.cuda.CUDAGraph, pool: Any, generators: list[torch.Generator]) -> None:
-        """What a capture that failed leaves behind: a pool that takes no other capture, and still all allocations; and
-        generators that believe to be captured until a capture ends well. Their states stay the same objects, which
-        earlier graphs draw from. torch's allocator of pinned memory goes on to ask the graph what is captured in it."""
-        self._failed.append(graph)
-        if pool == self._pool:
-            self._pool = None
-        if pool == self._workspaces_pool:
-            self._workspaces_pool = None
-        with contextlib.suppress(RuntimeError, AttributeError):
-            torch._C._cuda_endAllocateToPool(self.index, pool)
-        torch.cuda.synchronize(self.index)
-        with contextlib.suppress(RuntimeError), torch.cuda.stream(self._stream):
-            sound = torch.cuda.CUDAGraph()
-            for generator in generators:
-                sound.register_generator_state(generator)
-            sound.capture_begin(pool=self.new_pool(), capture_error_mode="thread_local")
-            torch.zeros(1, device=self._of())
-            sound.capture_end()
 
     def _take_workspaces(self) -> None:
         """cuBLAS writes to a workspace that torch keeps for each thread and stream, until anybody has it cleared, as
@@ -210,14 +161,14 @@ class CudaDevice:
         taken within a capture lies in the pool of that. So each thread and stream of ours first asks for it in one
         whose pool stays, and is used for nothing else. A thread's handle of cuBLAS cannot be made within a capture: its
         first product is on the program's stream."""
-        if _driver() is None:
+        if nvidia_driver() is None:
             return
         with contextlib.suppress(RuntimeError):  # where deterministic algorithms are asked for, and have no workspace
             differentiates = torch.is_grad_enabled()
             if differentiates not in self._threads.__dict__.setdefault("have_handles", set()):
                 self._multiply(differentiates)
                 self._threads.have_handles.add(differentiates)
-            if self._workspaces_pool is None:
+            if self._workspaces_pool is None or not is_sound(self._workspaces_pool):
                 self._workspaces_pool = self.new_pool()
             self._workspaces = self.capture(self._workspaces_pool, [], self._multiply_on_lanes)
 
@@ -248,7 +199,7 @@ class CudaDevice:
     def warm_lanes(self, count: int) -> None:
         """Makes what `lanes` hands out, outside of a capture."""
         if len(self._lanes) < count - 1:
-            self._lanes += [_own_stream(self.index) for _ in range(count - 1 - len(self._lanes))]
+            self._lanes += [own_stream(self.index) for _ in range(count - 1 - len(self._lanes))]
             self._take_workspaces()
 
     def _of(self) -> torch.device:
@@ -273,7 +224,7 @@ class CudaDevice:
         return torch.cuda.graph_pool_handle()
 
     def shared_pool(self) -> Any:
-        if self._pool is None:
+        if self._pool is None or not is_sound(self._pool):
             pool = self.new_pool()
             # A pool that no graph holds any more is taken down by the allocator, and refused when asked for again.
             self._anchor = self.capture(pool, [], lambda: torch.zeros(1, device=self._of()))
@@ -324,30 +275,9 @@ class CudaDevice:
 
 
 @lru_cache(maxsize=1)
-def _driver() -> Any:
-    """NVIDIA's, where torch runs on it; None where there is none to ask."""
-    if torch.version.hip is not None or getattr(torch.version, "cuda", None) is None:
-        return None
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-
-
-def _own_stream(index: int) -> torch.cuda.Stream:
-    """A stream that torch hands out to nobody else, as it does with its own in turn."""
-    driver = _driver()
-    handle = ctypes.c_void_p()
-    with torch.cuda.device(index):
-        torch.cuda.synchronize()  # the device's context is this thread's then
-        made = driver is not None and driver.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING) == 0
-    return torch.cuda.ExternalStream(handle.value, index) if made else torch.cuda.Stream(index)
-
-
-@lru_cache(maxsize=1)
 def _nodes_call() -> Callable[[int], int | None] | None:
     """How many nodes the capture on a stream has so far, asked of the driver. None where there is none to ask."""
-    driver = _driver()
+    driver = nvidia_driver()
     try:
         info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes
     except AttributeError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -11,13 +10,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstall.figures import counted
-from unstall.fix.accelerator import Accelerator, milliseconds
+from unstall.fix.accelerator import Accelerator
 from unstall.fix.batches import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
 from unstall.fix.nesting import map_tensors
 from unstall.fix.parts import bytes_of
 from unstall.fix.prefetch_stats import Tally
 from unstall.fix.producer import PATIENCE_S, Ended, Producer
-from unstall.fix.staging import SMALL_BYTES, Sender, Sent
+from unstall.fix.seen import Seen, at_hand
+from unstall.fix.staging import Sender, Sent
 from unstall.random_states import drawn_from, random_states
 from unstall.record.active import handed
 
@@ -36,23 +36,6 @@ _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device w
 _ANOTHER = "another iteration of the loader is under way"
 _ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
 _JITTER = 2.0  # of fetches: the longest over the median
-_HANDING_OVER_NS = 20_000  # by one thread to another, at the least
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Of one of the first batches, without its tensors: these live as long as the program has them."""
-
-    batch: Batch
-    pinned: bool
-    bytes: int
-    largest_bytes: int  # of one tensor that was copied
-    start: Any
-    end: Any
-
-    def stage_and_copy_ns(self) -> int:
-        self.end.synchronize()
-        return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
 
 
 class Iteration:
@@ -74,7 +57,7 @@ class Iteration:
         self._batches = Batches(loader, accelerator, self._sender(loader), self._room)
         self._mode: Literal["look", "ahead", "again", "beside", "plain"] = "look"
         self._judged = False
-        self._seen: list[_Seen] = []
+        self._seen: list[Seen] = []
         self._intervals: list[int] = []  # in this mode
         self._entered: int | None = None
         self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
@@ -82,6 +65,7 @@ class Iteration:
         self._given: int | None = None  # bytes of the batch that the program has
         self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
         self._held = _why_beside(loader, depth)
+        self._in_haste = True  # whether the first batch alone may tell, as long as others are like it
         owner._iterations.add(self)
         owner._settled = owner._settled or (0, "the first batches are being measured")
         if self._follows_loader():
@@ -171,7 +155,7 @@ class Iteration:
             sent, batch.sent = batch.sent or self._batches.send(batch.value), None
             if self._mode == "look":
                 largest = max(map(bytes_of, sent.tensors), default=0)
-                self._seen.append(_Seen(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
+                self._seen.append(Seen(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
             return batch, sent
         except StopIteration:
             self._settle_short()
@@ -210,7 +194,7 @@ class Iteration:
             enough = _LOOKED_AT if self._depth == "auto" and not self._owner_depth() else 2
             if self._depth != "auto" and self._batches is not None and not self._batches.watch_draws:
                 enough = 0
-            if enough == _LOOKED_AT and len(self._seen) == 1 and _is_at_hand(self._seen[0]):
+            if self._in_haste and len(self._seen) == 1 and enough == _LOOKED_AT and self._seen[0].is_at_hand():
                 self._change("plain", _SMALL)
             elif len(self._seen) >= enough:
                 self._decide()
@@ -255,7 +239,7 @@ class Iteration:
             return
         fetch = median(seen.batch.fetch_ns for seen in later)
         interval = min(self._intervals[1:], default=0)
-        if all(map(_is_small, later)) and fetch < _WORTH * interval:
+        if all(seen.is_small() for seen in later) and fetch < _WORTH * interval:
             self._change("plain", _SMALL)
             return
         hideable = fetch + median(seen.stage_and_copy_ns() for seen in later)
@@ -358,22 +342,23 @@ class Iteration:
             if self._dry <= -2:
                 self._change("beside", _FED)
         device, kept = self._accelerator.device, self._batches.pinned_by_loader
-        moved = map_tensors(value, lambda tensor: tensor.to(device, non_blocking=kept or not tensor.is_pinned()))
+        largest_bytes = 0
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal largest_bytes
+            largest_bytes = max(largest_bytes, bytes_of(tensor))
+            return tensor.to(device, non_blocking=kept or not tensor.is_pinned())
+
+        moved = map_tensors(value, move)
+        if self._in_haste and not self._follows_loader() and not at_hand(largest_bytes, fetch_ns):
+            self._in_haste = False
+            self._change("look", "batches are being measured")
         self._tally.batches += 1
         self._tally.fetch_ns += fetch_ns
         self._tally.waited_ns += time.perf_counter_ns() - entered
         self._owner._state = state
         handed(self._owner._loader)
         return moved
-
-
-def _is_small(seen: _Seen) -> bool:
-    return seen.largest_bytes <= SMALL_BYTES and not seen.pinned
-
-
-def _is_at_hand(seen: _Seen) -> bool:
-    """Whether nothing could be hidden, however short a step is."""
-    return _is_small(seen) and seen.batch.fetch_ns < _HANDING_OVER_NS
 
 
 def _raise(ended: Ended) -> NoReturn:

@@ -125,7 +125,9 @@ class StreamMap:
         if not self._flights:
             self._raise_late()
             if self._alone and not self._ended:
-                one = on_and_back(self._fn, self._accelerator, self._tally, pinned=self._out == "pinned")
+                one = on_and_back(
+                    self._fn, self._accelerator, self._tally, refills=self._refills, pinned=self._out == "pinned"
+                )
                 self._loop = map(one, self._items)
                 return next(self._loop)
         while not (self._ended or self._alone or self._error) and len(self._flights) < self._window:

@@ -82,7 +82,7 @@ class HandedOn:
         return self
 
     def __next__(self) -> Any:
-        if _slot.recording is None:  # nothing is marked
+        if _slot.recording is None:  # nothing is marked, unless a recording begins during this very item
             return next(self._items)
         _fetching.depth = getattr(_fetching, "depth", 0) + 1
         try:

@@ -203,3 +203,29 @@ for seconds, note in ((0.01, "device waits"), (0, "copies overlap")):
     assert "device waits" in loader.stats().note, loader.stats()
 print("BESIDE")
 """
+
+
+# Of small batches that are at hand one is looked at, and as long as all are like it nothing is done beside the loop.
+SMALL_FIRST = """
+import torch
+from unstall import prefetch
+
+weights = torch.randn(512, 512, device="cuda")
+
+
+def told(batches):
+    loader = prefetch(batches)
+    for batch in loader:
+        weights @ weights
+    return loader.stats()
+
+
+small, large = torch.zeros(64), [torch.zeros(1 << 20)] * 40
+alike = told([small] * 40)
+assert "a plain loop: batches are small" in alike.note, alike
+assert alike.bytes <= 2 * 64 * 4, alike
+mixed = told([small, small, *large])
+assert "ahead" in mixed.note and mixed.batches == 42, mixed
+assert mixed.bytes > 30 * (4 << 20), mixed
+print("LOOKED AGAIN")
+"""

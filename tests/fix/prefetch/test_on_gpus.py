@@ -39,6 +39,11 @@ def test_a_loader_whose_workers_fetch_ahead_gets_no_thread_more_for_small_copies
 
 
 @pytest.mark.slow
+def test_one_small_batch_tells_of_those_that_are_like_it_and_of_no_others(tmp_path: Path) -> None:
+    assert "LOOKED AGAIN" in on_virtual_gpu(tmp_path, programs.SMALL_FIRST)
+
+
+@pytest.mark.slow
 def test_a_program_that_leaves_an_iteration_open_ends(tmp_path: Path) -> None:
     start = time.monotonic()
     assert "LEAVING" in on_virtual_gpu(tmp_path, programs.LEFT_OPEN)

@@ -151,7 +151,7 @@ class Adapter:
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         """What launches all that `run` puts on the device at once, as often as one likes; each launch writes where the
         first one did. None where that is not known, and where it would not do: `run` keeps what it makes, or lets go of
-        what was there. It is called once, and its work is done once before this returns."""
+        what was there. It is called once or twice, and its work is done as often before this returns."""
         return None
 
     def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:

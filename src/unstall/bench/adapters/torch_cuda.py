@@ -81,12 +81,13 @@ class TorchCuda(TorchCpu):
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         if self.virtual:
             return None
-        for _ in range(2):  # the first time, libraries may take memory for good
+        graph = self.cuda.CUDAGraph()
+        may_be_again = launched(self.torch, self.index, graph, run)
+        if may_be_again is False:  # the first time, libraries may take memory for good
             graph = self.cuda.CUDAGraph()
-            if launched(self.torch, self.index, graph, run):
-                again: Callable[[], Any] = graph.replay
-                return again
-        return None
+            may_be_again = launched(self.torch, self.index, graph, run)
+        again: Callable[[], Any] = graph.replay
+        return again if may_be_again else None
 
     def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:
         if self.virtual or not self.is_cuda:
