@@ -111,10 +111,13 @@ class Ready:
         """How often what it reads was written to so far."""
         return list(map(_version, chain(inputs, self._externals)))
 
-    def replay(self, inputs: list[torch.Tensor]) -> None:
-        """Serves a call up to its result, on the current stream."""
+    def fill(self, inputs: list[torch.Tensor]) -> None:
+        """Copies a call's inputs into the graph's own memory, on the current stream: no harm where it is not served."""
         self.subject.device.order()
         self.subject.buffers.fill(inputs)
+
+    def replay(self) -> None:
+        """Serves the call that it was filled with up to its result, on the current stream."""
         self.captured.graphs[0].replay()
         self.hits += 1
 
@@ -131,8 +134,8 @@ class Ready:
                 leaf.grad = grad
 
     def served(self, inputs: list[torch.Tensor]) -> Any:
-        """The result of a call without autograd."""
-        self.replay(inputs)
+        """The result of a call without autograd, whose inputs it was filled with."""
+        self.replay()
         self.leave(inputs)
         return self.outputs.copies(inputs)
 

@@ -155,8 +155,9 @@ class Graphed:
         """Whether this graph served the call, and the result."""
         if ready.busy:
             return False, None
+        # While it is looked at the device works: on the inputs, and on the result where that can be thrown away.
+        ready.fill(call.tensors)
         if ready.pure and not ready.checks_left:
-            # It may be asked for nothing: then what it gave is thrown away. The device works while it is looked at.
             result = ready.served(call.tensors)
             if not ready.holds():
                 ready.hits -= 1
@@ -164,8 +165,10 @@ class Graphed:
         else:
             if not ready.holds():
                 return False, None
-            if ready.checks_left and self._options.verify and not self._checked(shelf, ready, call):
-                return False, None
+            if ready.checks_left and self._options.verify:
+                if not self._checked(shelf, ready, call):
+                    return False, None
+                ready.fill(call.tensors)  # which was filled with others
             ready.checks_left = 0
             if ready.subject.kind is Kind.DIFFERENTIABLE:
                 result = served_through_autograd(ready, call.tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import UserDict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -129,12 +130,12 @@ def tensor_key(tensor: torch.Tensor) -> tuple[Any, ...]:
 def modes() -> tuple[Any, ...]:
     """What of torch's own state decides which kernels run."""
     return (
-        *(torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) for kind in _AUTOCAST),
+        *[torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) for kind in _AUTOCAST],
         torch.is_autocast_cache_enabled(),
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
-        *(flag() for flag in _FLAGS),
+        *map(operator.call, _FLAGS),
         _function_modes() if torch._C._len_torch_function_stack() else (),
     )
 

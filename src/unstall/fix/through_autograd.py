@@ -38,7 +38,7 @@ class _Replay(torch.autograd.Function):  # type: ignore[misc]
         *_: torch.Tensor,
     ) -> Any:
         """`inputs` are the call's; then come the tensors that gradients flow to."""
-        ready.replay(inputs)
+        ready.replay()
         ready.leave(inputs)
         ctx.ready, ctx.awaited, ctx.inputs = ready, awaited, inputs
         ctx.modes, ctx.versions = called_in, ready.versions(inputs)
@@ -100,7 +100,8 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
 
 
 def served_through_autograd(ready: Ready, inputs: list[torch.Tensor]) -> Any:
-    """The result of a call, with gradients to its inputs and to the tensors from outside."""
+    """The result of a call whose inputs the graph was filled with, with gradients to them and to the tensors from
+    outside."""
     awaited = Awaited()
     ready.awaited = weakref.ref(awaited)
     wanted = ready.subject.wanted_of(inputs)
