@@ -121,10 +121,6 @@ class ByEvents:
     def _median(self, run: Callable[[], Any], count: int = _EMPTY) -> float:
         return float(np.median(self._raw(run, count, _nothing)))
 
-    def once(self, run: Callable[[], Any]) -> float:
-        """One sample, ns, with what events add. Raises QueueError where it waits for the device."""
-        return float(self._raw(run, 1, _nothing)[0])
-
     def take(
         self,
         run: Callable[[], Any],
