@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from unstall.fix.examine import Examined
 from unstall.fix.nesting import map_tensors, tensors_in
-from unstall.fix.observe import Observation
 from unstall.fix.refusals import Refusal, Refused
 from unstall.fix.signature import Call, call_of, exchanged
 from unstall.fix.state import largest_difference, same_values
@@ -58,6 +58,7 @@ class _Family:
     sources: dict[Dim, set[Dim]] = field(default_factory=dict)  # of an output's dimension: inputs' that it may be
     buckets: dict[tuple[int, ...], _Bucket] = field(default_factory=dict)
     off: bool = False
+    changed_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +148,22 @@ class Buckets:
         return self._families[key]
 
 
-def prove(padded: Padded, exact: Any, seen: Observation, larger: Any) -> None:
-    """Compares a call's own result with that of the larger one. Raises `Refused`, and the family is left alone then."""
+def prove(padded: Padded, found: Examined, run: Callable[[], Any]) -> None:
+    """Compares a call's own result with that of the larger one, which `run` gives. It is run where the call changed
+    nothing else. Raises `Refused`, and the family is left alone then."""
+    exact, seen = found.result, found.seen
     try:
         if seen.refusals:
             raise Refused(seen.refusals[0])
+        if found.changed:
+            if not padded.family.changed_once:  # it may have filled a cache
+                padded.family.changed_once = True
+                return
+            reason = f"it changes the program's own state at each call: {found.changed[0]}"
+            raise Refused(Refusal(reason, None, "do that outside, or write into a tensor"))
         if seen.written or seen.written_inputs or seen.random:
             raise Refused(Refusal("padding would change what it does beside its result", None, _ONE_A_SHAPE))
+        larger = _larger(run)
         if map_tensors(exact, _nothing) != map_tensors(larger, _nothing):
             raise Refused(Refusal("its result tells a size as a number", None, _ONE_A_SHAPE))
         results = tensors_in(exact)
@@ -171,6 +181,14 @@ def prove(padded: Padded, exact: Any, seen: Observation, larger: Any) -> None:
         padded.family.off = True
         raise
     padded.bucket.proved.add(tuple(padded.real.values()))
+
+
+def _larger(run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except Exception as error:  # inputs that must be as large as each other, and do not all grow
+        said = str(error).splitlines() or [type(error).__name__]
+        raise Refused(Refusal(f"padded, it raises: {said[0]}", None, _ONE_A_SHAPE)) from error
 
 
 def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:

@@ -18,7 +18,7 @@ from unstall.fix.graph_stats import GraphedStats, Tally
 from unstall.fix.heard import unheard
 from unstall.fix.inside import inside, is_inside
 from unstall.fix.nesting import tensors_in
-from unstall.fix.observe import Observation, observed
+from unstall.fix.observe import Observation
 from unstall.fix.prepare import Candidate, Options, prepared
 from unstall.fix.ready import Ready
 from unstall.fix.refusals import GraphedError, Refusal, Refused, calling_place, raising_place
@@ -321,18 +321,15 @@ class Graphed:
         return done, padded.cut(result) if done else None
 
     def _prove(self, device: Device, padded: Padded, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs a call as it is and in its bucket; gives the result of the former."""
-        with device.side(), inside():
-            result, seen = observed(lambda: self._function(*args, **kwargs), call.tensors, device)
-            try:
-                safe = not (seen.written or seen.written_inputs or seen.random or seen.refusals)
-                trial = padded.trial()
-                with unheard():
-                    prove(padded, result, seen, self._function(*trial[0], **trial[1]) if safe else None)
-            except Refused as refused:
-                self._note(refused.refusals[0])
-        device.hand_over(tensors_in(result))
-        return result
+        """Runs a call as it is and, where that changes nothing, in its bucket; gives the result of the former."""
+        found = examined(device, self._function, call, args, kwargs)
+        trial_args, trial_kwargs = padded.trial()
+        try:
+            with device.side(), inside(), unheard():
+                prove(padded, found, lambda: self._function(*trial_args, **trial_kwargs))
+        except Refused as refused:
+            self._note(refused.refusals[0])
+        return found.result
 
 
 def _changing(what: str) -> Refusal:

@@ -48,6 +48,11 @@ def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty(0, dtype=dtype, device=tensor.device).set_(storage, 0, (size,), (1,))
 
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+_COPIED_TOGETHER = frozenset((*_FLOATS, *_INTEGERS))  # torch has a kernel that copies several tensors of these
+
+
 class Buffers:
     """Memory of a graph's own for its inputs, with the same strides."""
 
@@ -55,6 +60,8 @@ class Buffers:
         self.tensors = [_buffer_like(tensor) for tensor in inputs]
         self._flat = [_flat(tensor) for tensor in self.tensors]
         self._overlaps = [_overlaps(tensor) for tensor in inputs]
+        together = len(inputs) > 1 and not any(self._overlaps)
+        self._together = together and all(tensor.dtype in _COPIED_TOGETHER for tensor in inputs)
         self._differentiable = any(tensor.requires_grad for tensor in inputs)
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
@@ -66,6 +73,9 @@ class Buffers:
             self._fill(inputs)
 
     def _fill(self, inputs: list[torch.Tensor]) -> None:
+        if self._together:  # by one kernel for those of a dtype
+            torch._foreach_copy_(self.tensors, inputs)
+            return
         for buffer, flat, overlaps, tensor in zip(self.tensors, self._flat, self._overlaps, inputs, strict=True):
             if overlaps:
                 flat.copy_(_flat(tensor))

@@ -128,3 +128,31 @@ def test_results_that_are_cut_back_have_eagers_strides() -> None:
         x = torch.ones(3, size)
         assert fast(x).stride() == function(x).stride()
     assert fast.stats().padding_waste > 0
+
+
+def test_what_raises_where_only_some_inputs_grow_has_a_graph_a_shape() -> None:
+    """One call whose inputs are broadcast tells which dimensions vary; in the next ones they must be as large."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.exp() - y
+
+    fast = on_tape(function, strict=False, shapes="bucket")
+    with pytest.warns(RuntimeWarning, match="padded, it raises"):
+        for turn, size in enumerate([3, 1, 3, 3, 3, 3]):
+            x, y = _rows(size, turn), _rows(3, turn + 50)
+            torch.testing.assert_close(fast(x, y), function(x, y), rtol=0, atol=0)
+    assert fast.stats().hits > 0
+
+
+def test_a_function_that_changes_the_programs_state_is_run_once_a_call() -> None:
+    settings = {"calls": 0}
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        settings["calls"] += 1
+        return x.exp().sin()
+
+    fast = on_tape(function, strict=False, shapes="bucket")
+    with pytest.warns(RuntimeWarning, match="changes the program's own state"):
+        for turn, size in enumerate([5, 6, 7, 5, 6, 7, 5]):
+            fast(_rows(size, turn))
+            assert settings["calls"] == turn + 1
