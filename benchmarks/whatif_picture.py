@@ -9,53 +9,17 @@ from html import escape
 from statistics import median
 from typing import Any
 
+from benchmarks.svg import DARK, LETTER, LIGHT, Theme, line, opening, text
+
 WIDTH, HEIGHT = 960, 780
 LEFT, RIGHT, TOP, BOTTOM = 72, 20, 118, 64
 TICKS_MS = (0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 BAND = 0.1
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 LINE_HEIGHT = 16
 LABEL_DISTANCE = 30  # from the diagonal
-LETTER = 6.6  # width of one in a label, on average
 
 EDITS = ("graph", "remove-syncs", "pin-copies", "overlap-copies", "keep-cache")
 SEVERAL = "several of them"
-
-
-@dataclass(frozen=True)
-class Theme:
-    paper: str
-    ink: str
-    faint_ink: str
-    grid: str
-    band: str
-    diagonal: str
-    colours: dict[str, str]
-
-
-# Hues that remain apart for colour-blind readers; each 3:1 or more against its paper.
-LIGHT = Theme(
-    paper="#ffffff",
-    ink="#1f2328",
-    faint_ink="#59636e",
-    grid="#e6e9ed",
-    band="#eef4fb",
-    diagonal="#8c959f",
-    colours=dict(
-        zip((*EDITS, SEVERAL), ("#0b6bcb", "#c2570c", "#16806a", "#8250df", "#b3246b", "#3d444d"), strict=True)
-    ),
-)
-DARK = Theme(
-    paper="#0d1117",
-    ink="#e6edf3",
-    faint_ink="#9198a1",
-    grid="#21262d",
-    band="#151f2d",
-    diagonal="#656c76",
-    colours=dict(
-        zip((*EDITS, SEVERAL), ("#58a6ff", "#f0883e", "#3fb99b", "#b792f5", "#f778ba", "#d1d7e0"), strict=True)
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -88,14 +52,9 @@ def _svg(rows: list[dict[str, Any]], theme: Theme) -> Iterator[str]:
         f"{len(rows)} programs, each predicted from a recording of the stalled one. Half are within "
         f"{median(errors):.1%}, {close} of {len(rows)} within {BAND:.0%}."
     )
-    yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'role="img" aria-labelledby="title about" font-family="{escape(FONT)}" font-size="12">'
-    )
-    yield f'<title id="title">Predicted and measured step times</title><desc id="about">{escape(about)}</desc>'
-    yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{theme.paper}"/>'
-    yield _text(LEFT, 34, "Predicted and measured step times", theme.ink, size=20, weight=600)
-    yield _text(LEFT, 58, about, theme.faint_ink, size=13)
+    yield from opening(WIDTH, HEIGHT, "Predicted and measured step times", about, theme)
+    yield text(LEFT, 34, "Predicted and measured step times", theme.ink, size=20, weight=600)
+    yield text(LEFT, 58, about, theme.faint_ink, size=13)
     yield from _legend(theme)
     yield '<clipPath id="plot">'
     yield f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}"/></clipPath>'
@@ -104,15 +63,15 @@ def _svg(rows: list[dict[str, Any]], theme: Theme) -> Iterator[str]:
     yield f'<g clip-path="url(#plot)"><polygon points="{path}" fill="{theme.band}"/>'
     for ms in TICKS_MS:
         if low <= ms <= high:
-            yield _line(x(ms), TOP, x(ms), HEIGHT - BOTTOM, theme.grid)
-            yield _line(LEFT, y(ms), WIDTH - RIGHT, y(ms), theme.grid)
-    yield _line(x(low), y(low), x(high), y(high), theme.diagonal, dash="5 4")
+            yield line(x(ms), TOP, x(ms), HEIGHT - BOTTOM, theme.grid)
+            yield line(LEFT, y(ms), WIDTH - RIGHT, y(ms), theme.grid)
+    yield line(x(low), y(low), x(high), y(high), theme.diagonal, dash="5 4")
     yield "</g>"
     for ms in TICKS_MS:
         if low <= ms <= high:
-            yield _text(x(ms), HEIGHT - BOTTOM + 20, f"{ms:g}", theme.faint_ink, anchor="middle")
-            yield _text(LEFT - 10, y(ms) + 4, f"{ms:g}", theme.faint_ink, anchor="end")
-    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 18, "measured, ms a step", theme.ink, anchor="middle", size=13)
+            yield text(x(ms), HEIGHT - BOTTOM + 20, f"{ms:g}", theme.faint_ink, anchor="middle")
+            yield text(LEFT - 10, y(ms) + 4, f"{ms:g}", theme.faint_ink, anchor="end")
+    yield text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 18, "measured, ms a step", theme.ink, anchor="middle", size=13)
     middle = (TOP + HEIGHT - BOTTOM) / 2
     yield (
         f'<text x="22" y="{middle}" transform="rotate(-90 22 {middle})" text-anchor="middle" font-size="13" '
@@ -164,9 +123,9 @@ def _labels(points: list[Point], theme: Theme) -> Iterator[str]:
             # The diagonal's place at this height, or the point's own where it is farther out.
             base = min(_diagonal_x(height), point.x) if way < 0 else max(_diagonal_x(height), point.x)
             at = base + way * LABEL_DISTANCE
-            colour = theme.colours[point.edit]
-            yield _line(point.x, point.y, at - way * 4, height, colour, opacity=0.45)
-            yield _text(at, height + 4, point.label, colour, anchor="end" if way < 0 else "start")
+            colour = _colour(theme, point.edit)
+            yield line(point.x, point.y, at - way * 4, height, colour, opacity=0.45)
+            yield text(at, height + 4, point.label, colour, anchor="end" if way < 0 else "start")
 
 
 def _diagonal_y(x: float) -> float:
@@ -199,29 +158,21 @@ def _legend(theme: Theme) -> Iterator[str]:
     at = float(LEFT + 6)
     for name in (*EDITS, SEVERAL):
         yield _mark(at, 88, name, theme)
-        yield _text(at + 11, 92, name, theme.ink)
+        yield text(at + 11, 92, name, theme.ink)
         at += 32 + LETTER * len(name)
     yield f'<rect x="{at}" y="81" width="22" height="14" fill="{theme.band}"/>'
-    yield _line(at, 88, at + 22, 88, theme.diagonal, dash="5 4")
-    yield _text(at + 29, 92, f"as measured, ±{BAND:.0%}", theme.ink)
+    yield line(at, 88, at + 22, 88, theme.diagonal, dash="5 4")
+    yield text(at + 29, 92, f"as measured, ±{BAND:.0%}", theme.ink)
+
+
+def _colour(theme: Theme, edit: str) -> str:
+    return theme.hues[(*EDITS, SEVERAL).index(edit)]
 
 
 def _mark(x: float, y: float, edit: str, theme: Theme, title: str = "") -> str:
     about = f"<title>{escape(title)}</title>" if title else ""
-    style = f'fill="{theme.colours[edit]}" stroke="{theme.paper}" stroke-width="1.2"'
+    style = f'fill="{_colour(theme, edit)}" stroke="{theme.paper}" stroke-width="1.2"'
     if edit == SEVERAL:
         shape = f"M{x:.1f} {y - 6.5:.1f}l6.5 6.5l-6.5 6.5l-6.5 -6.5z"
         return f'<path d="{shape}" {style}>{about}</path>'
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" {style}>{about}</circle>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, *, dash: str = "", opacity: float = 1) -> str:
-    more = (f' stroke-dasharray="{dash}"' if dash else "") + (f' stroke-opacity="{opacity}"' if opacity < 1 else "")
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{more}/>'
-
-
-def _text(x: float, y: float, text: str, colour: str, *, anchor: str = "", size: int = 0, weight: int = 0) -> str:
-    more = f' text-anchor="{anchor}"' if anchor else ""
-    more += f' font-size="{size}"' if size else ""
-    more += f' font-weight="{weight}"' if weight else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{more}>{escape(text)}</text>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import linecache
@@ -127,6 +128,21 @@ def _note_tensor(seen: Seen, name: str, tensor: torch.Tensor) -> None:
         _note_tensor(seen, f"{name}.grad", grad)
 
 
+def _as_documented(program: Program, mine: Seen, theirs: Seen) -> bool:
+    """Whether all that differs is that `.data =` between a call and its backward is an error, or that the gradients of
+    several calls in one backward are added up call by call: in another order."""
+    error = theirs.facts.get("error")
+    if error is not None and "error" not in mine.facts and "was given other memo" in error[1]:
+        return any(".data = " in call for call in program.calls)
+    names = [name for name in {*mine.facts, *theirs.facts} if mine.facts.get(name) != theirs.facts.get(name)]
+    if not any(call.count("fn(") > 1 for call in program.calls) or not all(
+        name.endswith(".grad's values") for name in names
+    ):
+        return False
+    pairs = [[torch.tensor(ast.literal_eval(each.facts[name])) for each in (mine, theirs)] for name in names]
+    return all(torch.allclose(one, other, rtol=1e-5, atol=1e-5 * float(one.abs().max())) for one, other in pairs)
+
+
 def difference(program: Program, make: Callable[[Any], Any], device: str) -> tuple[str, Any]:
     """Where the program does otherwise with its function as `make` makes it, "" for nowhere; and what that one's
     `.stats()` are."""
@@ -140,6 +156,8 @@ def difference(program: Program, make: Callable[[Any], Any], device: str) -> tup
     of_a_step = any(each in program.setup.removeprefix(PRELUDE) for each in ("backward()", "autograd.grad"))
     for place, (mine, theirs) in enumerate(pairs):
         found = mine.differences(theirs, of_a_step=of_a_step)
+        if found and _as_documented(program, mine, theirs):
+            break  # what follows may differ too
         if found:
             return f"call {place}: " + "\n".join(each[:1000] for each in found[:6]), made[0].stats()
     return "", made[0].stats()
