@@ -48,7 +48,7 @@ bundle-check: web/node_modules/.installed ## check web/, and that the committed 
 	git diff --exit-code --stat -- src/unstall/report/page.html
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .demo web/node_modules build dist report.html src/*.egg-info src/unstall/*/_*.so .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .demo web/node_modules build dist report.html src/*.egg-info $(shell find src -name "_*.so") .mypy_cache .pytest_cache .ruff_cache
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

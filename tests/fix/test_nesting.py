@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_sequence
 
-from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.nesting import map_tensors, tensors_in
 
 Pair = namedtuple("Pair", "left right")
 

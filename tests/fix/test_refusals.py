@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unstall.fix.refusals import Place, calling_place
+from unstall.fix.graphs.refusals import Place, calling_place
 
 
 def test_a_library_that_the_line_led_to_is_named_too(tmp_path: Path) -> None:

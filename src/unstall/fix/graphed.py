@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import torch
 
-from unstall.fix.buckets import sizes_from
-from unstall.fix.graphed_module import graphed_module
-from unstall.fix.serving import Graphed
+from unstall.fix.graphs.buckets import sizes_from
+from unstall.fix.graphs.modules import graphed_module
+from unstall.fix.graphs.serving import Graphed
 
 
 def graphed(

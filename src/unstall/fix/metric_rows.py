@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from unstall.fix.accelerator import Accelerator, accelerator_of
+from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 
 Kind = tuple[torch.device, torch.dtype, int]
 """Where a step's scalars are, of which type, and how many."""

@@ -18,8 +18,8 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
-from unstall.fix.accelerator import Accelerator, accelerator_of
 from unstall.fix.metric_rows import Batch, Kind, Pool, read_ns
+from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 
 _MOST_AT_ONCE = 8  # steps whose values are copied together
 _OF_THE_LAG = 4  # where that is no more than this part of `max_lag`

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import torch
 
 from unstall.errors import UsageError
-from unstall.fix.accelerator import accelerator_for, none_of
-from unstall.fix.iteration import Iteration
-from unstall.fix.plain_loop import PlainLoop
-from unstall.fix.prefetch_stats import PrefetchStats, Tally
-from unstall.fix.producer import Producer
-from unstall.fix.staging import Sender
+from unstall.fix.batches.iteration import Iteration
+from unstall.fix.batches.plain_loop import PlainLoop
+from unstall.fix.batches.producer import Producer
+from unstall.fix.batches.stats import PrefetchStats, Tally
+from unstall.fix.tensors.accelerator import accelerator_for, none_of
+from unstall.fix.tensors.staging import Sender
 
 __all__ = ["Prefetch", "prefetch"]
 

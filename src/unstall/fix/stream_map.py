@@ -10,15 +10,15 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted
-from unstall.fix.accelerator import Accelerator, accelerator_for, is_there, milliseconds, none_of
-from unstall.fix.nesting import map_tensors, tensors_in
-from unstall.fix.one_by_one import Tally, on_and_back
-from unstall.fix.outside import Outside
-from unstall.fix.parts import bytes_of, record
-from unstall.fix.staging import SMALL_BYTES, Sender
-from unstall.fix.stream_map_results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
-from unstall.fix.stream_map_stats import StreamMapStats
-from unstall.fix.stream_map_trial import Trial, best_of
+from unstall.fix.items.one_by_one import Tally, on_and_back
+from unstall.fix.items.results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
+from unstall.fix.items.stats import StreamMapStats
+from unstall.fix.items.trial import Trial, best_of
+from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, is_there, milliseconds, none_of
+from unstall.fix.tensors.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.outside import Outside
+from unstall.fix.tensors.parts import bytes_of, record
+from unstall.fix.tensors.staging import SMALL_BYTES, Sender
 from unstall.random_states import RandomStates, drawn_from, random_states
 from unstall.record.active import HandedOn, handed
 

@@ -10,9 +10,9 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted, share, size
-from unstall.fix.accelerator import accelerator_for, is_there
-from unstall.fix.nesting import tensors_in
-from unstall.fix.parts import bytes_of
+from unstall.fix.tensors.accelerator import accelerator_for, is_there
+from unstall.fix.tensors.nesting import tensors_in
+from unstall.fix.tensors.parts import bytes_of
 from unstall.random_states import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from unstall.fix.storages import storage_of, tensors_of, touched_by
+from unstall.fix.tensors.storages import storage_of, tensors_of, touched_by
 
 CALL = 10.0
 COPY = 0.1  # of arguments and results, so that functions of few operators gain too

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fix.graphed.harness import on_tape
 
-from unstall.fix.buckets import Sizes
+from unstall.fix.graphs.buckets import Sizes
 
 
 def _rows(count: int, seed: int = 0) -> torch.Tensor:

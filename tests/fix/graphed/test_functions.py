@@ -12,7 +12,7 @@ import torch
 from fix.graphed.harness import on_tape
 from fix.graphed.tape import TapeDevice
 
-from unstall.fix.refusals import GraphedError
+from unstall.fix.graphs.refusals import GraphedError
 
 _WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.fix.lanes import HOP_SECONDS, Traced, plan
+from unstall.fix.graphs.capture.lanes import HOP_SECONDS, Traced, plan
 
 _US = 1e-6
 

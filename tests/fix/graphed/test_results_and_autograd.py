@@ -11,7 +11,7 @@ import pytest
 import torch
 from fix.graphed.harness import batches, mlp, on_tape
 
-from unstall.fix import accumulate_grad
+from unstall.fix.graphs import accumulate_grad
 
 
 def _both(function: Callable[..., Any], **options: Any) -> tuple[Any, Any]:

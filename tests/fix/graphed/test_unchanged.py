@@ -16,11 +16,11 @@ from fix.graphed.harness import on_tape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.fix.slots import Cells
-from unstall.fix.unchanged import EXCHANGE, UnchangedTwin, layout_of
+from unstall.fix.graphs.look.slots import Cells
+from unstall.fix.graphs.look.unchanged import EXCHANGE, UnchangedTwin, layout_of
 
 try:
-    from unstall.fix import _unchanged
+    from unstall.fix.graphs.look import _unchanged
 except ImportError:
     _unchanged = None  # type: ignore[assignment]  # built only where there is a C compiler
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from unstall import prefetch, stream_map, to_host
-from unstall.fix.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.nesting import map_tensors, tensors_in
 
 base = torch.arange(12.0).reshape(3, 4)
 with torch.inference_mode():

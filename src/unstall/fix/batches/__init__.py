@@ -1,0 +1,1 @@
+"""Batches of a loader, ahead of the program."""

@@ -1,0 +1,383 @@
+"""One pass of a prefetch over its loader: which thread fetches, for how long, and what it measures meanwhile."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import torch
+from torch.utils.data import DataLoader
+
+from unstall.figures import counted
+from unstall.fix.batches.fetching import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
+from unstall.fix.batches.producer import PATIENCE_S, Ended, Producer
+from unstall.fix.batches.seen import Seen, at_hand
+from unstall.fix.batches.stats import Tally
+from unstall.fix.tensors.accelerator import Accelerator
+from unstall.fix.tensors.nesting import map_tensors
+from unstall.fix.tensors.parts import bytes_of
+from unstall.fix.tensors.staging import Sender, Sent
+from unstall.random_states import drawn_from, random_states
+from unstall.record.active import handed
+
+if TYPE_CHECKING:
+    from unstall.fix.prefetch import Prefetch
+
+_LOOKED_AT = 3  # batches that the program's own thread fetches first; 2 where the depth is given
+_TRIED = 24  # batches ahead, before they are held against those
+_AGAIN = 12  # batches that are not, where those ahead seemed slower
+_WORTH = 0.02
+_DEPTH, _DEEP = 2, 4
+_STEADY = 4  # batches in a row that tell the same of the device; and of a plain loop every so many are looked at
+_FED = "copies overlap alone: the loader's own workers fetch ahead"
+_SMALL = "a plain loop: batches are small, and copied as they come"
+_STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
+_ANOTHER = "another iteration of the loader is under way"
+_ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
+_JITTER = 2.0  # of fetches: the longest over the median
+
+
+class Iteration:
+    """An iterator over batches on the device. Closing it, dropping it or reaching its end stops its thread."""
+
+    def __init__(
+        self,
+        owner: Prefetch,
+        loader: Any,
+        accelerator: Accelerator,
+        depth: int | Literal["auto"],
+        tally: Tally,
+    ) -> None:
+        self._owner, self._accelerator, self._tally = owner, accelerator, tally
+        self._depth = depth
+        self._room = Room(accelerator)
+        self._producer: Producer | None = None
+        self._batches: Batches | None = None
+        self._batches = Batches(loader, accelerator, self._sender(loader), self._room)
+        self._mode: Literal["look", "ahead", "again", "beside", "plain"] = "look"
+        self._judged = False
+        self._seen: list[Seen] = []
+        self._intervals: list[int] = []  # in this mode
+        self._entered: int | None = None
+        self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
+        self._states: dict[str, Any] = {}
+        self._given: int | None = None  # bytes of the batch that the program has
+        self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
+        self._held = _why_beside(loader, depth)
+        self._in_haste = True  # whether the first batch alone may tell, as long as others are like it
+        owner._iterations.add(self)
+        owner._settled = owner._settled or (0, "the first batches are being measured")
+        if self._follows_loader():
+            # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
+            # as long as the device waits for the loader, nothing is done but what the loop would do by itself.
+            self._change("plain", _STARVED)
+
+    def __iter__(self) -> Iteration:
+        return self
+
+    def __repr__(self) -> str:
+        if self._batches is None:
+            return "<iteration of a prefetch: ended>"
+        ready = f"{counted(self._producer.ready(), 'batch')} ready, " if self._producer is not None else ""
+        return f"<iteration of a prefetch: {ready}{self._owner.stats().note}>"
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            raise StopIteration
+        entered = time.perf_counter_ns()
+        if self._mode == "plain":
+            return self._in_place(entered)
+        if self._entered is not None:
+            self._intervals.append(entered - self._entered)
+            self._count_interval(entered - self._entered)
+        self._entered = entered
+        states = random_states() if self._states else None
+        if states is not None:
+            self._drawn_beside |= drawn_from(self._states, states)
+        current = self._accelerator.current()
+        asked = self._accelerator.event(timed=True)
+        asked.record(current)
+        if self._given is not None:  # all that the program did with it is before `asked` on its stream
+            self._room.handed_out(asked, self._given)
+            self._given = None
+        self._choose()
+        batch, sent = self._next_batch(states)
+        if sent.exposed:  # the program may write there next
+            sent.late.synchronize()
+        sent.hand_over(current)
+        self._given = sent.bytes
+        self._count(batch, sent, entered)
+        self._note_dry(asked)
+        self._tally.note_copy(asked, sent.start, sent.end)
+        self._states = batch.random if self._mode == "look" else {}
+        handed(self._owner._loader)
+        return sent.value
+
+    def close(self, patience_s: float | None = PATIENCE_S) -> None:
+        producer, self._producer = self._producer, None
+        self._batches = None
+        if producer is not None and not producer.close(patience_s):
+            self._owner._left = producer
+
+    def step_aside(self) -> None:
+        """Another iteration of the loader begins: from now on a batch is fetched when it is asked for, so that no two
+        threads use the loader. What was fetched already comes first."""
+        if self._producer is not None:
+            self._held = _ANOTHER
+            self._producer.close(patience_s=None)
+
+    def is_open(self) -> bool:
+        return self._batches is not None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _sender(self, loader: Any) -> Sender:
+        """The owner's, which knows the loader's memory; one of its own where another iteration uses that."""
+        kept = self._owner._sender
+        others = any(other.is_open() for other in self._owner._iterations)
+        if kept is not None and kept.accelerator is self._accelerator and not others:
+            return kept
+        refills = type(loader) not in (list, tuple) and not pins_by_itself(loader)
+        deepest = _DEEP if self._depth == "auto" else self._depth
+        sender = Sender(self._accelerator, deepest + 1, refills=refills)
+        if not others:
+            self._owner._sender = sender
+        return sender
+
+    def _next_batch(self, states: dict[str, Any] | None) -> tuple[Batch, Sent]:
+        assert self._batches is not None
+        try:
+            batch = self._from_producer() if self._producer is not None else None
+            if batch is None:
+                batch = self._batches.next(states)
+            sent, batch.sent = batch.sent or self._batches.send(batch.value), None
+            if self._mode == "look":
+                largest = max(map(bytes_of, sent.tensors), default=0)
+                self._seen.append(Seen(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
+            return batch, sent
+        except StopIteration:
+            self._settle_short()
+            self._owner._state = None  # the loader's own says what follows the last batch
+            self.close()
+            raise
+
+    def _from_producer(self) -> Batch | None:
+        """None where it has ended before the loader has."""
+        assert self._producer is not None
+        made = self._producer.take()
+        if isinstance(made, Batch):
+            if made.drawn - self._drawn_beside and self._held is None:
+                names = " and ".join(sorted(made.drawn))
+                self._held = f"fetching batch {self._tally.batches + 1} drew from {names}'s global generator"
+            return made
+        self._end_producer()
+        if isinstance(made, Ended):
+            if not isinstance(made.error, NoRoomAheadError):
+                _raise(made)
+            self._change("beside", "memory ran out with batches ahead: copies overlap alone")
+        return None
+
+    def _end_producer(self) -> None:
+        assert self._producer is not None
+        self._producer.close(patience_s=None)
+        self._producer = None
+        if self._batches is not None:
+            self._batches.ahead = False
+        if self._mode == "ahead":
+            self._change("beside")
+
+    def _choose(self) -> None:
+        """Which thread fetches from here on."""
+        if self._mode == "look":
+            enough = _LOOKED_AT if self._depth == "auto" and not self._owner_depth() else 2
+            if self._depth != "auto" and self._batches is not None and not self._batches.watch_draws:
+                enough = 0
+            if self._in_haste and len(self._seen) == 1 and enough == _LOOKED_AT and self._seen[0].is_at_hand():
+                self._change("plain", _SMALL)
+            elif len(self._seen) >= enough:
+                self._decide()
+        elif self._mode == "ahead":
+            if self._held is not None:
+                self._stop_ahead("beside", self._held)
+            elif self._depth == "auto" and not self._judged and len(self._intervals) >= _TRIED + 2:
+                self._judged = True
+                if self._slower():
+                    self._stop_ahead("again", "fetching ahead seemed slower: measuring again")
+        elif self._mode == "beside" and self._follows_loader() and self._dry >= _STEADY:
+            self._change("plain", _STARVED)
+        elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
+            if self._slower():
+                self._change("beside", "fetching ahead was slower: copies overlap alone")
+            else:
+                self._go_ahead(self._owner_depth() or _DEPTH, "fetched ahead by a thread")
+
+    def _decide(self) -> None:
+        assert self._batches is not None
+        later = self._seen[1:]  # the first sets up the sampler, and may draw for it
+        drawn: set[str] = set().union(*(seen.batch.drawn for seen in later))
+        if drawn and self._held is None:
+            names = " and ".join(sorted(drawn))
+            self._held = (
+                f"fetching draws from {names}'s global generator: ahead, it would draw at another time "
+                "(workers, or a generator of the data set's own, leave it free)"
+            )
+        if any(seen.batch.on_device for seen in self._seen) and self._held is None:
+            self._held = "the loader makes tensors on the device itself"
+        others = any(other is not self and other.is_open() for other in self._owner._iterations)
+        if others and self._batches.watch_draws and self._held is None:
+            self._held = _ANOTHER
+        if self._held is not None:
+            self._change("beside", f"fetched by the program's own thread, copies overlap: {self._held}")
+            return
+        if self._depth == 0:
+            self._change("beside", "fetched by the program's own thread, copies overlap: depth=0")
+            return
+        if self._depth != "auto":
+            self._go_ahead(self._depth, "fetched ahead by a thread")
+            return
+        fetch = median(seen.batch.fetch_ns for seen in later)
+        interval = min(self._intervals[1:], default=0)
+        if all(seen.is_small() for seen in later) and fetch < _WORTH * interval:
+            self._change("plain", _SMALL)
+            return
+        hideable = fetch + median(seen.stage_and_copy_ns() for seen in later)
+        if hideable < _WORTH * interval:
+            part = hideable / interval
+            self._change("beside", f"nothing fetched ahead: fetching and copying are {part:.1%} of a batch's time")
+            return
+        uneven = max(seen.batch.fetch_ns for seen in later) > _JITTER * fetch
+        fitting = self._fitting(max(seen.bytes for seen in later))
+        if fitting == 0:
+            self._change("beside", "nothing fetched ahead: a batch more takes too much of the memory that is left")
+            return
+        self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
+
+    def _fitting(self, size_bytes: int) -> int:
+        """How many batches ahead leave the program half of the memory that it never needed so far."""
+        return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
+
+    def _follows_loader(self) -> bool:
+        """Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself."""
+        return self._batches is not None and self._batches.pinned_by_loader and self._depth == "auto"
+
+    def _note_dry(self, asked: Any) -> None:
+        """`asked`: what the device had to do when the batch was asked for."""
+        self._dry = max(1, self._dry + 1) if asked.query() else min(-1, self._dry - 1)
+
+    def _go_ahead(self, depth: int, why: str) -> None:
+        assert self._batches is not None
+        self._seen = []
+        self._change("ahead", why, depth)
+        self._batches.ahead = True
+        self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
+
+    def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
+        """What was fetched already comes first."""
+        assert self._producer is not None
+        self._producer.stop()
+        self._change(mode, why)
+
+    def _change(
+        self, mode: Literal["look", "ahead", "again", "beside", "plain"], why: str | None = None, depth: int = 0
+    ) -> None:
+        self._mode, self._intervals, self._seen = mode, [], []
+        if mode == "plain":
+            self._entered = None  # what comes between such batches is not looked at
+        if mode == "beside" and self._producer is None and self._batches is not None:
+            self._batches.watch_draws = False
+        if why is not None:
+            self._owner._settled = depth, why
+
+    def _owner_depth(self) -> int:
+        return self._owner._settled[0] if self._owner._settled else 0
+
+    def _slower(self) -> bool:
+        beside, ahead = self._tally.beside_ns, self._tally.ahead_ns
+        if not beside or not ahead:
+            return False
+        return median(ahead[-_TRIED:]) > (1 + _WORTH) * median(beside[-_AGAIN:])
+
+    def _count_interval(self, interval: int) -> None:
+        if len(self._intervals) < 2:  # the first after a change of mode is of both
+            return
+        kept = self._tally.ahead_ns if self._mode == "ahead" else self._tally.beside_ns
+        if self._mode == "again" and self._producer is not None:
+            return
+        kept.append(interval)
+        del kept[:-1000]
+
+    def _count(self, batch: Batch, sent: Sent, entered: int) -> None:
+        tally = self._tally
+        tally.batches += 1
+        tally.bytes += sent.bytes
+        tally.tensors += len(sent.tensors) + len(sent.there)
+        if not sent.tensors and not sent.there:
+            tally.empty = type(sent.value).__name__
+        tally.fetch_ns += batch.fetch_ns
+        tally.stage_ns += batch.stage_ns
+        tally.waited_ns += time.perf_counter_ns() - entered
+        self._owner._state = batch.state
+
+    def _settle_short(self) -> None:
+        if self._mode == "look" and not self._owner_depth():
+            self._owner._settled = 0, "too few batches to fetch ahead: copies overlapped alone"
+
+    def _in_place(self, entered: int) -> Any:
+        """As the loop would do it by itself."""
+        assert self._batches is not None
+        asked = None
+        if self._follows_loader() and (self._dry < 0 or self._tally.batches % _STEADY == 0):
+            asked = self._accelerator.event()
+            asked.record(self._accelerator.current())
+        try:
+            value, fetch_ns, state = self._batches.fetch()
+        except StopIteration:
+            self._owner._state = None
+            self.close()
+            raise
+        if asked is not None:
+            self._note_dry(asked)
+            if self._dry <= -2:
+                self._change("beside", _FED)
+        device, kept = self._accelerator.device, self._batches.pinned_by_loader
+        largest_bytes = 0
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal largest_bytes
+            largest_bytes = max(largest_bytes, bytes_of(tensor))
+            return tensor.to(device, non_blocking=kept or not tensor.is_pinned())
+
+        moved = map_tensors(value, move)
+        if self._in_haste and not self._follows_loader() and not at_hand(largest_bytes, fetch_ns):
+            self._in_haste = False
+            self._change("look", "batches are being measured")
+        self._tally.batches += 1
+        self._tally.fetch_ns += fetch_ns
+        self._tally.waited_ns += time.perf_counter_ns() - entered
+        self._owner._state = state
+        handed(self._owner._loader)
+        return moved
+
+
+def _raise(ended: Ended) -> NoReturn:
+    """What the loader raised. No frame of its traceback then has it, which would be a circle."""
+    error, ended.error = ended.error, StopIteration()
+    try:
+        raise error
+    finally:
+        del error
+
+
+def _why_beside(loader: Any, depth: int | Literal["auto"]) -> str | None:
+    """What fetching ahead on another thread would change for the program."""
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        return "a torch mode is on in the program's thread"
+    if depth == "auto" and isinstance(loader, DataLoader) and loader.num_workers == 0:
+        for part in ("batch_sampler", "sampler", "dataset"):
+            if hasattr(getattr(loader, part, None), "state_dict") and not hasattr(loader, "state_dict"):
+                return (
+                    f"the program may read the state of the loader's {part} (with a depth given, it is that far ahead)"
+                )
+    return None

@@ -1,0 +1,42 @@
+"""A loader's own loop, where there is no device to copy to beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from unstall.fix.batches.stats import Tally
+from unstall.fix.tensors.accelerator import is_there
+from unstall.fix.tensors.nesting import map_tensors
+from unstall.record.active import HandedOn, handed
+
+
+class PlainLoop:
+    """An iterator that fetches when it is asked, on the thread that asks, and goes on after an error as the loader's
+    own does. Tensors come on `device` where torch has it."""
+
+    def __init__(self, loader: Iterable[Any], device: torch.device, tally: Tally) -> None:
+        self._loader = loader
+        self._batches: Iterator[Any] = HandedOn(iter(loader))
+        self._device, self._tally = device, tally
+        self._here = is_there(device)
+
+    def __iter__(self) -> PlainLoop:
+        return self
+
+    def __next__(self) -> Any:
+        value = next(self._batches)
+        self._tally.batches += 1
+        if self._here:
+            value = map_tensors(value, lambda tensor: tensor.to(self._device))
+        handed(self._loader)
+        return value
+
+    def __repr__(self) -> str:
+        return "<iteration of a prefetch: a plain loop>"
+
+    def close(self) -> None:
+        """Lets go of the loader's iterator."""
+        self._batches = iter(())

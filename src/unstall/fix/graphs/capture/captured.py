@@ -1,0 +1,156 @@
+"""One function at one shape as CUDA graphs: the serial one, and one on several streams where that is faster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from unstall.fix.graphs.capture.device import Device, Graph
+from unstall.fix.graphs.capture.lanes import Plan, plan
+from unstall.fix.graphs.capture.parallel import CannotFork, Forking, Trace, Tracing
+
+Segment = Callable[[list[Any]], Callable[[], Any]]
+"""Given what earlier segments returned, prepares outside of the capture and gives what is to be captured."""
+
+_WORTH = 0.98  # of the serial time: a plan that promises less than that is not captured
+_LANES = (2, 4)
+
+
+@dataclass(slots=True)
+class Captured:
+    """Graphs to be replayed in order, one a segment, and what their segments returned: memory of the graphs' own."""
+
+    lanes: int
+    graphs: list[Graph] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    nodes: int | None = 0
+    waits: int = 0
+
+    def replay(self) -> None:
+        for graph in self.graphs:
+            graph.replay()
+
+    def reset(self) -> None:
+        self.results.clear()
+        for graph in self.graphs:
+            graph.reset()
+        self.graphs.clear()
+
+
+def capture_serial(device: Device, pool: Any, generators: list[torch.Generator], segments: list[Segment]) -> Captured:
+    return _capture(device, pool, generators, segments, 1, lambda _: contextlib.nullcontext())
+
+
+def capture_parallel(
+    device: Device,
+    pool: Any,
+    generators: list[torch.Generator],
+    segments: list[Segment],
+    counts: tuple[int, ...] | None,
+) -> list[Captured]:
+    """One for each number of lanes that promises to be faster. Raises `CannotFork` where it would not be safe."""
+    try:
+        traces = _traces(device, generators, segments, stamped=device.measures_operators)
+    except RuntimeError:
+        if not device.measures_operators:
+            raise
+        traces = _traces(device, generators, segments, stamped=False)
+    warm = getattr(device, "warm_lanes", None)
+    found: list[Captured] = []
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+    for count in counts or _LANES:
+        plans = [plan(list(trace.ops), count) for trace in traces]
+        shape = tuple(each.lanes for each in plans)
+        serial = sum(each.serial_seconds for each in plans)
+        if shape in seen or (counts is None and sum(each.seconds for each in plans) > _WORTH * serial):
+            continue
+        seen.add(shape)
+        if warm is not None:
+            warm(count)
+        found.append(_forked(device, pool, generators, segments, traces, plans))
+    return found
+
+
+def _traces(
+    device: Device, generators: list[torch.Generator], segments: list[Segment], *, stamped: bool
+) -> list[Trace]:
+    modes: list[Tracing] = []
+
+    def tracing(_: int) -> AbstractContextManager[Any]:
+        modes.append(Tracing(device, stamped=stamped))
+        return modes[-1]
+
+    traced = _capture(device, device.new_pool(), generators, segments, 1, tracing)
+    try:
+        if stamped:
+            for _ in range(2):
+                traced.replay()
+            device.synchronize()
+        return [mode.trace() for mode in modes]
+    finally:
+        for mode in modes:
+            mode.release()
+        traced.reset()
+
+
+def _forked(
+    device: Device,
+    pool: Any,
+    generators: list[torch.Generator],
+    segments: list[Segment],
+    traces: list[Trace],
+    plans: list[Plan],
+) -> Captured:
+    modes: list[Forking] = []
+
+    @contextmanager
+    def forking(segment: int) -> Iterator[None]:
+        mode = Forking(device, traces[segment], plans[segment])
+        modes.append(mode)
+        try:
+            with mode:
+                yield
+        except BaseException:
+            with contextlib.suppress(CannotFork):
+                mode.join()
+            raise
+        mode.join()
+
+    captured = _capture(device, pool, generators, segments, plans[0].count, forking)
+    captured.waits = sum(mode.waits for mode in modes)
+    for mode in modes:
+        mode.release()
+    return captured
+
+
+def _capture(
+    device: Device,
+    pool: Any,
+    generators: list[torch.Generator],
+    segments: list[Segment],
+    lanes: int,
+    mode_of: Callable[[int], AbstractContextManager[Any]],
+) -> Captured:
+    captured = Captured(lanes)
+    try:
+        for place, segment in enumerate(segments):
+            run = segment(captured.results)
+
+            def whole(run: Callable[[], Any] = run, place: int = place) -> Any:
+                with mode_of(place):
+                    return run()
+
+            graph, result, nodes = device.capture(pool, generators, whole)
+            captured.graphs.append(graph)
+            captured.results.append(result)
+            known = captured.nodes is not None and nodes is not None
+            captured.nodes = (captured.nodes or 0) + (nodes or 0) if known else None
+    except BaseException:
+        captured.reset()
+        raise
+    return captured

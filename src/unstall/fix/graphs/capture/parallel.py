@@ -1,0 +1,207 @@
+"""Dispatch modes for captures: one traces what depends on what, the other puts operators on several streams.
+
+Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends: so a storage's
+address means one memory throughout, and no block is given to another stream while one may still read it. Operators
+are run in the program's order, so that random ones draw the same numbers as in a capture on one stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unstall.fix.graphs.capture.device import Device
+from unstall.fix.graphs.capture.lanes import Plan, Traced
+from unstall.fix.graphs.refusals import calling_place
+from unstall.fix.tensors.storages import Touched, decomposed, touched_by
+
+
+class CannotFork(Exception):  # noqa: N818 - a decision, not an error
+    """A capture on several streams would not be safe, or is not the run that was planned for."""
+
+
+class Dependencies:
+    """Who last wrote each storage and who read it since: read after write, write after read, write after write."""
+
+    def __init__(self) -> None:
+        self._writer: dict[int, int] = {}
+        self._readers: dict[int, list[int]] = {}
+        self._barrier = -1
+        self._count = 0
+
+    def before(self, touched: Touched) -> tuple[int, ...]:
+        """What the operator that comes next must wait for; it counts as issued then."""
+        place = self._count
+        self._count += 1
+        if touched.barrier:
+            self._writer.clear()
+            self._readers.clear()
+            self._barrier = place
+            return tuple(range(place))
+        after: set[int] = {self._barrier} if self._barrier >= 0 else set()
+        writes = set(touched.writes)
+        for storage in writes.union(touched.reads):
+            if storage in self._writer:
+                after.add(self._writer[storage])
+        for storage in writes:
+            after.update(self._readers.pop(storage, ()))
+            self._writer[storage] = place
+        for storage in touched.reads:
+            if storage not in writes:
+                self._readers.setdefault(storage, []).append(place)
+        after.discard(place)
+        return tuple(sorted(after))
+
+    def made(self, touched: Touched, place: int = -1) -> None:
+        """Notes who made new memory; what only took memory, at -1, has nobody wait for it."""
+        for storage in touched.fresh:
+            self._readers.pop(storage, None)
+            if place >= 0:
+                self._writer[storage] = place
+
+
+class _Watching(TorchDispatchMode):  # type: ignore[misc]
+    """What both modes share: tensors are kept, and work that no operator shows is noticed."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self._device = device
+        self._kept: list[Any] = []
+        self._nodes = device.nodes_captured()
+        self._lock = threading.Lock()
+
+    def _look_for_strangers(self) -> None:
+        """Raises `CannotFork` where something was launched since the last operator, and not by one."""
+        if self._nodes is not None and self._device.nodes_captured() != self._nodes:
+            raise CannotFork(f"{calling_place()}: work that no operator of torch's shows, as of a Triton kernel")
+
+    def _count_nodes(self) -> None:
+        if self._nodes is not None:
+            self._nodes = self._device.nodes_captured()
+
+    def release(self) -> None:
+        """Lets the tensors go, once the capture has ended."""
+        self._kept.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """All operators of one run by name, and those of them that put work on a stream. `launched[i]`: the place in
+    `ops` of the i-th operator, or -1."""
+
+    names: tuple[str, ...]
+    launched: tuple[int, ...]
+    ops: tuple[Traced, ...]
+
+
+class Tracing(_Watching):
+    """Captures on one stream, and notes for every operator what it waits for and a stamp of the time when it ends."""
+
+    def __init__(self, device: Device, *, stamped: bool) -> None:
+        super().__init__(device)
+        self._dependencies = Dependencies()
+        self._names: list[str] = []
+        self._launched: list[int] = []
+        self._ops: list[tuple[tuple[int, ...], bool]] = []
+        self._stamps = [device.stamp()] if stamped else []
+        self._count_nodes()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        whole = decomposed(self, func, args, kwargs)
+        if whole is not NotImplemented:
+            return whole
+        with self._lock:
+            self._look_for_strangers()
+            if not self._device.is_on_its_stream():
+                raise CannotFork(f"{calling_place()}: it has streams of its own")
+            result = func(*args, **kwargs)
+            touched = touched_by(func, args, kwargs, result)
+            self._kept.append((args, kwargs, result))
+            self._names.append(str(func))
+            self._launched.append(len(self._ops) if touched.launches else -1)
+            if touched.launches:
+                self._ops.append((self._dependencies.before(touched), touched.barrier))
+                if self._stamps:
+                    self._stamps.append(self._device.stamp())
+            else:
+                self._dependencies.made(touched)
+            self._count_nodes()
+            return result
+
+    def trace(self) -> Trace:
+        """With the times of the last replay; one second for each operator where the device cannot tell them."""
+        times = [self._device.between(one, other) for one, other in pairwise(self._stamps)] or [1.0] * len(self._ops)
+        ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
+        return Trace(tuple(self._names), tuple(self._launched), tuple(ops))
+
+
+class Forking(_Watching):
+    """Captures on the lanes that a plan says, with a mark for each operator that another lane waits for."""
+
+    def __init__(self, device: Device, trace: Trace, plan: Plan) -> None:
+        super().__init__(device)
+        self._trace = trace
+        self._plan = plan
+        self._lanes = device.lanes(plan.count)
+        self._dependencies = Dependencies()
+        self._next = 0
+        self._last = [-1] * plan.count  # by lane the place of its last operator
+        self._marks: list[Any] = []
+        self._waited = [[-1] * plan.count for _ in range(plan.count)]  # by lane and lane waited for, likewise
+        self.waits = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        whole = decomposed(self, func, args, kwargs)
+        if whole is not NotImplemented:
+            return whole
+        with self._lock:
+            self._look_for_strangers()
+            at = self._next
+            self._next += 1
+            if at >= len(self._trace.names) or self._trace.names[at] != str(func):
+                raise CannotFork(f"it ran other operators than when it was traced: {func}")
+            place = self._trace.launched[at]
+            result = self._put(place, func, args, kwargs) if place >= 0 else func(*args, **kwargs)
+            touched = touched_by(func, args, kwargs, result)
+            if touched.launches != (place >= 0):
+                raise CannotFork(f"an operator did other work than when it was traced: {func}")
+            self._dependencies.made(touched, place)
+            self._kept.append((args, kwargs, result))
+            self._count_nodes()
+            return result
+
+    def _put(self, place: int, func: Any, args: Any, kwargs: Any) -> Any:
+        # Its schema tells beforehand what it reads and writes; what it makes nobody has touched yet.
+        touched = touched_by(func, args, kwargs, None)
+        lane = self._plan.lanes[place]
+        before = self._dependencies.before(touched)
+        for one in (at for at in self._last if at >= 0) if touched.barrier else before:
+            self._follow(lane, one)
+        with self._lanes.on(lane):
+            result = func(*args, **kwargs)
+            self._marks.append(self._lanes.mark(lane))
+        self._last[lane] = place
+        if touched.barrier:
+            for other in range(self._plan.count):
+                self._follow(other, place)
+        return result
+
+    def _follow(self, lane: int, place: int) -> None:
+        """Makes a lane wait for an operator, unless it does already through an earlier wait."""
+        other = self._plan.lanes[place]
+        if other != lane and self._waited[lane][other] < place:
+            self._lanes.wait(lane, self._marks[place])
+            self._waited[lane][other] = place
+            self.waits += 1
+
+    def join(self) -> None:
+        """Ends the fork; raises `CannotFork` where the run was shorter than the one that was traced."""
+        self._lanes.join()
+        if self._next != len(self._trace.names):
+            raise CannotFork("it ran fewer operators than when it was traced")

@@ -1,0 +1,1 @@
+"""What a call touches, reads and waits for, and whether that is as it was."""

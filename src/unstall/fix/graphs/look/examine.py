@@ -1,0 +1,222 @@
+"""One call run as it is and looked at: what it did, and all that speaks against a graph of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections import UserDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unstall.fix.graphs.accumulate_grad import no_stream_warnings, silence_nodes_of
+from unstall.fix.graphs.autograd_nodes import node_of
+from unstall.fix.graphs.capture.device import Device
+from unstall.fix.graphs.inside import inside
+from unstall.fix.graphs.look.observe import Observation, observed
+from unstall.fix.graphs.look.watch import Watch
+from unstall.fix.graphs.refusals import Refusal, Refused
+from unstall.fix.graphs.signature import Call, call_of
+from unstall.fix.graphs.subject import Kind, own_autocast_cache
+from unstall.fix.tensors.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.storages import is_plain, storage_of
+
+_SIMPLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum, type, slice, range)
+_SIMPLE_OF_TORCH = (torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """`changed`: Python-side state that is another now, in words."""
+
+    result: Any
+    seen: Observation
+    kind: Kind
+    changed: list[str]
+    watch: Watch
+    """Of the state that the code reads, as it was afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is compared after the run: gradients of arguments, and where tensors lie."""
+
+    grads: list[torch.Tensor | None]
+    addresses: list[tuple[torch.Tensor, int]]
+    wanted: list[tuple[torch.Tensor, bool]]
+
+
+def examined(
+    device: Device, function: Callable[..., Any], call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Examined:
+    """Runs on the stream of captures: what the call leaves behind, as workspaces, is then there."""
+    watch = Watch([function, *call.others], of_host_tensors=device.type != "cpu")
+    before = _Before(
+        [tensor.grad if tensor.is_leaf else None for tensor in call.tensors],
+        [(tensor, tensor.data_ptr()) for tensor in (*watch.tensors, *call.tensors) if is_plain(tensor)],
+        [(tensor, tensor.requires_grad) for tensor in (*watch.tensors, *call.tensors) if tensor.is_leaf],
+    )
+    grads = {id(tensor): tensor.grad for tensor in watch.tensors if tensor.is_leaf}
+    with device.side(), own_autocast_cache(), inside(), no_stream_warnings():
+        result, seen = observed(lambda: function(*args, **kwargs), call.tensors, device)
+    tensors = tensors_in(result)
+    device.hand_over(tensors)
+    seen.entry_grads = [grads.get(id(leaf)) for leaf in seen.leaves]
+    before_it = {*map(id, seen.externals), *map(id, call.tensors), *watch.known}
+    made = [tensor for tensor in tensors if id(tensor) not in before_it]
+    kind = _kind(made, seen)
+    if kind is Kind.STEP:  # its backward has run; and what is left of the graph would hold on to gradients' nodes
+        used_up = {id(tensor) for tensor in made if node_of(tensor) is not None}
+        result = map_tensors(result, lambda tensor: tensor.detach() if id(tensor) in used_up else tensor)
+    limited = watch.limited_to(seen.names)
+    changed = limited.changes(first=True)
+    if seen.moves or any(tensor.data_ptr() != address for tensor, address in before.addresses):
+        changed.append("a tensor lies in other memory, as after `.data =`")
+    if any(tensor.requires_grad != wanted for tensor, wanted in before.wanted):
+        changed.append("a tensor requires gradients or does so no more, as after requires_grad_()")
+    if seen.warns:
+        changed.append(f"it warns: {seen.warns.splitlines()[0]}")
+    silence_nodes_of(tensors_in(result))
+    reasons = [
+        *_of_arguments(device, call, args, kwargs, before),
+        *_of_state(limited, call, kind),
+        *_of_result(device, result, watch),
+        *_of_autograd(made, call, seen, kind),
+    ]
+    if seen.only_waits and not changed and not reasons:
+        seen = _seen_in_a_capture(device, function, call, args, kwargs, seen) or seen
+    if not seen.refusals:
+        seen.refusals += reasons
+    if not seen.refusals and not seen.launches:
+        seen.refusals.append(Refusal("it puts no work on the device"))
+    after = Watch([function, *call.others, *seen.scopes], of_host_tensors=device.type != "cpu").limited_to(seen.names)
+    return Examined(result, seen, kind, changed, after)
+
+
+def _kind(results: list[torch.Tensor], seen: Observation) -> Kind:
+    """`results`: those that the call made."""
+    changes = bool(seen.written or seen.written_inputs)
+    grads = bool(seen.leaves)
+    if any(node_of(tensor) is not None for tensor in results) and not (seen.backward_ran and (changes or grads)):
+        return Kind.DIFFERENTIABLE
+    return Kind.STEP if changes or (seen.backward_ran and grads) else Kind.PURE
+
+
+def _of_arguments(
+    device: Device, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], before: _Before
+) -> list[Refusal]:
+    found: list[Refusal] = []
+    if any(tensor.device.type != device.type for tensor in call.tensors):
+        found.append(Refusal("an argument is a CPU tensor, and a graph would keep its value", None, "move it before"))
+    try:
+        now = call_of(args, kwargs)
+        same = now.key == call.key and all(new is old for new, old in zip(now.tensors, call.tensors, strict=True))
+    except Refused:
+        same = False
+    if not same:
+        reason = "it changes a container or a shape that was passed in, or a mode of torch's"
+        found.append(Refusal(reason, None, "return what is new instead"))
+    elif any(t.grad is not grad for t, grad in zip(call.tensors, before.grads, strict=True) if t.is_leaf):
+        found.append(Refusal("it leaves a gradient in an argument", None, "return what torch.autograd.grad gives"))
+    return found
+
+
+def _of_state(watch: Watch, call: Call, kind: Kind) -> list[Refusal]:
+    """`watch` is of all that the code could read."""
+    if not watch.complete:
+        return [Refusal("it reaches more Python values than can be looked at before each call")]
+    found: list[Refusal] = []
+    storages = set(map(storage_of, call.tensors))
+    shared = [label for tensor, label in watch.labelled() if is_plain(tensor) and storage_of(tensor) in storages]
+    if shared:
+        reason = f"an argument shares memory with {shared[0]}, which it reads beside its arguments"
+        found.append(Refusal(reason, None, "pass a clone"))
+    found += [
+        Refusal(f"it may draw from the iterator {name}", None, "pass in what it gives") for name in watch.iterators()
+    ]
+    if kind is Kind.DIFFERENTIABLE and watch.hooks_of_backward:
+        reason = f"{watch.hooks_of_backward[0]} would not run in a graph's backward"
+        found.append(Refusal(reason, None, "graph the whole training step"))
+    return found
+
+
+def _of_result(device: Device, result: Any, watch: Watch) -> list[Refusal]:
+    if any(tensor.device.type != device.type for tensor in tensors_in(result)):
+        return [Refusal("its result holds a CPU tensor", None, "return tensors of the device")]
+    other = _stranger(result, watch)
+    if other is None:
+        return []
+    reason = f"its result holds a {type(other).__name__}, which may hold tensors"
+    return [Refusal(reason, None, "return tensors, in tuples, lists, dicts or dataclasses")]
+
+
+def _of_autograd(made: list[torch.Tensor], call: Call, seen: Observation, kind: Kind) -> list[Refusal]:
+    """What is done in place to one view reaches the others, and autograd knows. A graph's results are apart from all
+    else for autograd, and from each other."""
+    outside = set(map(storage_of, seen.externals))
+    taken = outside.union(map(storage_of, call.tensors))
+    for tensor in {id(tensor): tensor for tensor in made if tensor.requires_grad}.values():
+        if node_of(tensor) is None and storage_of(tensor) not in outside:
+            reason = "its result requires gradients as a new leaf does, or a view that is made where autograd is off"
+            return [Refusal(reason, None, "call requires_grad_(), or take the view, after the call")]
+        if kind is Kind.STEP:  # whose results have no graph left
+            continue
+        if node_of(tensor) is not None and storage_of(tensor) in taken:
+            reason = "gradients flow through a result that is a view of an argument, of another result, or of a "
+            return [Refusal(reason + "tensor from outside", None, "return a clone, or take the view after the call")]
+        taken.add(storage_of(tensor))
+    return []
+
+
+def _stranger(value: Any, watch: Watch) -> Any:
+    """What in a result is neither a tensor nor a number, nor anything that was there before the call."""
+    if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in watch.known:
+        return None
+    items: list[Any]
+    if isinstance(value, Mapping):
+        items = list(value.values())
+    elif isinstance(value, (tuple, list)):
+        items = list(value)
+    elif isinstance(value, (set, frozenset)):
+        return None if all(isinstance(item, _SIMPLE) for item in value) else value
+    elif dataclasses.is_dataclass(value):
+        items = [getattr(value, each.name) for each in dataclasses.fields(value)]
+    else:
+        return value
+    own = set(map(id, items))
+    beside = [] if isinstance(value, UserDict) else getattr(value, "__dict__", {}).values()
+    for held in beside:
+        if id(held) not in own and (isinstance(held, torch.Tensor) or _stranger(held, watch) is not None):
+            return value
+    return next((each for each in (_stranger(item, watch) for item in items) if each is not None), None)
+
+
+def _seen_in_a_capture(
+    device: Device,
+    function: Callable[..., Any],
+    call: Call,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    seen: Observation,
+) -> Observation | None:
+    """What a function does that leaves out its waits while it is captured. None where it does not."""
+    if not seen.asks_whether_captured:
+        return None
+    try:
+        with own_autocast_cache(), inside():
+            graph, (_, dry), _ = device.capture(
+                device.new_pool(),
+                [device.generator(), *seen.generators],
+                lambda: observed(lambda: function(*args, **kwargs), call.tensors, device, stops=True),
+            )
+    except (Refused, RuntimeError):
+        return None
+    graph.reset()
+    dry.random = seen.random
+    grads = {id(leaf): grad for leaf, grad in zip(seen.leaves, seen.entry_grads, strict=True)}
+    dry.entry_grads = [grads.get(id(leaf)) for leaf in dry.leaves]
+    dry.names = None if dry.names is None or seen.names is None else dry.names | seen.names
+    dry.scopes += seen.scopes
+    return dry

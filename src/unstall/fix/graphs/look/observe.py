@@ -1,0 +1,402 @@
+"""One eager run of a function, watched: what a CUDA graph of it would read, write and be unable to do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from unstall.fix.graphs.capture.device import Device
+from unstall.fix.graphs.look.heard import always, heard
+from unstall.fix.graphs.look.users import is_users_code
+from unstall.fix.graphs.look.watch import Scope
+from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, calls_through
+from unstall.fix.tensors.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
+from unstall.locate.frameworks import top_module
+from unstall.random_states import drawn_from, random_states
+
+_HOST_READS = "the host reads a value from the device and waits for it"
+_SHAPES = "how large its result is depends on values, so the host waits for them"
+_WAITS = {
+    "_local_scalar_dense": (_HOST_READS, "return the tensor and read it after the call"),
+    "equal": (_HOST_READS, "compare with == and .all() and keep the tensor"),
+    "is_nonzero": (_HOST_READS, "use torch.where"),
+    "_linalg_check_errors": ("the host waits to check for an error", "use the _ex variant, as torch.linalg.inv_ex"),
+    "nonzero": (_SHAPES, "use torch.where(condition, a, b), or torch.nonzero_static"),
+    "masked_select": (_SHAPES, "use torch.where(condition, a, b)"),
+    "_unique2": (_SHAPES, "do that outside the graph"),
+    "unique_dim": (_SHAPES, "do that outside the graph"),
+    "unique_consecutive": (_SHAPES, "do that outside the graph"),
+    "bincount": (_SHAPES, "use scatter_add_ into a tensor of known size"),
+}
+_FROM_HOST = (
+    "a copy from CPU memory would be of the memory of one call",
+    "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
+)
+_IN_A_LIBRARY = (
+    "that line is the library's: have it leave that out, as with use_cache=False where it is a cache of transformers', "
+    "or graph a part of the model"
+)
+_MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
+_COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
+_ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
+_TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
+_OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
+_COMPUTES_NAMES = {"getattr", "vars", "globals", "locals", "eval", "exec", "attrgetter", "__dict__", "__getattribute__"}
+_HOST_GENERATORS = {
+    "torch": "torch's CPU generator",
+    "random": "Python's random",
+    "numpy.random": "numpy.random",
+}  # of `random_states`
+_SYNCHRONIZING = "synchronizing CUDA operation"
+_SPEAKS = {"print", "open", "input", "write", "writelines"}
+
+
+@dataclass(slots=True)
+class Observation:
+    """What one run did. `externals` are neither passed in nor made inside: they are read and written where they lie."""
+
+    externals: list[torch.Tensor] = field(default_factory=list)
+    written: list[torch.Tensor] = field(default_factory=list)  # of externals, one a storage
+    leaves: list[torch.Tensor] = field(default_factory=list)  # of externals, those that gradients are kept for
+    entry_grads: list[torch.Tensor | None] = field(default_factory=list)  # what `.grad` of each leaf was before
+    derived: list[torch.Tensor] = field(default_factory=list)  # those through which gradients go on to before the call
+    written_inputs: set[int] = field(default_factory=set)  # places among the inputs
+    refusals: list[Refusal] = field(default_factory=list)
+    generators: list[torch.Generator] = field(default_factory=list)
+    names: frozenset[str] | None = None  # read by any Python code that ran; None: not known
+    scopes: list[Scope] = field(default_factory=list)  # of the user's code that ran
+    backward_ran: bool = False
+    grad_was_enabled: bool = False  # for any operator
+    random: bool = False  # it draws from a generator of the device
+    asks_whether_captured: bool = False  # and may take another way then
+    warns: str = ""  # a warning that was shown
+    moves: bool = False  # it gave one of `externals` other memory
+    launches: int = 0
+    bytes_made: int = 0
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether all that speaks against a graph are waits, which a function may leave out while it is captured."""
+        return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
+
+    def concerns_grads(self) -> bool:
+        """Whether the function makes gradients, or reads ones that it found."""
+        read = {id(tensor) for tensor in self.externals}
+        return self.backward_ran or any(id(grad) in read for grad in self.entry_grads if grad is not None)
+
+    def grads_as_seen(self) -> bool:
+        """Whether the gradients that the function would find now are those that it found then: where it read them,
+        the same tensors, and where there were none, none."""
+        read = {id(tensor) for tensor in self.externals}
+        pairs = zip(self.leaves, self.entry_grads, strict=True)
+        return all(leaf.grad is grad for leaf, grad in pairs if grad is None or id(grad) in read)
+
+
+class Observer(TorchDispatchMode):  # type: ignore[misc]
+    """Notes what every operator touches. `device_type` is of the tensors that a graph can hold. With `stops` a wait is
+    not begun: `Refused` is raised instead."""
+
+    def __init__(self, inputs: list[torch.Tensor], device_type: str, index: int | None, *, stops: bool = False) -> None:
+        super().__init__()
+        self.seen = Observation()
+        self._stops = stops
+        self._device_type = device_type
+        self._index = index
+        self._inputs: dict[int, set[int]] = {}
+        for place, tensor in enumerate(inputs):
+            self._inputs.setdefault(storage_of(tensor), set()).add(place)
+        self._made: set[int] = set()
+        self._external: dict[int, int] = {}  # storage → its place in `externals` when first seen
+        self._tensors: dict[int, torch.Tensor] = {}  # by their ids, which are theirs while they live
+        self._written: set[int] = set()
+        self._constants: set[int] = set()  # storages in CPU memory that hold nothing but constants of the code
+        with torch.inference_mode(False), torch.enable_grad():  # nodes of autograd are numbered as they are made
+            self._begun = torch.zeros((), requires_grad=True).exp().grad_fn._sequence_nr()
+        self._said: set[tuple[str, str]] = set()
+        self.addresses: list[tuple[torch.Tensor, int]] = []  # of externals, as they were when first seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        whole = decomposed(self, func, args, kwargs)
+        if whole is not NotImplemented:
+            return whole
+        name = func._schema.name.partition("::")[2]
+        with self._noting():
+            self._look_for_waits(name, func, args, kwargs)
+        self.stop_if_refused()
+        result = func(*args, **kwargs)
+        with self._noting():
+            self._note(name, func, args, kwargs, result)
+        return result
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """What goes wrong in looking on is a reason not to capture, and nothing that the program should notice."""
+        try:
+            yield
+        except Exception as error:
+            self.refuse(f"it could not be followed: {type(error).__name__}: {error}")
+
+    def _note(self, name: str, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        if any(isinstance(leaf, torch.Tensor) and not is_plain(leaf) for leaf in tree_leaves((args, kwargs, result))):
+            self.refuse("a sparse tensor takes part")
+        touched = touched_by(func, args, kwargs, result)
+        given, returned = tensors_of((args, kwargs)), tensors_of(result)
+        if name == "lift_fresh":  # of torch.tensor(…), whose memory no operator has made
+            self._made.update(map(storage_of, given))
+            self._constants.update(storage_of(tensor) for tensor in given if tensor.device.type == "cpu")
+        self._made.update(touched.fresh)
+        self._look_at_memory(name, given, returned, touched)
+        for tensor in given:
+            self.note_external(tensor)
+        self._note_writes(touched)
+        seen = self.seen
+        seen.launches += touched.launches
+        seen.bytes_made += sum(t.untyped_storage().nbytes() for t in returned if storage_of(t) in touched.fresh)
+        seen.backward_ran |= torch._C._current_graph_task_id() != -1
+        seen.grad_was_enabled |= torch.is_grad_enabled()
+        generator = kwargs.get("generator")
+        if isinstance(generator, torch.Generator) and not any(generator is known for known in seen.generators):
+            seen.generators.append(generator)
+
+    def stop_if_refused(self) -> None:
+        if self._stops and self.seen.refusals:
+            raise Refused(*self.seen.refusals)
+
+    def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
+        """Notes a reason with the line that runs now; the same of one line once."""
+        place = calling_place()
+        if place is not None and place.library and (reason, remedy) == _FROM_HOST:
+            remedy = _IN_A_LIBRARY
+        if (reason, str(place)) not in self._said:
+            self._said.add((reason, str(place)))
+            self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
+
+    def hears(self, warning: str) -> bool:
+        """Whether it is the program's: torch's own of a wait is asked for to name the line."""
+        if _SYNCHRONIZING not in warning:
+            self.seen.warns = self.seen.warns or warning
+            return True
+        if not self.seen.refusals:  # else an operator of that line has been named already
+            self.refuse("the host waits for the device", "do that outside the graph", waits=True)
+        return False
+
+    def note_external(self, tensor: torch.Tensor) -> None:
+        storage = storage_of(tensor)
+        if storage in self._inputs or storage in self._made or id(tensor) in self._tensors:
+            return
+        self._tensors[id(tensor)] = tensor
+        self._external.setdefault(storage, len(self.seen.externals))
+        self.addresses.append((tensor, tensor.data_ptr()))
+        made_inside = False
+        with contextlib.suppress(RuntimeError):  # of a view that autograd refuses to speak about
+            if tensor.requires_grad and tensor.is_leaf:
+                self.seen.leaves.append(tensor)
+            elif tensor.requires_grad and tensor.grad_fn._sequence_nr() < self._begun:
+                self.seen.derived.append(tensor)
+            else:
+                made_inside = tensor.grad_fn is not None
+        # A view that the function made would hold on to nodes of autograd's.
+        self.seen.externals.append(tensor.detach() if made_inside else tensor)
+
+    def release(self) -> None:
+        """Lets go of tensors that nothing else may hold on to."""
+        self._tensors.clear()
+        self.addresses.clear()
+
+    def note_handed_out(self, results: list[torch.Tensor]) -> None:
+        """What no operator has touched was not made inside either. Of memory that one did, it may be a new view."""
+        for tensor in results:
+            if storage_of(tensor) not in self._external:
+                self.note_external(tensor)
+
+    def _note_writes(self, touched: Touched) -> None:
+        for storage in touched.writes:
+            if storage in self._inputs:
+                self.seen.written_inputs |= self._inputs[storage]
+            elif storage in self._external and storage not in self._written:
+                self._written.add(storage)
+                self.seen.written.append(self.seen.externals[self._external[storage]])
+
+    def _look_for_waits(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        if name.startswith("_amp_"):
+            self.refuse(
+                "GradScaler decides on the host whether to step",
+                "use bfloat16, which needs no GradScaler, or leave the optimizer's step outside",
+            )
+        on_device = [tensor for tensor in tensors_of(args) if tensor.device.type == self._device_type]
+        if not on_device:
+            return
+        if name in _WAITS:
+            self.refuse(*_WAITS[name], waits=True)
+        elif name in _MASKED and any(
+            isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        ):
+            self.refuse(_SHAPES, "index with torch.where(mask, a, b) instead of a mask", waits=True)
+        elif name == "repeat_interleave" and func._overloadname == "Tensor" and kwargs.get("output_size") is None:
+            self.refuse(_SHAPES, "give output_size", waits=True)
+
+    def _look_at_memory(
+        self, name: str, given: list[torch.Tensor], returned: list[torch.Tensor], touched: Touched
+    ) -> None:
+        if self._device_type == "cpu":
+            return
+        if any(t.device.type == self._device_type and t.device.index != self._index for t in (*given, *returned)):
+            self.refuse("it works on several devices", "give each device's part a graph of its own")
+        host = [tensor for tensor in given if tensor.device.type == "cpu"]
+        made_on_host = [tensor for tensor in returned if tensor.device.type == "cpu"]
+        on_device = any(tensor.device.type == self._device_type for tensor in (*given, *returned))
+        if name in _COPIES and on_device and (host or made_on_host):
+            target = returned[0] if returned else given[0]
+            if target.device.type == "cpu":
+                self.refuse("a copy to CPU memory waits for the device", "return the tensor, or see unstall.to_host")
+            else:
+                self.refuse(*_FROM_HOST)
+        elif name == "lift_fresh" and on_device:  # of torch.tensor(…), which has copied it there unseen
+            self.refuse(*_FROM_HOST)
+        elif any(storage_of(tensor) not in self._constants for tensor in host):
+            self._refuse_host_tensor()
+        else:
+            # Attention's kernels give their seeds in CPU memory, but within a capture in the device's.
+            self._constants.update(storage_of(tensor) for tensor in made_on_host)
+
+    def _refuse_host_tensor(self) -> None:
+        if calls_through(*_OPTIMIZERS):
+            self.refuse("the optimizer keeps its steps on the CPU", "make it with capturable=True")
+        else:
+            self.refuse("a CPU tensor takes part, and a graph would keep its value", "move it to the device before")
+
+
+def observed(
+    run: Callable[[], Any], inputs: list[torch.Tensor], device: Device, *, stops: bool = False
+) -> tuple[Any, Observation]:
+    """What `run` returns, and what it did. Errors of it are raised as they are, and `Refused` instead of a wait where
+    it `stops` at one."""
+    device_type = device.type
+    observer = Observer(inputs, device_type, device.index, stops=stops)
+    codes: dict[CodeType, dict[str, Any]] = {}
+    profiled = sys.getprofile() is not None
+
+    def note(frame: FrameType, event: str, called: Any) -> None:
+        if event == "call":
+            codes.setdefault(frame.f_code, frame.f_globals)
+        elif event == "c_call" and _seeds(called):
+            observer.refuse("it seeds a random generator, and a graph would not", "seed before the call")
+        elif event == "c_call" and _speaks(called) and _is_asked_by_user(frame):
+            observer.refuse("it prints, or reads or writes a file, and a graph would not", "do that outside the graph")
+
+    before, drawn = random_states(), None if stops else device.generator().get_state()
+    with heard(observer.hears), _waits_named(observer, device_type):
+        if not profiled:
+            sys.setprofile(note)
+        try:
+            with observer:
+                result = run()
+        finally:
+            if not profiled:
+                sys.setprofile(None)
+    observer.note_handed_out(tensors_of(result))
+    for name in sorted(drawn_from(before, random_states())):
+        if name in _HOST_GENERATORS and not (name == "torch" and device_type == "cpu"):
+            reason = f"it draws from {_HOST_GENERATORS[name]}, and a graph would repeat what was drawn"
+            observer.seen.refusals.append(Refusal(reason, None, "draw on the device"))
+    observer.seen.random = bool(observer.seen.generators)
+    if drawn is not None:  # else it is captured, and the generator may not be asked
+        observer.seen.random |= not torch.equal(drawn, device.generator().get_state())
+    observer.seen.moves = any(tensor.data_ptr() != address for tensor, address in observer.addresses)
+    observer.release()
+    if not profiled:
+        observer.seen.names = _names_in(codes)
+        observer.seen.scopes = [Scope(code, names) for code, names in codes.items() if is_users_code(code)]
+        observer.seen.asks_whether_captured = any(
+            not _ASKS.isdisjoint(code.co_names) and not code.co_filename.startswith(_TORCH) for code in codes
+        )
+    return result, observer.seen
+
+
+def _names_in(codes: Iterable[CodeType]) -> frozenset[str] | None:
+    """All names that stand in some code. None where the user's code makes names up as it runs."""
+    names: set[str] = set()
+    for code in codes:
+        if is_users_code(code) and not _COMPUTES_NAMES.isdisjoint(code.co_names):
+            return None
+        names.update(code.co_names, code.co_freevars)
+        for constant in code.co_consts:
+            if isinstance(constant, str):
+                names.add(constant)
+            elif isinstance(constant, tuple):
+                names.update(part for part in constant if isinstance(part, str))
+    return frozenset(names)
+
+
+def _seeds(called: Any) -> bool:
+    owner = getattr(called, "__self__", None)
+    return isinstance(owner, torch.Generator) and called.__name__ in ("manual_seed", "seed")
+
+
+def _speaks(called: Any) -> bool:
+    if getattr(called, "__name__", None) not in _SPEAKS:
+        return False
+    owner = getattr(called, "__self__", None)
+    return isinstance(owner, (ModuleType, io.IOBase))
+
+
+def _is_asked_by_user(frame: FrameType | None) -> bool:
+    """Whether the user's code does that, itself or through the standard library, and not some library of its own."""
+    while frame is not None:
+        if is_users_code(frame.f_code):
+            return True
+        if (
+            top_module(frame.f_code.co_filename) not in sys.stdlib_module_names
+            or frame.f_globals["__name__"] == "warnings"
+        ):
+            return False
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
+    """Waits that no operator shows: torch's own warnings of them, and calls that are nothing but waits."""
+    if device_type != "cuda":
+        yield
+        return
+    mode = torch.cuda.get_sync_debug_mode()
+    homes = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"))
+    kept = [getattr(home, name) for home, name in homes]
+    with always(f".*{_SYNCHRONIZING}", beside="Synchronization debug mode is a prototype"):
+        try:
+            for (home, name), call in zip(homes, kept, strict=True):
+                setattr(home, name, _named_wait(observer, call))
+            with contextlib.suppress(RuntimeError):  # where there are no such warnings, operators tell alone
+                torch.cuda.set_sync_debug_mode(mode or "warn")
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.set_sync_debug_mode(mode)
+            for (home, name), call in zip(homes, kept, strict=True):
+                setattr(home, name, call)
+
+
+def _named_wait(observer: Observer, call: Callable[..., Any]) -> Callable[..., Any]:
+    thread = threading.get_ident()
+
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == thread:
+            observer.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
+            observer.stop_if_refused()
+        return call(*args, **kwargs)
+
+    return wait

@@ -1,0 +1,53 @@
+"""A module whose calls are served by graphs, and which is in all else the module itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from unstall.fix.graphs.stats import GraphedStats
+
+
+class GraphedModule(torch.nn.Module):  # type: ignore[misc]
+    """Shares its whole state with the module that it was made of: parameters, buffers, submodules, hooks, whether it
+    trains. So the names in its `state_dict` are the module's own, and a change to one is a change to both."""
+
+    __slots__ = ("_unstall_graphed", "_unstall_module")
+
+    def __init__(self, module: torch.nn.Module, graphed: Callable[..., Any]) -> None:
+        object.__setattr__(self, "__dict__", module.__dict__)
+        object.__setattr__(self, "_unstall_module", module)
+        object.__setattr__(self, "_unstall_graphed", graphed)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's hooks run when it is captured, and what they do on the device is part of the graph."""
+        return self._unstall_graphed(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"graphed({self._unstall_module!r})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied or saved, it is the module that it was made of: graphs cannot be."""
+        return self._unstall_module.__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Module:
+        return copy.deepcopy(self._unstall_module, memo)
+
+    def stats(self) -> GraphedStats:
+        """What its graphs did so far."""
+        found: GraphedStats = self._unstall_graphed.stats()
+        return found
+
+
+def graphed_module(module: torch.nn.Module, graphed: Callable[..., Any]) -> torch.nn.Module:
+    """An instance of the module's own class too, so that methods that it overrides, as `train`, are its own."""
+    kind = type(module)
+    try:
+        both = type(kind.__name__, (GraphedModule, kind), {"__slots__": ()})
+    except TypeError:  # a class that cannot be inherited from
+        both = GraphedModule
+    made: torch.nn.Module = both(module, graphed)
+    return made

@@ -1,0 +1,153 @@
+"""A graph's results live in its own memory and change with each replay: what a caller gets are copies of them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from unstall.fix.graphs.autograd_nodes import node_of
+from unstall.fix.graphs.state import copy_of
+from unstall.fix.tensors.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.storages import storage_of
+
+
+class Outputs:
+    """How a caller's result is made of a graph's: memory of the graph's is copied; a result that is an argument, or
+    a tensor from outside, is that itself. Views of one memory stay views of one memory. Containers are new ones, but
+    for those in `known`, by their ids: they were there before the call."""
+
+    def __init__(
+        self, result: Any, inputs: list[torch.Tensor], externals: list[torch.Tensor], known: dict[int, Any]
+    ) -> None:
+        self._inputs = {storage_of(tensor): place for place, tensor in enumerate(inputs)}
+        self._places = {id(tensor): place for place, tensor in enumerate(inputs)}
+        self._externals = {storage_of(tensor) for tensor in externals}
+        self._themselves = {*map(id, externals), *known}
+        apart: dict[int, torch.Tensor] = {}
+        self.result = result = map_tensors(result, lambda tensor: self._apart(tensor, apart))
+        """Without autograd's graph of the capture."""
+        counts = Counter(map(storage_of, _unique(tensors_in(result))))
+        self._shared = {storage for storage, count in counts.items() if count > 1}
+        self._kept: dict[int, Any] = {}
+        self._has_others = _has_others(result, known, self._kept)
+        self._single = (
+            result
+            if isinstance(result, torch.Tensor) and storage_of(result) not in self._externals | set(self._inputs)
+            else None
+        )
+
+    def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
+        """For a call with these arguments, whose values the graph was replayed on. `through`: what stands for some
+        tensors of the result, by their ids."""
+        if self._single is not None and not through:
+            return copy_of(self._single)
+        made: dict[int, torch.Tensor] = {}
+        bases: dict[int, torch.Tensor] = {}
+
+        for tensor in tensors_in(self.result) if through else ():
+            if through and id(tensor) in through and not self._is_the_programs(tensor):
+                made[id(tensor)] = bases[storage_of(tensor)] = through[id(tensor)]
+
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) not in made:
+                made[id(tensor)] = self._copied(tensor, inputs, bases)
+            return made[id(tensor)]
+
+        if not self._has_others:
+            return map_tensors(self.result, copied)
+        memo: dict[int, Any] = {id(tensor): copied(tensor) for tensor in tensors_in(self.result)}
+        return copy.deepcopy(self.result, memo | self._kept)
+
+    def _apart(self, tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
+        """It requires gradients as it did, and holds on to no nodes of the capture's."""
+        if node_of(tensor) is None or self._is_the_programs(tensor):
+            return tensor
+        if id(tensor) not in known:
+            known[id(tensor)] = tensor.detach().requires_grad_()
+        return known[id(tensor)]
+
+    def _is_the_programs(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._places or id(tensor) in self._themselves
+
+    def _copied(self, tensor: torch.Tensor, inputs: list[torch.Tensor], bases: dict[int, torch.Tensor]) -> torch.Tensor:
+        storage = storage_of(tensor)
+        if storage in self._externals:
+            return tensor if id(tensor) in self._themselves else _another_view(tensor)
+        if storage in self._inputs:
+            return self._of_argument(tensor, inputs[self._places.get(id(tensor), self._inputs[storage])])
+        if storage not in self._shared:
+            return copy_of(tensor)
+        with torch.inference_mode(tensor.is_inference()):
+            return self._view_of_shared(tensor, storage, bases)
+
+    def _view_of_shared(self, tensor: torch.Tensor, storage: int, bases: dict[int, torch.Tensor]) -> torch.Tensor:
+        if storage not in bases:
+            bases[storage] = _bytes_of(tensor).clone()
+        base = bases[storage]
+        if base.dtype == tensor.dtype and not (tensor.is_conj() or tensor.is_neg()):
+            return base.detach().as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return _view_like(tensor, base.untyped_storage())
+
+    def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        """An argument, or a view of one that was made where autograd was off."""
+        if id(tensor) in self._places:
+            return given
+        base = given if tensor.requires_grad else given.detach()
+        with torch.no_grad():
+            return base.as_strided(tensor.shape, tensor.stride(), given.storage_offset() + tensor.storage_offset())
+
+    def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Of one of the results that `copies` is given by `through`."""
+        if storage_of(tensor) in self._shared:
+            return _view_like(tensor, _bytes_of(tensor).clone().untyped_storage())
+        return copy_of(tensor)
+
+
+def _another_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Of memory of the program's: a tensor of the caller's own, which may be turned or reshaped in place."""
+    with torch.no_grad():
+        return torch.ops.aten.alias(tensor)
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    view.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    view = view.conj() if tensor.is_conj() else view
+    return torch._neg_view(view) if tensor.is_neg() else view
+
+
+def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _has_others(value: Any, known: dict[int, Any], kept: dict[int, Any]) -> bool:
+    """Whether there are containers without tensors, which `map_tensors` would hand out again and again. Those that are
+    known, and are to stay themselves, are added to `kept`."""
+    if isinstance(value, torch.Tensor):
+        return False
+    items: list[Any] = []
+    if isinstance(value, Mapping):
+        items = list(value.values())
+    elif isinstance(value, (tuple, list, set)):
+        items = list(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = [getattr(value, each.name) for each in dataclasses.fields(value)]
+    if id(value) in known and not tensors_in(value):
+        kept[id(value)] = value
+        return False
+    inside = [_has_others(item, known, kept) for item in items]
+    return any(inside) or (_may_change(value) and not tensors_in(value))
+
+
+def _may_change(value: Any) -> bool:
+    return isinstance(value, (Mapping, list, set)) or (dataclasses.is_dataclass(value) and not isinstance(value, type))

@@ -1,0 +1,1 @@
+"""Items that are mapped: their results, and which way is the fastest."""
