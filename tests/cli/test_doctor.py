@@ -29,7 +29,18 @@ def test_json_has_the_same_checks(unstall: Cli) -> None:
     assert document["schema"] == "unstall.doctor/1"
     names = [check["name"] for check in document["checks"]]
     assert names == [
-        *("unstall", "python", "numpy", "msgspec", "rich", "C engine", "torch", "torch built for", "GPU"),
+        *(
+            "unstall",
+            "python",
+            "numpy",
+            "msgspec",
+            "rich",
+            "C engine",
+            "C in graphed",
+            "torch",
+            "torch built for",
+            "GPU",
+        ),
         *("cupti recorder", "torch recorder", "source lines", "virtual GPU"),
     ]
     assert all(set(check) - {"instead", "notes"} == {"name", "found", "enables"} for check in document["checks"])

@@ -72,22 +72,31 @@ def examine() -> list[Check]:
         Check(name="unstall", found=__version__, enables=""),
         Check(name="python", found=python, enables=""),
         *(Check(name=name, found=version(name), enables="unstall itself") for name in ("numpy", "msgspec", "rich")),
-        _engine(),
+        *_in_c(),
     ]
     torch = version("torch")
     seen = _probe_torch() if torch else {}
     return [*checks, *_torch(torch, seen), *_recording(torch, seen), _virtual_gpu(torch)]
 
 
-def _engine() -> Check:
-    """Looked for without importing numpy, which the engine's callers need and this verb does not."""
-    built = _is_built("unstall.replay._engine")
-    return Check(
-        name="C engine",
-        found="built" if built else None,
-        instead="not built: Python replays",
-        enables="replays some fifty times as fast; needs a C compiler when unstall is installed",
-    )
+def _in_c() -> list[Check]:
+    """Looked for without importing numpy and torch, which their callers need and this verb does not."""
+    engine, graphs = map(_is_built, ("unstall.replay._engine", "unstall.fix.graphs.look._unchanged"))
+    needs = "needs a C compiler when unstall is installed"
+    return [
+        Check(
+            name="C engine",
+            found="built" if engine else None,
+            instead="not built: Python replays",
+            enables=f"replays some fifty times as fast; {needs}",
+        ),
+        Check(
+            name="C in graphed",
+            found="built" if graphs else None,
+            instead="not built: Python looks whether a graph still holds",
+            enables=f"calls of a graph that are looked at ten times as fast; {needs}",
+        ),
+    ]
 
 
 def _is_built(extension: str) -> bool:
