@@ -197,6 +197,24 @@ def test_a_tensor_that_dlpack_has_no_name_for_is_looked_at_too(make: Any) -> Non
 
 
 @each_maker
+@pytest.mark.parametrize("other", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")])
+def test_a_tensor_that_is_of_another_kind_by_now_does_not_hold(make: Any, other: torch.Tensor) -> None:
+    tensor = torch.ones(3)
+    asked = make((), (), (), (), (tensor,))
+    torch.utils.swap_tensors(tensor, other.clone())
+    assert not asked.holds()
+
+
+@each_maker
+def test_what_is_read_as_its_conjugate_does_not_hold(make: Any) -> None:
+    tensor = torch.ones(3, dtype=torch.complex64)
+    asked = make((), (), (), (), (tensor,))
+    assert asked.holds()
+    tensor.data = tensor.conj()
+    assert not asked.holds()
+
+
+@each_maker
 def test_attributes_are_the_very_same_objects(make: Any) -> None:
     leaf = torch.ones(2, requires_grad=True)
     asked = make((), (), ((leaf, "requires_grad", True), (leaf, "grad", None)), (), ())

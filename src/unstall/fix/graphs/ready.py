@@ -93,7 +93,10 @@ class Ready:
     def broken(self) -> list[str]:
         """What is not, in words."""
         found = self.watch.changes()
-        layouts = [(layout_of(tensor), then) for tensor, then in zip(self._externals, self._layouts, strict=True)]
+        try:
+            layouts = [(layout_of(tensor), then) for tensor, then in zip(self._externals, self._layouts, strict=True)]
+        except RuntimeError:
+            return [*found, "a tensor that it reads is of another kind"]
         moved = sum(now[0] != then[0] for now, then in layouts)
         if moved and not found:
             found.append(f"{moved} tensors that it reads are in other memory")

@@ -17,7 +17,7 @@
 
 /* Of DLPack 1.3, https://github.com/dmlc/dlpack/blob/main/include/dlpack/dlpack.h: where a tensor lies, told without a
    call of Python's. */
-enum { DLPACK_MAJOR = 1 };
+enum { DLPACK_MAJOR = 1, COMPLEX = 5 };
 
 typedef struct {
     void *data;
@@ -137,12 +137,23 @@ counts(const Fact *fact, PyObject *found)
     return size < 0 ? -1 : size == fact->size;
 }
 
+/* Of a tensor: 0 where torch refuses to say, since by now it is of another kind. */
+static int
+unread(void)
+{
+    if (PyErr_ExceptionMatches(PyExc_RuntimeError)) {
+        PyErr_Clear();
+        return 0;
+    }
+    return -1;
+}
+
 static int
 reads(const Fact *fact)
 {
     PyObject *now = PyObject_CallFunctionObjArgs(fact->key, fact->of, NULL);
     if (!now) {
-        return -1;
+        return unread();
     }
     const int same = PyObject_RichCompareBool(now, fact->value, Py_EQ);
     Py_DECREF(now);
@@ -175,7 +186,7 @@ fact_holds(const Unchanged *self, const Fact *fact)
         return counts(fact, PyObject_GetAttr(fact->of, fact->key));
     case LAYOUT: {
         Layout now;
-        return self->layout_of(fact->of, &now) < 0 ? -1 : same_layout(&now, fact->layout);
+        return self->layout_of(fact->of, &now) < 0 ? unread() : same_layout(&now, fact->layout);
     }
     default:
         return reads(fact);
@@ -310,7 +321,7 @@ static int
 add_tensor(Unchanged *self, PyObject *tensor, PyObject *reading)
 {
     Layout seen;
-    if (self->layout_of && self->layout_of(tensor, &seen) == 0) {
+    if (self->layout_of && self->layout_of(tensor, &seen) == 0 && seen.code != COMPLEX) {
         Layout *layout = kept(&seen);
         if (!layout) {
             return -1;
@@ -318,7 +329,7 @@ add_tensor(Unchanged *self, PyObject *tensor, PyObject *reading)
         added(self, LAYOUT, tensor, NULL, NULL)->layout = layout;
         return 0;
     }
-    PyErr_Clear(); /* of what DLPack has no name for, a quantized dtype, say */
+    PyErr_Clear(); /* of what DLPack has no name for, a quantized dtype, say; nor does it tell what is conjugate */
     PyObject *value = PyObject_CallFunctionObjArgs(reading, tensor, NULL);
     if (!value) {
         return -1;
@@ -437,7 +448,7 @@ static PyType_Slot unchanged_slots[] = {
 };
 
 static PyType_Spec unchanged_spec = {
-    .name = "unstall.fix._unchanged.Unchanged",
+    .name = "unstall.fix.graphs.look._unchanged.Unchanged",
     .basicsize = sizeof(Unchanged),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = unchanged_slots,
