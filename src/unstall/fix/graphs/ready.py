@@ -67,8 +67,7 @@ class Ready:
         captured.results[0] = (self.outputs.result, exit_grads)
         watch.known.clear()
         self.sharing = Sharing(seen)
-        written = set(map(storage_of, seen.written))
-        self._written = [tensor for tensor in self._externals if storage_of(tensor) in written]
+        self._noticed = [tensor for tensor in self._externals if storage_of(tensor) in seen.noticed]
         # What a graph without autograd does not depend on.
         trained = self._externals if seen.backward_ran or seen.grad_was_enabled else []
         self._trained = [(tensor, "requires_grad", tensor.requires_grad) for tensor in trained]
@@ -126,8 +125,8 @@ class Ready:
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
         """What the call changes beside its result: arguments, and which tensors are gradients."""
-        if self._written:  # which autograd can see from operators alone
-            torch.autograd.graph.increment_version(self._written)
+        if self._noticed:  # which autograd can see from operators alone
+            torch.autograd.graph.increment_version(self._noticed)
         if self.subject.written_inputs:
             with torch.no_grad():
                 for place in self.subject.written_inputs:

@@ -29,6 +29,7 @@ class Touched:
     fresh: tuple[int, ...]
     launches: bool
     barrier: bool  # of another library: what it does beside its tensors is not known
+    noticed: bool  # by autograd, which goes by the schema: whether it counts what is written to as changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,12 @@ def touched_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     only_views = bool(returned) and not written and not made
     idle = schema.namespace in _NO_WORK or schema.name in _TOUCHES_NOTHING or not (given or returned)
     return Touched(
-        tuple(read), tuple(written | made), tuple(made), not only_views and not idle and not _allocates(schema), barrier
+        tuple(read),
+        tuple(written | made),
+        tuple(made),
+        not only_views and not idle and not _allocates(schema),
+        barrier,
+        schema.name not in _BATCH_NORMS,
     )
 
 

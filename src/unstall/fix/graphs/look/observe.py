@@ -69,6 +69,7 @@ class Observation:
 
     externals: list[torch.Tensor] = field(default_factory=list)
     written: list[torch.Tensor] = field(default_factory=list)  # of externals, one a storage
+    noticed: set[int] = field(default_factory=set)  # their storages, where autograd notices that they are written to
     leaves: list[torch.Tensor] = field(default_factory=list)  # of externals, those that gradients are kept for
     entry_grads: list[torch.Tensor | None] = field(default_factory=list)  # what `.grad` of each leaf was before
     derived: list[torch.Tensor] = field(default_factory=list)  # those through which gradients go on to before the call
@@ -226,9 +227,12 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         for storage in touched.writes:
             if storage in self._inputs:
                 self.seen.written_inputs |= self._inputs[storage]
-            elif storage in self._external and storage not in self._written:
-                self._written.add(storage)
-                self.seen.written.append(self.seen.externals[self._external[storage]])
+            elif storage in self._external:
+                if touched.noticed:
+                    self.seen.noticed.add(storage)
+                if storage not in self._written:
+                    self._written.add(storage)
+                    self.seen.written.append(self.seen.externals[self._external[storage]])
 
     def _look_for_waits(self, name: str, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         if name.startswith("_amp_"):
