@@ -83,14 +83,15 @@ def _kernels(side: Side) -> _Kernels:
 
 
 def _main_places(side: Side, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
-    """By group the place that launched most of its time."""
+    """By group the place that launched most of its time; of equal ones that which did so first, since how places are
+    numbered depends on which run comes first."""
     width = 1 + int(own.place.max(initial=0))
     cells, which = distinct(grouped.group * width + own.place)
     taken = np.zeros(len(cells), dtype=np.int64)
     np.add.at(taken, which, own.taken)
     first = np.full(len(cells), -1, dtype=np.int64)
     first[which[::-1]] = own.row[::-1]
-    most = np.lexsort((cells, -taken, cells // width))
+    most = np.lexsort((first, -taken, cells // width))
     groups, at = np.unique(cells[most] // width, return_index=True)
     launch = side.run.timeline.device.launch[first[most[at]]]
     where = {}
