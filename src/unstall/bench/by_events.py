@@ -18,6 +18,7 @@ taken off is found in `added.py`, of what is measured here once and for all call
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,63 +45,41 @@ class ByEvents:
     def __init__(self, adapter: Adapter) -> None:
         self.adapter = adapter
         self._most = MOST
-        self._nothing: float | None = None
-        self._offset: float | None = None
-        self._floor: float | None = None
-        self._gap: float | None = None
-        self._own: float | None = None
-        self._graph_gap: float | None = None
         self.blocked = True
         """Whether the stream could be held back each time."""
 
-    @property
+    @cached_property
     def nothing_ns(self) -> float:
         """From one event to the next, with nothing between: the least that they add."""
-        if self._nothing is None:
-            self._nothing = self._median(_nothing)
-        return self._nothing
+        return self._median(_nothing)
 
-    @property
+    @cached_property
     def offset_ns(self) -> float:
         """What two events add to a kernel between them that does next to nothing."""
-        if self._offset is None:
-            own = self._own_ns()
-            around = self.nothing_ns if own is None else self._median(self.adapter.mark)
-            self._offset = max(0.0, around - (own or 0.0))
-        return self._offset
+        own = self._own_ns
+        return self.nothing_ns if own is None else max(0.0, self._median(self.adapter.mark) - own)
 
-    @property
+    @cached_property
     def floor_ns(self) -> float:
         """What is measured of next to no work: what takes less cannot be told from it."""
-        if self._floor is None:
-            self._floor = max(0.0, self._median(self.adapter.mark) - self.offset_ns)
-        return self._floor
+        return max(0.0, self._median(self.adapter.mark) - self.offset_ns)
 
-    @property
+    @cached_property
     def gap_ns(self) -> float | None:
         """Between two ops in a row that do next to nothing. None where there are no graphs that tell it."""
-        if self._gap is None:
-            own = self._own_ns()
-            if own is None:
-                return None
-            self._gap = max(0.0, self._period_ns(lambda count: lambda: self._marks(count)) - own)
-        return self._gap
+        own = self._own_ns
+        return None if own is None else max(0.0, self._period_ns(lambda count: lambda: self._marks(count)) - own)
 
-    @property
+    @cached_property
     def graph_gap_ns(self) -> float:
         """Between two ops in a row in a CUDA graph, of which there are any here."""
-        if self._graph_gap is None:
-            self._graph_gap = max(0.0, self._graph_period_ns(PLACES) - (self._own_ns() or 0.0))
-        return self._graph_gap
+        return max(0.0, self._graph_period_ns(PLACES) - (self._own_ns or 0.0))
 
+    @cached_property
     def _own_ns(self) -> float | None:
         """How long a kernel runs that does next to nothing: by what a graph of more of them takes longer."""
-        if self._own is None:
-            self.adapter.mark()
-            if self.adapter.graph(self.adapter.mark) is None:
-                return None
-            self._own = self._graph_period_ns()
-        return self._own
+        self.adapter.mark()
+        return self._graph_period_ns() if self.adapter.graph(self.adapter.mark) is not None else None
 
     def _graph_period_ns(self, places: int = 1) -> float:
         return self._period_ns(lambda count: self.adapter.graph(lambda: self._marks(count, places)) or _nothing)

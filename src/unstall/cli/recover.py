@@ -1,8 +1,8 @@
 """Write the trace of a recording that `unstall run` did not come to write.
 
     unstall recover
-    unstall recover /tmp/unstall-x2k1f9w3
-    unstall recover /tmp/unstall-x2k1f9w3 train.trace.json.gz
+    unstall recover FOLDER
+    unstall recover FOLDER train.trace.json.gz
 
 Where `unstall run` is killed, or fails as it writes the trace, the folder that it recorded to stays among the temporary
 files. Without FOLDER, those that are there are listed. FOLDER is left as it is.
