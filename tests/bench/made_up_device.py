@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 from unstall.bench.adapters import Adapter
+from unstall.bench.by_events import GRAPH_GAP_NS
 
 EVENT_NS, BEGIN_NS, GAP_NS, MARK_NS, GRAPH_NS = 1_280, 1_600, 770, 690, 4_000
-_GAP_IN_GRAPH_NS = 180  # where an op is not the same as the one before
 _NOISE_NS = 20
 
 
@@ -29,7 +28,7 @@ class MadeUpDevice(Adapter):
         self._now = 0.0
         self._after_event = False
         self._cold = False
-        self._row: list[tuple[float, int | None]] = []
+        self._row: list[float] = []
         self._random = random.Random(1)
 
     def op(
@@ -39,12 +38,11 @@ class MadeUpDevice(Adapter):
         gap_ns: float = GAP_NS,
         begin_ns: float = BEGIN_NS,
         cold_ns: float = 0.0,
-        place: int | None = None,
     ) -> None:
         """An op of so many ns, `cold_ns` longer if it is the first after the flush. Before it is a gap where it follows
-        on another op, and `begin_ns` where it follows on an event. `place`: of a mark."""
+        on another op, and `begin_ns` where it follows on an event."""
         if self.capturing:
-            self._row.append((ns, place))
+            self._row.append(ns)
             return
         self._now += (begin_ns if self._after_event else gap_ns) + ns + (cold_ns if self._cold else 0)
         self._now += self._random.uniform(-_NOISE_NS, _NOISE_NS)
@@ -68,10 +66,10 @@ class MadeUpDevice(Adapter):
     def between_ns(self, first: Any, last: Any) -> float:
         return float(last - first)
 
-    def mark(self, place: int = 0) -> None:
-        self.op(MARK_NS, place=place)
+    def mark(self) -> None:
+        self.op(MARK_NS)
 
-    def _capture(self, run: Callable[[], Any]) -> list[tuple[float, int | None]]:
+    def _capture(self, run: Callable[[], Any]) -> list[float]:
         self._row, self.capturing = [], True
         try:
             run()
@@ -81,13 +79,12 @@ class MadeUpDevice(Adapter):
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         row = self._capture(run)
-        marks = all(place is not None for _, place in row)
+        marks = set(row) == {MARK_NS}
         self.captures += not marks
         if not self._graphs or not (marks or self.launchable_again):
             return None
         slower = 1.0 if marks else self.slower_in_graphs
-        same = [place is not None and place == before for (_, before), (_, place) in pairwise(row)]
-        total_ns = sum(ns * slower for ns, _ in row) + _GAP_IN_GRAPH_NS * same.count(False)
+        total_ns = sum(ns * slower for ns in row) + GRAPH_GAP_NS * (len(row) - 1)
         return lambda: self.op(total_ns, begin_ns=GRAPH_NS, gap_ns=GRAPH_NS)
 
     def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:

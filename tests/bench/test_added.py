@@ -91,7 +91,7 @@ def test_a_function_that_does_less_where_it_is_captured_is_not_believed_either()
 
     def run() -> None:
         for _ in range(1 if device.capturing else 20):
-            device.op(5_000)
+            device.op(1_500)
 
     assert said(timed(device, run), "which gaps between ops do not explain")
 

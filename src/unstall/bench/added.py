@@ -2,13 +2,13 @@
 
 The simple answer is what they add to one short kernel, and a gap for each further op, as short kernels in a row have
 it. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides some of
-what is added. So where that could matter the call itself is asked: in a CUDA graph of many calls gaps are short (on an
-H200 0.1 to 0.25 µs), and one is known, between ops that do next to nothing. So what one call more takes there, less
-such a gap for each op, is the call's time without gaps. What that lacks of the time by events on the stream, both with
-warm caches, is what they add to this call.
+what is added. So where that could matter the call itself is asked: in a CUDA graph of many calls gaps are short, and
+much alike. What one call more takes there, less such a gap for each op, is the call's time without gaps. What that
+lacks of the time by events on the stream, both with warm caches, is what they add to this call.
 
-The same is taken off with cold caches, where 0.3 to 0.4 µs for each distinct kernel remain of an H200's time: its code
-is fetched anew after the flush, before the beginning that CUPTI records. No constant is taken off for that.
+The same is taken off with cold caches. There some 0.4 µs for each distinct kernel remain of an H200's time, since its
+code is fetched anew after the flush, before the beginning that CUPTI records; and gaps that are up to 0.3 µs longer. No
+event tells those from the ops' own time, and no constant is taken off for them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from unstall.bench.by_events import ByEvents, QueueError
+from unstall.bench.by_events import GRAPH_GAP_NS, ByEvents, QueueError
 from unstall.bench.wording import precise
 
-_MATTERS = 0.01  # of a call's time: longer calls need no graph, in whose many calls the clocks would differ
+_MATTERS = 0.03  # of a call's time: the simple answer is right to a third, and in graphs of long calls the clock falls
 _SAMPLES, _LEAST_SAMPLES = 30, 5
-_TURNS, _LAUNCHES = 3, 5
 _OPS, _NS = 400, 3e6  # of the longer graph, about
 _MOST_OPS = 2_000
 _GAPS = 3  # what is taken off is at most so many simple gaps an op
@@ -78,7 +77,7 @@ def added(events: ByEvents, run: Callable[[], Any], seconds: float) -> Added:
     if in_graph_ns is None:
         lacks = "CUDA graphs of many calls would tell more, and cannot be had of it"
         return Added(simple_ns, _and(simple.note, lacks))
-    in_graph_ns -= ops * events.graph_gap_ns
+    in_graph_ns -= ops * GRAPH_GAP_NS
     most_ns = events.offset_ns + _GAPS * ops * gap_ns
     if not 0 < in_graph_ns < call.raw_ns or call.raw_ns - in_graph_ns > most_ns:
         times = f"{precise(call.raw_ns)} between events and {precise(in_graph_ns)} in CUDA graphs of many calls"
@@ -118,18 +117,8 @@ def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: 
 
         return events.adapter.graph(calls)
 
-    short = row(counts[0])
-    long = row(counts[1]) if short is not None else None
-    if short is None or long is None:
-        return None
     launches = ByEvents(events.adapter)  # of graphs a stream's queue may hold fewer than of calls
-    began = time.monotonic()
-    apart: list[float] = []
-    while len(apart) < _TURNS and (not apart or time.monotonic() - began < seconds):
-        # Several at a time: alone on an idle device each op of a graph takes some 0.2 µs longer on an H200.
-        times = [float(np.median(launches.take(launch, _LAUNCHES))) for launch in (long, short)]
-        apart.append(times[0] - times[1])
-    return float(np.median(apart)) / (counts[1] - counts[0])
+    return launches.period_ns(row, counts, seconds)
 
 
 def _within(seconds: float, each_s: float, least: int, most: int) -> int:

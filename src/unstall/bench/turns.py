@@ -156,12 +156,6 @@ def _by_events(candidates: Sequence[Caching], adapter: Adapter) -> Take:
     before = candidates[0].before if candidates[0].cache == "cold" else None
 
     def take(order: Sequence[int]) -> NDArray[np.float64]:
-        raw: NDArray[np.float64] = np.zeros(0)
-        while len(raw) < len(order):
-            raw = np.concatenate((raw, some(order[len(raw) :])))
-        return np.maximum(raw - less[np.asarray(order, np.intp)], 0.0)
-
-    def some(order: Sequence[int]) -> NDArray[np.float64]:
         turn = iter(order)
 
         def begin() -> None:
@@ -169,7 +163,8 @@ def _by_events(candidates: Sequence[Caching], adapter: Adapter) -> Take:
             turn = iter(order)
 
         with _no_waits():
-            return events.take(lambda: candidates[next(turn)].run(), len(order), before, begin)
+            raw = events.take(lambda: candidates[next(turn)].run(), len(order), before, begin)
+        return np.maximum(raw - less[np.asarray(order, np.intp)], 0.0)
 
     with _no_waits():
         less: NDArray[np.float64] = np.array([added(events, caching.same, _ADDED_S).ns for caching in candidates])

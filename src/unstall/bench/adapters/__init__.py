@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from unstall.bench.adapters.adapter import PLACES, Adapter, Array
+from unstall.bench.adapters.adapter import Adapter, Array
 
-__all__ = ["PLACES", "Adapter", "Array", "adapter_for", "copied", "on_the_host"]
+__all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
 def adapter_for(values: Iterable[Any]) -> Adapter:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from unstall.bench.virtual_machine import is_clock_virtual, keeper
 
 SAMPLED = 1 << 16
-PLACES = 8  # of which each has a mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +144,8 @@ class Adapter:
         """Keep the device busy for about so long. False where that cannot be done."""
         return False
 
-    def mark(self, place: int = 0) -> None:
-        """Put a little work on the current stream, by which that is known: always the same for one of PLACES."""
+    def mark(self) -> None:
+        """Put a little work on the current stream, by which that is known: always the same."""
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         """What launches all that `run` puts on the device at once, as often as one likes; each launch writes where the

@@ -67,7 +67,7 @@ class Cupy(Adapter):
     def stream(self) -> int:
         return int(self.cupy.cuda.get_current_stream().ptr)
 
-    def mark(self, place: int = 0) -> None:
+    def mark(self) -> None:
         if self._pad is None:
             self._pad = self.cupy.zeros(1, dtype=self.cupy.float32)
         self._pad.fill(1)

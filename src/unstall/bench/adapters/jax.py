@@ -77,7 +77,7 @@ class Jax(Adapter):
 
         return flush
 
-    def mark(self, place: int = 0) -> None:
+    def mark(self) -> None:
         self._last = self.jax.numpy.zeros(1) + 1
 
     def copying(self) -> tuple[Callable[[], Any], int]:

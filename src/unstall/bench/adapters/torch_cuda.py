@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.bench.adapters.adapter import PLACES, SAMPLED, Array, Memory
+from unstall.bench.adapters.adapter import SAMPLED, Array, Memory
 from unstall.bench.adapters.torch_capture import launched
 from unstall.bench.adapters.torch_cpu import TorchCpu
 from unstall.bench.graph_ops import ops_in_a_row
@@ -31,7 +31,7 @@ class TorchCuda(TorchCpu):
         self.is_cuda = self.torch.version.hip is None
         self.virtual = keeper() is not None
         self._properties: Any = self.cuda.get_device_properties(self.index)
-        self._pads: Any = None
+        self._pad: Any = None
 
     @property
     def device_name(self) -> str:
@@ -73,10 +73,10 @@ class TorchCuda(TorchCpu):
         self.cuda._sleep(_CYCLES_PER_NS * ns)
         return True
 
-    def mark(self, place: int = 0) -> None:
-        if self._pads is None:
-            self._pads = self.torch.empty(PLACES, 128, device=self.device).unbind()
-        self._pads[place].fill_(1.0)
+    def mark(self) -> None:
+        if self._pad is None:
+            self._pad = self.torch.empty(1, device=self.device)
+        self._pad.fill_(1.0)
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         if self.virtual:

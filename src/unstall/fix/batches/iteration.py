@@ -29,7 +29,8 @@ _TRIED = 24  # batches ahead, before they are held against those
 _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
-_STEADY = 4  # batches in a row that tell the same of the device; and of a plain loop every so many are looked at
+_STEADY = 4  # batches in a row that tell the same of the device
+_RARELY = 64  # of so many batches of a plain loop one is looked at, if those before told that nothing is to be gained
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
 _SMALL = "a plain loop: batches are small, and copied as they come"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
@@ -64,6 +65,10 @@ class Iteration:
         self._states: dict[str, Any] = {}
         self._given: int | None = None  # bytes of the batch that the program has
         self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
+        self._unseen, self._apart = (
+            0,
+            1,
+        )  # batches of a plain loop since one was looked at, and until the next is
         self._held = _why_beside(loader, depth)
         self._in_haste = True  # whether the first batch alone may tell, as long as others are like it
         owner._iterations.add(self)
@@ -284,7 +289,7 @@ class Iteration:
     ) -> None:
         self._mode, self._intervals, self._seen = mode, [], []
         if mode == "plain":
-            self._entered = None  # what comes between such batches is not looked at
+            self._entered = None  # what comes between such batches is not timed
         if mode == "beside" and self._producer is None and self._batches is not None:
             self._batches.watch_draws = False
         if why is not None:
@@ -328,7 +333,9 @@ class Iteration:
         """As the loop would do it by itself."""
         assert self._batches is not None
         asked = None
-        if self._follows_loader() and (self._dry < 0 or self._tally.batches % _STEADY == 0):
+        self._unseen += 1
+        if self._unseen >= self._apart and self._follows_loader():
+            # Each such call gives up the interpreter's lock, which the loader's thread that pins may take meanwhile.
             asked = self._accelerator.event()
             asked.record(self._accelerator.current())
         try:
@@ -339,6 +346,7 @@ class Iteration:
             raise
         if asked is not None:
             self._note_dry(asked)
+            self._unseen, self._apart = 0, min(2 * self._apart, _RARELY) if self._dry > 0 else 1
             if self._dry <= -2:
                 self._change("beside", _FED)
         device, kept = self._accelerator.device, self._batches.pinned_by_loader
