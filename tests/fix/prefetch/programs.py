@@ -207,6 +207,7 @@ print("BESIDE")
 
 # Of small batches that are at hand one is looked at, and as long as all are like it nothing is done beside the loop.
 SMALL_FIRST = """
+import time
 import torch
 from unstall import prefetch
 
@@ -227,5 +228,18 @@ assert alike.bytes <= 2 * 64 * 4, alike
 mixed = told([small, small, *large])
 assert "ahead" in mixed.note and mixed.batches == 42, mixed
 assert mixed.bytes > 30 * (4 << 20), mixed
+
+
+def late(numbers):
+    for number in range(40):
+        if number in numbers:
+            time.sleep(0.001)
+        yield small
+
+
+once = told(late({5, 20}))
+assert "a plain loop: batches are small" in once.note, once
+often = told(late(range(3, 40, 2)))
+assert "a plain loop: batches are small" not in often.note, often
 print("LOOKED AGAIN")
 """

@@ -17,7 +17,7 @@ from unstall.fix.batches.stats import Tally
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.nesting import map_tensors
 from unstall.fix.tensors.parts import bytes_of
-from unstall.fix.tensors.staging import Sender, Sent
+from unstall.fix.tensors.staging import SMALL_BYTES, Sender, Sent
 from unstall.random_states import drawn_from, random_states
 from unstall.record.active import handed
 
@@ -37,6 +37,7 @@ _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device w
 _ANOTHER = "another iteration of the loader is under way"
 _ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
 _JITTER = 2.0  # of fetches: the longest over the median
+_PAUSES = 8  # one fetch in so many may be late in a plain loop of small batches: the host has paused, perhaps
 
 
 class Iteration:
@@ -71,6 +72,7 @@ class Iteration:
         )  # batches of a plain loop since one was looked at, and until the next is
         self._held = _why_beside(loader, depth)
         self._in_haste = True  # whether the first batch alone may tell, as long as others are like it
+        self._prompt = 0  # since then: one more for each that was, _PAUSES less for each that was late
         owner._iterations.add(self)
         owner._settled = owner._settled or (0, "the first batches are being measured")
         if self._follows_loader():
@@ -358,9 +360,12 @@ class Iteration:
             return tensor.to(device, non_blocking=kept or not tensor.is_pinned())
 
         moved = map_tensors(value, move)
-        if self._in_haste and not self._follows_loader() and not at_hand(largest_bytes, fetch_ns):
-            self._in_haste = False
-            self._change("look", "batches are being measured")
+        if self._in_haste and not self._follows_loader():
+            prompt = at_hand(largest_bytes, fetch_ns)
+            self._prompt = min(self._prompt + 1, 0) if prompt else self._prompt - _PAUSES
+            if self._prompt < -_PAUSES or largest_bytes > SMALL_BYTES:
+                self._in_haste = False
+                self._change("look", "batches are being measured")
         self._tally.batches += 1
         self._tally.fetch_ns += fetch_ns
         self._tally.waited_ns += time.perf_counter_ns() - entered
