@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -172,6 +173,7 @@ class StreamMap:
     def close(self) -> None:
         """What was computed and not taken is dropped."""
         self._ended, self._error, self._loop = True, None, None
+        self._items = iter(())
         flights, self._flights = self._flights, deque()
         if self._accelerator is not None:  # tensors of the function's own may be freed on the program's stream
             for flight in flights:
@@ -211,9 +213,12 @@ class StreamMap:
         if self._open and self._trial is not None and not watched:
             strategy = self._trial.strategy_of(self._sent)
         if strategy == "plain" and not watched:
-            flight = self._in_place(accelerator, item, calls)
+            flight: Flight | None = self._in_place(accelerator, item, calls)
         else:
             flight = self._sent_off(accelerator, item, calls, "engines" if strategy == "plain" else strategy)
+        if flight is None:
+            self._items = chain((item,), self._items)
+            return
         calls.count += 1
         self._flights.append(flight)
         self._sent += 1
@@ -221,21 +226,25 @@ class StreamMap:
             self._fit(accelerator)
             self._trial = Trial(self._candidates(), self._sent, self._window)
 
-    def _sent_off(self, accelerator: Accelerator, item: Any, calls: Calls, strategy: str) -> Flight:
-        """Makes room and tries again where memory runs out."""
+    def _sent_off(self, accelerator: Accelerator, item: Any, calls: Calls, strategy: str) -> Flight | None:
+        """Makes room and tries again where memory runs out. None: until the program takes what is in flight."""
         before = RandomStates({"torch", *self._drawn}, [accelerator.device])
         while True:
             try:
                 return self._through(accelerator, item, calls, strategy)
             except torch.OutOfMemoryError:
-                if not self._flights and self._window == 1:
+                alone = self._window == 1
+                if alone and not (self._flights and self._out == "device"):
                     raise
-                self._shrunk += 1
-                self._window = max(1, min(self._window // 2, len(self._flights)))
-                self._wait_for_flights()
-                accelerator.stream("compute").synchronize()
-                accelerator.release_cache()
-                before.put_back()
+            # Once the error is gone, whose traceback has what the call had made.
+            self._wait_for_flights()
+            accelerator.stream("compute").synchronize()
+            accelerator.release_cache()
+            before.put_back()
+            if alone:
+                return None
+            self._shrunk += 1
+            self._window = max(1, min(self._window // 2, len(self._flights)))
 
     def _through(self, accelerator: Accelerator, item: Any, calls: Calls, strategy: str) -> Flight:
         engines, watched = strategy != "streams", calls.count < _WATCHED

@@ -95,6 +95,31 @@ assert len(calls) == 21 and results.stats().shrunk == 1 and results.stats().in_f
 print("RETRIED")
 """
 
+# An item that is too large for the device, and results of which that has room for one alone.
+TOO_LARGE = """
+import torch
+from unstall import stream_map
+
+torch.cuda.set_per_process_memory_fraction(1e-3)
+total = torch.cuda.get_device_properties(0).total_memory * 1e-3
+calls = []
+def hungry(x):
+    calls.append(len(x))
+    assert len(calls) < 40, "it is called again and again"
+    return torch.empty(int(total * (2 if len(x) == 7 else 0.6)), dtype=torch.uint8, device="cuda")[:len(x)]
+
+items = [torch.ones(length) for length in {lengths}]
+results, lengths, error = stream_map(hungry, items, out="{out}", strategy="{strategy}"), [], None
+try:
+    for result in results:
+        lengths.append(len(result))
+        del result
+except torch.OutOfMemoryError as raised:
+    error = len(lengths)
+assert (lengths, error) == {expected}, (lengths, error)
+print("TOLD")
+"""
+
 
 def test_without_a_gpu_it_is_a_plain_loop_that_says_so() -> None:
     results = unstall.stream_map(lambda x: x + 1, [torch.tensor([number]) for number in range(4)])
@@ -121,6 +146,27 @@ def test_an_item_that_ran_out_of_memory_is_called_again_with_the_same_random_num
     tmp_path: Path, strategy: str
 ) -> None:
     assert "RETRIED" in on_virtual_gpu(tmp_path, OUT_OF_MEMORY.format(strategy=strategy))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("out", ["pinned", "device"])
+def test_an_item_that_never_fits_raises_after_the_results_before_it(tmp_path: Path, out: str) -> None:
+    program = TOO_LARGE.format(lengths=[3, 4, 7, 5], out=out, strategy="engines", expected=([3, 4], 2))
+    assert "TOLD" in on_virtual_gpu(tmp_path, program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["engines", "streams", "auto"])
+def test_an_item_for_which_results_leave_no_room_waits_until_they_are_taken(tmp_path: Path, strategy: str) -> None:
+    program = TOO_LARGE.format(lengths=[3, 4, 5, 6], out="device", strategy=strategy, expected=([3, 4, 5, 6], None))
+    assert "TOLD" in on_virtual_gpu(tmp_path, program)
+
+
+def test_closed_it_ends_without_a_gpu_too() -> None:
+    results = unstall.stream_map(lambda x: x + 1, [torch.tensor([number]) for number in range(4)], device="cpu")
+    next(results)
+    results.close()
+    assert list(results) == []
 
 
 @pytest.mark.gpu
