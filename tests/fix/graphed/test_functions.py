@@ -11,6 +11,7 @@ import pytest
 import torch
 from fix.graphed.harness import on_tape
 from fix.graphed.tape import TapeDevice
+from torch.autograd import forward_ad
 
 from unstall.fix.graphs.refusals import GraphedError
 
@@ -290,3 +291,37 @@ def test_options_that_make_no_sense_are_errors(options: dict[str, Any], said: st
 
     with pytest.raises(ValueError, match=said):
         unstall.graphed(lambda x: x, **options)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_tangents_of_forward_mode_are_those_of_eager() -> None:
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return (x @ _WEIGHT).tanh()
+
+    fast = on_tape(plain)
+    for seed in range(4):
+        fast(_numbers(3, 4, seed=seed))
+    x = _numbers(3, 4)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        mine, theirs = (forward_ad.unpack_dual(function(dual)).tangent for function in (plain, fast))
+    assert theirs is not None
+    assert torch.equal(theirs, mine)
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+def test_a_search_for_what_gives_a_nan_finds_it_in_a_step_that_has_a_graph() -> None:
+    weight = torch.ones(4, requires_grad=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        weight.grad = None
+        loss = (x * weight).sqrt().sum()
+        loss.backward()
+        return loss.detach()
+
+    fast = on_tape(step)
+    for seed in range(4):
+        fast(_numbers(3, 4, seed=seed).abs())
+    assert fast.stats().hits == 2
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="SqrtBackward0"):
+        fast(-_numbers(3, 4).abs())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
+from torch.autograd import forward_ad
 
 _local = threading.local()
 _hooks_on_saved = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
@@ -21,13 +22,16 @@ class inside:  # noqa: N801 - used as a context manager
 
 
 def is_inside() -> bool:
-    """Whether something else is to see the operators themselves: a mode, a transform, a compiler, another capture, or
-    hooks on what autograd saves, as those of checkpoints."""
+    """Whether something else is to see the operators themselves: a mode, a transform, a compiler, another capture,
+    forward-mode AD, a search for the operator that gave a NaN, or hooks on what autograd saves, as those of
+    checkpoints."""
     return bool(
         getattr(_local, "depth", 0)
         or torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
+        or getattr(forward_ad, "_current_level", -1) >= 0
+        or torch.is_anomaly_enabled()
         or (_hooks_on_saved is not None and _hooks_on_saved(True) is not None)
     )
