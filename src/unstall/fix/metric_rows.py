@@ -19,14 +19,16 @@ _READS = 5  # by which it is measured what one takes
 class Block:
     """A row of scalars for each of a few steps: packed on the device, and pinned, where they arrive.
 
-    A single scalar is copied to its pinned row at once.
+    A single scalar is copied to its pinned row at once. It is made and filled on one stream alone: its memory on the
+    device may be that of tensors which others have still to read.
     """
 
-    __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind")
+    __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
 
-    def __init__(self, kind: Kind, rows: int) -> None:
+    def __init__(self, kind: Kind, rows: int, stream: Any) -> None:
+        """`stream` is the current one."""
         device, dtype, width = kind
-        self.kind = kind
+        self.kind, self.stream = kind, stream
         self._used = 0
         with torch.inference_mode(False):  # fit to be written to outside of it too
             self._pinned = torch.empty((rows, width), dtype=dtype, device="cpu", pin_memory=True)
@@ -79,7 +81,9 @@ class Batch:
     def put(self, kind: Kind, scalars: list[torch.Tensor]) -> int:
         block = self._blocks.get(kind)
         if block is None:
-            block = self._blocks[kind] = self._pool.block(kind)
+            accelerator = accelerator_of(kind[0])
+            assert accelerator is not None
+            block = self._blocks[kind] = self._pool.block(kind, self._streams[accelerator])
         return block.put(scalars)
 
     def send(self) -> None:
@@ -131,13 +135,14 @@ class Pool:
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._blocks: dict[Kind, list[Block]] = {}
+        self._blocks: dict[tuple[Kind, Any], list[Block]] = {}
         self._events: dict[Accelerator, list[Any]] = {}
 
-    def block(self, kind: Kind) -> Block:
-        free = self._blocks.setdefault(kind, [])
+    def block(self, kind: Kind, stream: Any) -> Block:
+        """`stream` is the current one."""
+        free = self._blocks.setdefault((kind, stream), [])
         if not free:  # one to fill while another is under way
-            free += [Block(kind, self._rows) for _ in range(_BLOCKS)]
+            free += [Block(kind, self._rows, stream) for _ in range(_BLOCKS)]
         return free.pop()
 
     def event(self, accelerator: Accelerator) -> Any:
@@ -146,7 +151,7 @@ class Pool:
 
     def take_back(self, blocks: list[Block], accelerators: list[Accelerator], events: list[Any]) -> None:
         for block in blocks:
-            self._blocks.setdefault(block.kind, []).append(block)
+            self._blocks.setdefault((block.kind, block.stream), []).append(block)
         for accelerator, event in zip(accelerators, events, strict=True):
             self._events.setdefault(accelerator, []).append(event)
 

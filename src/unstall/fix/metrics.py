@@ -141,12 +141,8 @@ class MetricBuffer:
                 group[0].append(name)
                 group[1].append(value)
             if groups:
-                try:
-                    with torch.no_grad():
-                        self._put(pending, groups)
-                except BaseException:
-                    self._send()  # its next row may have been begun
-                    raise
+                with torch.no_grad():
+                    self._put(pending, groups)
             self._pending.append(pending)
             self._steps += 1
             if self._batch is not None and self._steps - self._batch.first >= self._batch.limit:
@@ -225,7 +221,12 @@ class MetricBuffer:
                     self._batch.fits(*each)
             names, tensors = groups[kind[:2]]
             pending.batch = self._batch
-            pending.rows.append((kind, self._batch.put(kind, tensors), names))
+            try:
+                row = self._batch.put(kind, tensors)
+            except BaseException:
+                self._send()  # the row may have been begun
+                raise
+            pending.rows.append((kind, row, names))
             self._reads += len(names)
             self._accelerator = accelerator
 

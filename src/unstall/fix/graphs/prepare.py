@@ -65,8 +65,7 @@ def prepared(device: Device, pool: Any, candidate: Candidate, options: Options) 
             for inputs in (copies_of(candidate.inputs, changed=True), candidate.inputs):
                 repeatable &= check(subject, serial, inputs, saved)
         parallel, note = _parallel(device, pool, subject, serial, candidate.inputs, saved, options, repeatable)
-        saved.restore()
-        captured, times = fastest(subject, serial, parallel, candidate.inputs)
+        captured, times = fastest(subject, serial, parallel, candidate.inputs, saved)
         for other in (serial, *parallel):
             if other is not captured:
                 other.reset()
@@ -102,7 +101,7 @@ def _parallel(
         return [], "its tensors are too large to be kept for a capture on several streams"
     try:
         subject.buffers.fill(inputs)
-        captures = capture_parallel(device, pool, subject.generators, subject.segments(), options.lanes)
+        captures = capture_parallel(device, pool, subject.generators, subject.segments(), options.lanes, saved.restore)
     except Exception as error:  # it can do without: the serial capture is there
         said = str(error).splitlines() or [type(error).__name__]
         return [], f"one stream, since {said[0]}"

@@ -50,6 +50,7 @@ class Subject:
         self.leaves = seen.leaves if kind is Kind.STEP and seen.concerns_grads() else []
         self.written_inputs = sorted(seen.written_inputs)
         self.kept = Kept()
+        self._probes: list[torch.Tensor] | None = None
         self.can_run_again = not (seen.written or seen.written_inputs or seen.random)
         """For a second backward; else what the first one needs is kept."""
 
@@ -128,24 +129,28 @@ class Subject:
         )
         return found
 
-    def timed_eager(self, inputs: list[torch.Tensor]) -> float:
+    def timed_eager(self, inputs: list[torch.Tensor], saved: Saved) -> float:
+        """From the saved state: what counts its calls may count beyond what it indexes by that."""
         copies = copies_of(inputs)
-        probes: list[torch.Tensor] = []
 
         def run() -> None:
             result = self._called(copies)
             if self.kind is Kind.DIFFERENTIABLE:
                 outputs = differentiable(result)
-                probes[:] = probes or map(_probe, outputs)
-                _grads(outputs, self.wanted_of(copies), probes)
+                if self._probes is None:
+                    self._probes = list(map(_probe, outputs))
+                _grads(outputs, self.wanted_of(copies), self._probes)
 
         with self.device.side():
-            if self.kind is Kind.DIFFERENTIABLE:
-                run()  # for the probes
+            if self.kind is Kind.DIFFERENTIABLE and self._probes is None:
+                saved.restore()
+                run()
+            saved.restore()
             return self.device.seconds(run)
 
-    def timed_replay(self, captured: Captured, inputs: list[torch.Tensor]) -> float:
+    def timed_replay(self, captured: Captured, inputs: list[torch.Tensor], saved: Saved) -> float:
         probes = list(map(_probe, captured.results[1][0])) if self.kind is Kind.DIFFERENTIABLE else []
+        saved.restore()
         return self.device.seconds(lambda: self._replayed(captured, inputs, probes))
 
 

@@ -105,22 +105,30 @@ def agree(subject: Subject, one: Captured, other: Captured, inputs: list[torch.T
 
 
 def fastest(
-    subject: Subject, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor]
+    subject: Subject, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: Saved
 ) -> tuple[Captured, Times]:
-    """Measured in turns. The caller puts the state back afterwards."""
-    subject.timed_eager(inputs)
-    for captured in (serial, *parallel):
-        subject.timed_replay(captured, inputs)
-    once = subject.timed_eager(inputs) + sum(subject.timed_replay(each, inputs) for each in (serial, *parallel))
+    """Measured in turns, each from the saved state. The caller puts that back afterwards."""
+
+    def timed_eager() -> float:
+        return subject.timed_eager(inputs, saved)
+
+    def timed_replay(captured: Captured) -> float:
+        return subject.timed_replay(captured, inputs, saved)
+
+    captures = serial, *parallel
+    timed_eager()
+    for captured in captures:
+        timed_replay(captured)
+    once = timed_eager() + sum(map(timed_replay, captures))
     most = max(_FEW, min(25, int(_SECONDS / max(once, 1e-6))))
     eager: list[float] = []
-    replays: list[list[float]] = [[] for _ in (serial, *parallel)]
+    replays: list[list[float]] = [[] for _ in captures]
     rounds = 0
     while rounds < most and not (rounds == 2 and all(map(_alike, (eager, *replays)))):
         if rounds < _FEW:  # it is far slower, and needs no such precision
-            eager.append(subject.timed_eager(inputs))
-        for measured, captured in zip(replays, (serial, *parallel), strict=True):
-            measured.append(subject.timed_replay(captured, inputs))
+            eager.append(timed_eager())
+        for measured, captured in zip(replays, captures, strict=True):
+            measured.append(timed_replay(captured))
         rounds += 1
     medians = [statistics.median(times) for times in replays]
     best = min(range(1, len(medians)), key=medians.__getitem__, default=0)

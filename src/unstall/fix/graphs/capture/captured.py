@@ -52,14 +52,16 @@ def capture_parallel(
     generators: list[torch.Generator],
     segments: list[Segment],
     counts: tuple[int, ...] | None,
+    restore: Callable[[], None],
 ) -> list[Captured]:
-    """One for each number of lanes that promises to be faster. Raises `CannotFork` where it would not be safe."""
+    """One for each number of lanes that promises to be faster. `restore` puts the state back that a replay changes.
+    Raises `CannotFork` where it would not be safe."""
     try:
-        traces = _traces(device, generators, segments, stamped=device.measures_operators)
+        traces = _traces(device, generators, segments, restore if device.measures_operators else None)
     except RuntimeError:
         if not device.measures_operators:
             raise
-        traces = _traces(device, generators, segments, stamped=False)
+        traces = _traces(device, generators, segments, None)
     warm = getattr(device, "warm_lanes", None)
     found: list[Captured] = []
     seen: set[tuple[tuple[int, ...], ...]] = set()
@@ -77,18 +79,20 @@ def capture_parallel(
 
 
 def _traces(
-    device: Device, generators: list[torch.Generator], segments: list[Segment], *, stamped: bool
+    device: Device, generators: list[torch.Generator], segments: list[Segment], restore: Callable[[], None] | None
 ) -> list[Trace]:
+    """With `restore`, two replays tell how long each operator takes."""
     modes: list[Tracing] = []
 
     def tracing(_: int) -> AbstractContextManager[Any]:
-        modes.append(Tracing(device, stamped=stamped))
+        modes.append(Tracing(device, stamped=restore is not None))
         return modes[-1]
 
     traced = _capture(device, device.new_pool(), generators, segments, 1, tracing)
     try:
-        if stamped:
+        if restore is not None:
             for _ in range(2):
+                restore()
                 traced.replay()
             device.synchronize()
         return [mode.trace() for mode in modes]
