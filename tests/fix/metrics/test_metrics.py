@@ -66,6 +66,47 @@ def train():
 train()
 """
 
+ON_TWO_STREAMS = """
+import torch
+from unstall import MetricBuffer
+
+rows = []
+metrics = MetricBuffer(rows.append, max_lag=4)
+behind, other = torch.cuda.Stream(), torch.cuda.Stream()
+def add(first, stream):
+    with torch.cuda.stream(stream):
+        metrics.add(x=torch.full((), first, device="cuda"), y=torch.full((), first + 1, device="cuda"))
+with torch.cuda.stream(behind):
+    torch.cuda._sleep(200_000_000)
+for first, stream in [(1.0, behind), (3.0, other), (5.0, other)]:
+    add(first, stream)
+metrics.flush()
+assert [tuple(row.values.values()) for row in rows] == [(1.0, 2.0), (3.0, 4.0), (5.0, 6.0)], rows
+print("EACH ITS OWN")
+"""
+
+REFUSED = """
+import torch
+from unstall import MetricBuffer
+from unstall.errors import UsageError
+
+rows = []
+metrics = MetricBuffer(rows.append, max_lag=32)
+with torch.cuda.stream(torch.cuda.Stream()):
+    metrics.add(x=torch.full((), 1.0, device="cuda"), y=torch.full((), 2.0, device="cuda"))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    try:
+        metrics.add(x=torch.ones((), device="cuda"), y=torch.ones((), device="cuda"))
+    except UsageError as error:
+        assert "cannot be captured" in str(error), error
+    graph.capture_end()
+metrics.flush()
+assert [tuple(row.values.values()) for row in rows] == [(1.0, 2.0)], rows
+print("REFUSED")
+"""
+
 
 def test_without_a_gpu_values_are_there_at_once_and_stats_say_so() -> None:
     metrics = unstall.MetricBuffer()
@@ -243,6 +284,16 @@ def test_rows_are_those_that_were_added_whatever_each_step_has(steps: list[list[
     assert [row.step for row in rows] == list(range(len(steps)))
     wanted = [{name: number + len(name) for name in names} for number, names in enumerate(steps)]
     assert [dict(row.values) for row in rows] == wanted
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_behind_writes_to_no_row_of_another(tmp_path: Path) -> None:
+    assert "EACH ITS OWN" in on_virtual_gpu(tmp_path, ON_TWO_STREAMS)
+
+
+@pytest.mark.slow
+def test_what_is_refused_in_a_capture_loses_no_row_before_it(tmp_path: Path) -> None:
+    assert "REFUSED" in on_virtual_gpu(tmp_path, REFUSED)
 
 
 def test_what_it_prints_says_how_far_it_is() -> None:
