@@ -30,3 +30,8 @@ def test_events_work_there_too_and_say_what_they_hold() -> None:
 
 def test_what_never_touches_the_device_is_timed_by_the_host() -> None:
     assert facts("model")["plain"] == {"method": "host", "device": True}
+
+
+def test_events_are_of_the_device_that_works_and_not_of_the_current_one() -> None:
+    said = facts("second_device")
+    assert said["cuda:1"] == pytest.approx(said["cuda:0"], rel=0.01)

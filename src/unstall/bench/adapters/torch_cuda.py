@@ -60,7 +60,7 @@ class TorchCuda(TorchCpu):
 
     def event(self) -> Any:
         event = self.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(self.cuda.current_stream(self.index))  # the program's current device may be another one
         return event
 
     def between_ns(self, first: Any, last: Any) -> float:
@@ -70,7 +70,8 @@ class TorchCuda(TorchCpu):
         return None if self.virtual else int(self.cuda.current_stream(self.index).cuda_stream)
 
     def spin(self, ns: int) -> bool:
-        self.cuda._sleep(_CYCLES_PER_NS * ns)
+        with self.cuda.device(self.index):
+            self.cuda._sleep(_CYCLES_PER_NS * ns)
         return True
 
     def mark(self) -> None:
