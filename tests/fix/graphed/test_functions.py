@@ -132,6 +132,34 @@ def test_a_generator_of_the_functions_own_goes_on_as_in_eager() -> None:
     assert all(map(torch.equal, expected, [fast(torch.ones(8)) for _ in range(6)]))
 
 
+@pytest.mark.parametrize("lanes", [(), (2,)])
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_what_counts_its_calls_never_indexes_beyond_them(differentiable: bool, lanes: tuple[int, ...]) -> None:
+    def program(run: Callable[[Callable[..., Any]], Any]) -> list[torch.Tensor]:
+        rows, count = torch.zeros(8, 4), torch.zeros(1, dtype=torch.int64)
+
+        def appends(x: torch.Tensor) -> torch.Tensor:
+            rows.index_copy_(0, count, x.detach())
+            scaled = x * rows.index_select(0, count)
+            count.add_(1)
+            return scaled.sin() + scaled.cos()
+
+        fast, given = run(appends), [rows, count]
+        for seed in range(8):
+            x = _numbers(1, 4, seed=seed).requires_grad_(differentiable)
+            result = fast(x)
+            given.append(result.detach())
+            if differentiable:
+                result.sum().backward()
+                given.append(x.grad)
+        return given
+
+    made: list[Any] = []
+    found = program(lambda function: made.append(on_tape(function, lanes=lanes)) or made[0])
+    assert all(map(torch.equal, found, program(lambda function: function)))
+    assert made[0].stats().hits == 6
+
+
 def test_a_replaced_tensor_of_a_closure_is_noticed() -> None:
     weight = torch.ones(4)
 
