@@ -155,7 +155,12 @@ def test_what_counts_its_calls_never_indexes_beyond_them(differentiable: bool, l
         return given
 
     made: list[Any] = []
-    found = program(lambda function: made.append(on_tape(function, lanes=lanes)) or made[0])
+
+    def served(function: Callable[..., Any]) -> Any:
+        made.append(on_tape(function, lanes=lanes))
+        return made[0]
+
+    found = program(served)
     assert all(map(torch.equal, found, program(lambda function: function)))
     assert made[0].stats().hits == 6
 
@@ -172,6 +177,17 @@ def test_a_replaced_tensor_of_a_closure_is_noticed() -> None:
     weight = torch.zeros(4)
     assert [fast(torch.ones(4)).sum().item() for _ in range(4)] == [4.0] * 4
     assert fast.stats().captures == 2
+
+
+def test_an_index_into_a_larger_table_than_that_of_the_graph_is_in_bounds() -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(4, 3), torch.nn.Linear(3, 2)).requires_grad_(False)
+    fast = on_tape(model)
+    for _ in range(5):
+        fast(torch.tensor([0, 1, 3]))
+    assert fast.stats().hits == 3
+    model[0] = torch.nn.Embedding(10, 3).requires_grad_(False)
+    indices = torch.tensor([9, 1, 2])
+    assert torch.equal(fast(indices), model(indices))
 
 
 def test_other_memory_under_the_same_tensor_is_noticed() -> None:

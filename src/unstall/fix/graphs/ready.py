@@ -76,8 +76,9 @@ class Ready:
             attributes=self._trained + self._entry_grads, counts=self._hooks, tensors=self._externals
         )
         self.awaited: weakref.ref[Any] | None = None  # the backward that belongs to the last forward
-        self.pure = subject.kind is Kind.PURE and not seen.random
-        """Whether a replay that turns out to be wrong can be thrown away."""
+        self.pure = subject.kind is Kind.PURE and not seen.random and not seen.may_fault
+        """Whether a replay that turns out to be wrong can be thrown away. One that might fault cannot: a new index may
+        be out of the bounds of a table that the program has replaced."""
 
     @property
     def busy(self) -> bool:

@@ -45,8 +45,8 @@ _FROM_HOST = (
     "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
 )
 _IN_A_LIBRARY = (
-    "that line is the library's: have it leave that out, as with use_cache=False where it is a cache of transformers', "
-    "or graph a part of the model"
+    "that line is the library's: have it leave that out, or graph a part of the model; of transformers, pass a "
+    "StaticCache, say cache_implementation='static' to generate(), or use_cache=False"
 )
 _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
@@ -60,6 +60,8 @@ _HOST_GENERATORS = {
     "numpy.random": "numpy.random",
 }  # of `random_states`
 _SYNCHRONIZING = "synchronizing CUDA operation"
+# The device stops for good where what they are given is not as they expect it; so it does for an index out of bounds.
+_ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy", "binary_cross_entropy_backward"}
 _SPEAKS = {"print", "open", "input", "write", "writelines"}
 
 
@@ -81,6 +83,7 @@ class Observation:
     backward_ran: bool = False
     grad_was_enabled: bool = False  # for any operator
     random: bool = False  # it draws from a generator of the device
+    may_fault: bool = False  # by values of tensors, as by an index out of bounds
     asks_whether_captured: bool = False  # and may take another way then
     warns: str = ""  # a warning that was shown
     moves: bool = False  # it gave one of `externals` other memory
@@ -165,6 +168,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         self._note_writes(touched)
         seen = self.seen
         seen.launches += touched.launches
+        seen.may_fault |= name in _ASSERTS or touched.barrier or _may_index(func, given)
         seen.bytes_made += sum(t.untyped_storage().nbytes() for t in returned if storage_of(t) in touched.fresh)
         seen.backward_ran |= torch._C._current_graph_task_id() != -1
         seen.grad_was_enabled |= torch.is_grad_enabled()
@@ -179,7 +183,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
     def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
         """Notes a reason with the line that runs now; the same of one line once."""
         place = calling_place()
-        if place is not None and place.library and (reason, remedy) == _FROM_HOST:
+        if place is not None and place.library and (waits or (reason, remedy) == _FROM_HOST):
             remedy = _IN_A_LIBRARY
         if (reason, str(place)) not in self._said:
             self._said.add((reason, str(place)))
@@ -328,6 +332,12 @@ def observed(
             not _ASKS.isdisjoint(code.co_names) and not code.co_filename.startswith(_TORCH) for code in codes
         )
     return result, observer.seen
+
+
+def _may_index(operator: Any, given: list[torch.Tensor]) -> bool:
+    if torch.Tag.pointwise in operator.tags:
+        return False
+    return any(not (t.is_floating_point() or t.is_complex() or t.dtype is torch.bool) for t in given)
 
 
 def _names_in(codes: Iterable[CodeType]) -> frozenset[str] | None:
