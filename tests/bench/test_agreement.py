@@ -131,3 +131,17 @@ def test_nan_agrees_with_nan_and_is_counted() -> None:
 @pytest.mark.parametrize("value", [None, [None, None], object()])
 def test_what_says_nothing_is_not_called_equal(value: object) -> None:
     assert agreement(value, value).text == "there are no results that could be compared"
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        (["a", "b"], ["a", "c"]),
+        (np.array(["2020-01-01", "NaT"], "M8[D]"), np.array(["2020-01-01", "2020-01-02"], "M8[D]")),
+        (np.array([1, "x", None], object), np.array([1, "x", 0], object)),
+        (np.array([(1, 2.0)], [("a", "i4"), ("b", "f4")]), np.array([(1, 3.0)], [("a", "i4"), ("b", "f4")])),
+    ],
+)
+def test_arrays_of_text_dates_objects_and_records_agree_where_they_are_equal(one: Any, another: Any) -> None:
+    assert agreement(np.array(one), np.array(one)).text == "the results are equal"
+    assert not agreement(np.array(one), np.array(another)).agrees

@@ -267,6 +267,8 @@ def _power_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _equal(one: Any, other: Any) -> bool:
     try:
+        if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):  # of text, dates, objects or records
+            return np.array_equal(one, other, equal_nan=one.dtype.kind == other.dtype.kind and one.dtype.kind in "mM")
         return bool(one == other) or (type(one) is type(other) and _is_plain_object(one))
     except Exception:  # an `==` of the user's
         return False
