@@ -142,3 +142,9 @@ def test_other_languages_are_refused(made: Callable[[], Timer]) -> None:
 def test_what_is_no_python_is_a_syntax_error() -> None:
     with pytest.raises(SyntaxError):
         Timer("x +")
+
+
+def test_a_function_of_whatever_name_is_called() -> None:
+    calls: list[int] = []
+    Timer("inner(3)", globals={"inner": calls.append}).timeit(4)
+    assert set(calls) == {3}

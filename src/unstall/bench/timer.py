@@ -198,9 +198,9 @@ def _compiled(stmt: str, setup: str, names: dict[str, Any]) -> Callable[..., flo
     )
     compile(setup, "<setup>", "exec")
     compile(stmt, "<stmt>", "exec")
-    exec(compile(source, "<unstall.Timer>", "exec"), names)
-    inner: Callable[..., float] = names.pop("inner")
-    return inner
+    made: dict[str, Callable[..., float]] = {}
+    exec(compile(source, "<unstall.Timer>", "exec"), names, made)
+    return made["inner"]
 
 
 def _is_value(stmt: str) -> bool:
