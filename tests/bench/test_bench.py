@@ -13,6 +13,7 @@ import torch
 
 import unstall
 from unstall.bench import saved
+from unstall.bench.adapters import copied
 from unstall.errors import TraceError, UsageError
 
 QUICK: dict[str, Any] = {"max_seconds": 0.15}
@@ -200,3 +201,19 @@ def test_the_table_fits_a_terminal() -> None:
 def test_what_a_measurement_shows_of_itself_is_its_table() -> None:
     measured = unstall.bench(sum, range(100), **QUICK)
     assert repr(measured) == str(measured)
+
+
+@pytest.mark.parametrize(
+    "given", [torch.ones(4, 1).expand(4, 100), torch.ones(10, 64)[:, ::2], torch.ones(4, 6).t(), torch.ones(0, 3).t()]
+)
+def test_copies_of_inputs_lie_in_memory_as_these_do(given: torch.Tensor) -> None:
+    copy = copied(given)
+    assert copy.stride() == given.stride()
+    assert torch.equal(copy, given)
+    assert copy.untyped_storage().data_ptr() != given.untyped_storage().data_ptr() or not given.numel()
+
+
+def test_copies_of_parameters_are_parameters() -> None:
+    copy = copied(torch.nn.Parameter(torch.ones(3), requires_grad=False))
+    assert isinstance(copy, torch.nn.Parameter)
+    assert not copy.requires_grad

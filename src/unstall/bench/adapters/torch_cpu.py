@@ -52,7 +52,15 @@ class TorchCpu(Adapter):
         return None if gradient is None else Gradient(id(gradient), self.version(Array("", gradient, "", 0)) or 0)
 
     def copied(self, value: Any) -> Any:
-        return value.detach().clone().requires_grad_(value.requires_grad)
+        kept = value.detach()
+        copy = kept.clone()
+        strided = kept.layout is self.torch.strided and not kept.is_nested and kept.numel()
+        if strided and copy.stride() != kept.stride():  # with gaps or overlaps
+            size = 1 + sum((size - 1) * stride for size, stride in zip(kept.shape, kept.stride(), strict=True))
+            copy = kept.as_strided((size,), (1,)).clone().as_strided(kept.shape, kept.stride())
+        if isinstance(value, self.torch.nn.Parameter):
+            return self.torch.nn.Parameter(copy, value.requires_grad)
+        return copy.requires_grad_(value.requires_grad)
 
     def copying(self) -> tuple[Callable[[], Any], int]:
         size = max((64 if self.virtual else 256) << 20, 4 * self.cache_bytes)
