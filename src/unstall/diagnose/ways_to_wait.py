@@ -156,7 +156,7 @@ WAYS = (
         op=r"aten::(item|_local_scalar_dense|__(float|int|index|complex)__)$",
         title=".item() (or float(), int() of a tensor) waits for its value",
         fix="keep the tensors (.detach()) and read them together every N steps, torch.stack(kept).tolist(), or each a "
-        "step late; adding them up on the device would launch kernels at every step",
+        "step late (unstall.MetricBuffer); adding them up on the device would launch kernels at every step",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(
@@ -192,8 +192,8 @@ WAYS = (
         rule="sync-cpu",
         op=r"aten::(to|_to_copy|copy_|_copy_from|cpu|clone|contiguous|resolve_conj|lift_fresh|detach|numpy|tolist|__array__)$",
         title=".cpu() / .numpy() / .tolist() waits for the tensor",
-        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
-        "or copy once, at the end",
+        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later "
+        "(unstall.to_host); or copy once, at the end",
         safe_if="the host copy is not read before its event has been reached",
     ),
     Way(
@@ -210,15 +210,16 @@ WAYS = (
         read="value",
         title="A value read on the host waits: .item(), float(), `if tensor`, or a call that does so",
         fix="keep the tensors (.detach()) and read them together every N steps, torch.stack(kept).tolist(), or each a "
-        "step late; of a call that reads by itself (GradScaler, clip_grad_norm_, unique) use the version that does not",
+        "step late (unstall.MetricBuffer); of a call that reads by itself (GradScaler, clip_grad_norm_, unique) "
+        "use the version that does not",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(
         rule="sync-cpu",
         read="data",
         title="A tensor copied to the host is waited for: .cpu(), .numpy(), .tolist() or print",
-        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later; "
-        "or copy once, at the end",
+        fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later "
+        "(unstall.to_host); or copy once, at the end",
         safe_if="the host copy is not read before its event has been reached",
     ),
     Way(

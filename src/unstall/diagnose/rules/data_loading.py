@@ -12,6 +12,7 @@ from unstall.figures import counted, duration
 from unstall.result import Finding
 
 _SINGLE = re.compile(r".*_SingleProcessDataLoaderIter")
+_A_THREAD = ", or unstall.prefetch(loader), which fetches ahead on a thread"
 _WORTH = 0.005  # of the window
 
 
@@ -35,8 +36,8 @@ def data_loading(run: Run) -> list[Finding]:
                 title="The device waits for data loading",
                 saw=f"{counted(len(group.rows), 'batch request')}, with the device idle for "
                 f"{duration(round(exposed / len(group.rows)))} each; {how}",
-                fix="DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4); "
-                "move heavy transforms to the device or do them beforehand",
+                fix="DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
+                f"{_A_THREAD if single else ''}; move heavy transforms to the device or do them beforehand",
                 total_exposed_ns=exposed,
                 safe_if="the dataset can be read from several processes",
                 confidence="high" if single else "medium",

@@ -97,8 +97,8 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
         )
     what = "what each step does here, as a function of its own," if _is_module(run, group) else "it"
     return (
-        f"capture {what} in a CUDA graph, or torch.compile(mode='reduce-overhead'); fuse small operators; "
-        "use a larger batch",
+        f"capture {what} in a CUDA graph (unstall.graphed), or torch.compile(mode='reduce-overhead'); fuse small "
+        "operators; use a larger batch",
         "shapes are fixed and nothing within is read on the host (CUDA graph)",
         "graph",
     )

@@ -73,13 +73,13 @@ def _remedy(source: Source, *, small: bool) -> tuple[str, str, str]:
     if source == "loader":
         return (
             "DataLoader(num_workers=1 or more, pin_memory=True), then .to(device, non_blocking=True): without workers "
-            "the pinning itself is this thread's",
+            "the pinning itself is this thread's; or unstall.prefetch(loader), which stages on a thread of its own",
             "the dataset can be read from another process",
             "reuse-pinned",
         )
     return (
         "pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
-        "then .to(device, non_blocking=True)",
+        "then .to(device, non_blocking=True); or take batches from unstall.prefetch(loader)",
         "the pinned source is not written before the copy has ended",
         "pin-copies",
     )

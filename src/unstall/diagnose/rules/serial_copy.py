@@ -40,7 +40,8 @@ def serial_copy(run: Run) -> list[Finding]:
                 saw=f"{len(mine):,} copies ({size / 1e6:,.1f} MB) on the computing stream; "
                 f"{share(exposed, run.wall)} of the time the device copied and computed nothing",
                 fix="copy the next batch or layer on a second stream while this one computes: pinned source, "
-                "non_blocking=True, wait_stream before use, record_stream after",
+                "non_blocking=True, wait_stream before use, record_stream after (unstall.prefetch and "
+                "unstall.stream_map do so)",
                 safe_if="the data of the next copy does not depend on the computation it would overlap with",
                 count=len(mine),
                 total_wait_ns=0,
