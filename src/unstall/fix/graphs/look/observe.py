@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,28 +17,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from unstall.fix.graphs.capture.device import Device
-from unstall.fix.graphs.look.heard import always, heard
+from unstall.fix.graphs.look.heard import heard
 from unstall.fix.graphs.look.users import is_users_code
+from unstall.fix.graphs.look.waits import SYNCHRONIZING, wait_of, waits_named
 from unstall.fix.graphs.look.watch import Scope
 from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.tensors.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
 from unstall.locate.frameworks import top_module
 from unstall.random_states import drawn_from, random_states
 
-_HOST_READS = "the host reads a value from the device and waits for it"
-_SHAPES = "how large its result is depends on values, so the host waits for them"
-_WAITS = {
-    "_local_scalar_dense": (_HOST_READS, "return the tensor and read it after the call"),
-    "equal": (_HOST_READS, "compare with == and .all() and keep the tensor"),
-    "is_nonzero": (_HOST_READS, "use torch.where"),
-    "_linalg_check_errors": ("the host waits to check for an error", "use the _ex variant, as torch.linalg.inv_ex"),
-    "nonzero": (_SHAPES, "use torch.where(condition, a, b), or torch.nonzero_static"),
-    "masked_select": (_SHAPES, "use torch.where(condition, a, b)"),
-    "_unique2": (_SHAPES, "do that outside the graph"),
-    "unique_dim": (_SHAPES, "do that outside the graph"),
-    "unique_consecutive": (_SHAPES, "do that outside the graph"),
-    "bincount": (_SHAPES, "use scatter_add_ into a tensor of known size"),
-}
 _FROM_HOST = (
     "a copy from CPU memory would be of the memory of one call",
     "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
@@ -48,7 +34,6 @@ _IN_A_LIBRARY = (
     "that line is the library's: have it leave that out, or graph a part of the model; of transformers, pass a "
     "StaticCache, say cache_implementation='static' to generate(), or use_cache=False"
 )
-_MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
 _TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
@@ -59,7 +44,6 @@ _HOST_GENERATORS = {
     "random": "Python's random",
     "numpy.random": "numpy.random",
 }  # of `random_states`
-_SYNCHRONIZING = "synchronizing CUDA operation"
 # The device stops for good where what they are given is not as they expect it; so it does for an index out of bounds.
 _ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy", "binary_cross_entropy_backward"}
 _SPEAKS = {"print", "open", "input", "write", "writelines"}
@@ -189,9 +173,14 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self._said.add((reason, str(place)))
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
+    def note_wait(self) -> None:
+        """A call that is nothing but a wait is about to be made."""
+        self.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
+        self.stop_if_refused()
+
     def hears(self, warning: str) -> bool:
         """Whether it is the program's: torch's own of a wait is asked for to name the line."""
-        if _SYNCHRONIZING not in warning:
+        if SYNCHRONIZING not in warning:
             self.seen.warns = self.seen.warns or warning
             return True
         if not self.seen.refusals:  # else an operator of that line has been named already
@@ -247,14 +236,9 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         on_device = [tensor for tensor in tensors_of(args) if tensor.device.type == self._device_type]
         if not on_device:
             return
-        if name in _WAITS:
-            self.refuse(*_WAITS[name], waits=True)
-        elif name in _MASKED and any(
-            isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1]
-        ):
-            self.refuse(_SHAPES, "index with torch.where(mask, a, b) instead of a mask", waits=True)
-        elif name == "repeat_interleave" and func._overloadname == "Tensor" and kwargs.get("output_size") is None:
-            self.refuse(_SHAPES, "give output_size", waits=True)
+        wait = wait_of(name, func, args, kwargs)
+        if wait is not None:
+            self.refuse(*wait, waits=True)
 
     def _look_at_memory(
         self, name: str, given: list[torch.Tensor], returned: list[torch.Tensor], touched: Touched
@@ -306,7 +290,7 @@ def observed(
             observer.refuse("it prints, or reads or writes a file, and a graph would not", "do that outside the graph")
 
     before, drawn = random_states(), None if stops else device.generator().get_state()
-    with heard(observer.hears), _waits_named(observer, device_type):
+    with heard(observer.hears), waits_named(observer.note_wait, device_type):
         if not profiled:
             sys.setprofile(note)
         try:
@@ -379,38 +363,3 @@ def _is_asked_by_user(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return False
-
-
-@contextmanager
-def _waits_named(observer: Observer, device_type: str) -> Iterator[None]:
-    """Waits that no operator shows: torch's own warnings of them, and calls that are nothing but waits."""
-    if device_type != "cuda":
-        yield
-        return
-    mode = torch.cuda.get_sync_debug_mode()
-    homes = ((torch.cuda, "synchronize"), (torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize"))
-    kept = [getattr(home, name) for home, name in homes]
-    with always(f".*{_SYNCHRONIZING}", beside="Synchronization debug mode is a prototype"):
-        try:
-            for (home, name), call in zip(homes, kept, strict=True):
-                setattr(home, name, _named_wait(observer, call))
-            with contextlib.suppress(RuntimeError):  # where there are no such warnings, operators tell alone
-                torch.cuda.set_sync_debug_mode(mode or "warn")
-            yield
-        finally:
-            with contextlib.suppress(RuntimeError):
-                torch.cuda.set_sync_debug_mode(mode)
-            for (home, name), call in zip(homes, kept, strict=True):
-                setattr(home, name, call)
-
-
-def _named_wait(observer: Observer, call: Callable[..., Any]) -> Callable[..., Any]:
-    thread = threading.get_ident()
-
-    def wait(*args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == thread:
-            observer.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
-            observer.stop_if_refused()
-        return call(*args, **kwargs)
-
-    return wait
