@@ -10,6 +10,8 @@ import pytest
 import torch
 from fix.graphed.harness import on_tape
 
+from unstall.fix.graphs.refusals import GraphedError
+
 
 def _numbers(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
@@ -188,3 +190,23 @@ def test_in_inference_mode_running_statistics_are_followed() -> None:
             x = _numbers(6, 4, seed=seed)
             assert torch.equal(norms[0](x), fast(x))
     assert torch.equal(norms[0].running_var, norms[1].running_var)
+
+
+@pytest.mark.parametrize("read_as", [torch.conj, torch.Tensor.adjoint, torch._neg_view, torch.t])
+@pytest.mark.parametrize("given_as", [torch.clone, torch.conj, torch._neg_view])
+def test_an_argument_that_is_returned_as_its_conjugate_or_negative_is_that(read_as: Any, given_as: Any) -> None:
+    fast = on_tape(lambda x: (x.exp(), read_as(x)))
+    for seed in range(5):
+        x = given_as(torch.complex(_numbers(3, 4, seed=seed), _numbers(3, 4, seed=seed + 9)))
+        found, expected = fast(x)[1], read_as(x)
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()
+    assert fast.stats().hits == 3
+
+
+@pytest.mark.parametrize("read_as", [torch.view_as_real, torch.imag, lambda x: x.view(torch.int64)])
+def test_an_argument_that_is_returned_as_another_type_is_refused_by_name(read_as: Any) -> None:
+    fast = on_tape(lambda x: (x.exp(), read_as(x)))
+    fast(torch.complex(_numbers(3, 4), _numbers(3, 4)))
+    with pytest.raises(GraphedError, match="an argument's memory read as another type"):
+        fast(torch.complex(_numbers(3, 4), _numbers(3, 4)))

@@ -94,12 +94,14 @@ class Outputs:
         return _view_like(tensor, base.untyped_storage())
 
     def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        """An argument, or a view of one that was made where autograd was off."""
+        """An argument, or a view of one that was made where autograd was off, perhaps as its conjugate or negative: an
+        argument that is one itself was resolved in the graph's memory."""
         if id(tensor) in self._places:
             return given
         base = given if tensor.requires_grad else given.detach()
         with torch.no_grad():
-            return base.as_strided(tensor.shape, tensor.stride(), given.storage_offset() + tensor.storage_offset())
+            view = base.as_strided(tensor.shape, tensor.stride(), given.storage_offset() + tensor.storage_offset())
+            return _read_like(tensor, view)
 
     def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
         """Of one of the results that `copies` is given by `through`."""
@@ -122,6 +124,11 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
     view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     view.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return _read_like(tensor, view)
+
+
+def _read_like(tensor: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+    """As its conjugate or negative, where the tensor is one of what lies in its memory."""
     view = view.conj() if tensor.is_conj() else view
     return torch._neg_view(view) if tensor.is_neg() else view
 

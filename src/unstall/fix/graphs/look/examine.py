@@ -82,7 +82,7 @@ def examined(
     reasons = [
         *_of_arguments(device, call, args, kwargs, before),
         *_of_state(limited, call, kind),
-        *_of_result(device, result, watch),
+        *_of_result(device, result, call, watch),
         *_of_autograd(made, call, seen, kind),
     ]
     if seen.only_waits and not changed and not reasons:
@@ -142,9 +142,16 @@ def _of_state(watch: Watch, call: Call, kind: Kind) -> list[Refusal]:
     return found
 
 
-def _of_result(device: Device, result: Any, watch: Watch) -> list[Refusal]:
+def _of_result(device: Device, result: Any, call: Call, watch: Watch) -> list[Refusal]:
     if any(tensor.device.type != device.type for tensor in tensors_in(result)):
         return [Refusal("its result holds a CPU tensor", None, "return tensors of the device")]
+    dtypes: dict[int, set[torch.dtype]] = {}
+    for tensor in call.tensors:
+        dtypes.setdefault(storage_of(tensor), set()).add(tensor.dtype)
+    views = [tensor for tensor in tensors_in(result) if is_plain(tensor) and storage_of(tensor) in dtypes]
+    if any(dtypes[storage_of(view)] != {view.dtype} for view in views):
+        reason = "its result is an argument's memory read as another type"
+        return [Refusal(reason, None, "return a clone, or take the view after the call")]
     other = _stranger(result, watch)
     if other is None:
         return []
