@@ -56,6 +56,17 @@ def test_a_changed_learning_rate_is_followed() -> None:
     assert losses(lambda step: step) == losses(on_tape)
 
 
+def test_of_a_learning_rate_that_changes_at_each_step_it_says_what_would_do() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    step = on_tape(training_step(model, optimizer), strict=False)
+    with pytest.warns(RuntimeWarning, match=r"\['lr'\] was .* is .*; make it a tensor, as by lr=torch.tensor"):  # noqa: PT031
+        for batch in batches(12):
+            step(*batch)
+            scheduler.step()
+
+
 @pytest.mark.filterwarnings("ignore:.*gradients that it .* are other tensors")
 def test_gradients_that_are_added_up_over_calls_are_those_of_eager() -> None:
     def grads(make: Any) -> list[torch.Tensor]:

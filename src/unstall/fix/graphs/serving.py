@@ -333,6 +333,7 @@ class Graphed:
 
 
 def _changing(what: str) -> Refusal:
-    reason = f"what it relies on changes between calls: {what}"
     remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
-    return Refusal(reason, None, remedy)
+    if "param_groups" in what:
+        remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
+    return Refusal(f"what it relies on changes between calls: {what}", None, remedy)

@@ -61,10 +61,13 @@ def branches() -> Any:
 
 @fact
 def training() -> Any:
+    """With a learning rate that a scheduler changes after each step."""
     losses = []
     for is_graphed in (False, True):
         model = mlp()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, capturable=True)
+        rate = torch.tensor(1e-2, device="cuda")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, capturable=True)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
 
         def step(x: Any, y: Any, model: Any = model, optimizer: Any = optimizer) -> torch.Tensor:
             optimizer.zero_grad()
@@ -76,7 +79,11 @@ def training() -> Any:
         call: Any = unstall.graphed(step) if is_graphed else step
         given = batches(20)
         torch.manual_seed(1)
-        losses.append([call(*batch).item() for batch in given])
+        found = []
+        for batch in given:
+            found.append(call(*batch).item())
+            scheduler.step()
+        losses.append(found)
     return losses[0] == losses[1], call.stats().hits
 
 
