@@ -1,4 +1,4 @@
-"""Where the host memory comes from that is copied to the device: kept, made anew by each step, or by a DataLoader."""
+"""Where the host memory comes from that is copied to the device: kept, made anew by each step, or from a DataLoader."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Literal
 
 import numpy as np
 
+from unstall.ancestry import nearest
 from unstall.diagnose.activity import named
 from unstall.diagnose.run import Run
+from unstall.locate.kinds import is_data_loading
 from unstall.locate.operations import has_operators
 from unstall.timeline import I64, Bool, HostKind
 
-Source = Literal["kept", "made", "loader", "unknown"]
+Source = Literal["kept", "made", "loader", "workers", "unknown"]
+"""`loader` is a DataLoader that makes its batches in this process, `workers` one whose workers do."""
 
 # What gives a tensor that is there already, or none: these make nothing.
 _MAKES_NONE = re.compile(
@@ -25,8 +28,9 @@ _OFTEN = 0.5  # of the copies; of the steps, where each has several of them
 
 
 def source_of_copies(run: Run, calls: I64) -> Source:
-    """Of what these copy calls read: whether an operator on the host made a tensor, or a DataLoader without workers a
-    batch, since the call to CUDA before. What puts nothing on the device is known only where operators were recorded.
+    """Of what these copy calls read: whether a DataLoader gave a batch, or an operator on the host made a tensor, since
+    the call to CUDA before; of both, the later. What puts nothing on the device is known only where operators were
+    recorded.
     """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"
@@ -39,12 +43,20 @@ def source_of_copies(run: Run, calls: I64) -> Source:
     before = np.where((before >= 0) & (host.thread[before] == host.thread[opens]), before, opens - 1)
     first = at < 0
     least = _OFTEN * min(len(run.steps), len(calls))
-    loading = named(run.timeline, _IN_THIS_PROCESS, host.name)
-    often = [
-        (((np.searchsorted(rows, opens) - np.searchsorted(rows, before)) > 0) & ~first).sum() >= least
-        for rows in (np.flatnonzero(loading), np.flatnonzero(_makes_on_host(run)))
-    ]
-    return "loader" if often[0] else "made" if often[1] else "kept"
+
+    def often(since: I64, rows: I64) -> bool:
+        between = np.searchsorted(rows, opens) > np.searchsorted(rows, since)
+        return bool((between & ~first).sum() >= least)
+
+    single = named(run.timeline, _IN_THIS_PROCESS, host.name)
+    loading = single | is_data_loading(run.timeline)
+    batches = np.flatnonzero(loading)
+    last = np.append(-1, batches)[np.searchsorted(batches, opens)]
+    # What a DataLoader does to make a batch is no making of the program's own.
+    makes = np.flatnonzero(_makes_on_host(run) & (nearest(host.parent, loading) < 0))
+    if often(before, batches) and not often(np.maximum(before, last + 1), makes):
+        return "loader" if often(before, np.flatnonzero(single)) else "workers"
+    return "made" if often(before, makes) else "kept"
 
 
 def _makes_on_host(run: Run) -> Bool:

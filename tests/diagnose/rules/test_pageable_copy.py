@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from findings import found, only, place
 from traces import Memory, TraceBuilder
 
@@ -108,3 +109,40 @@ def test_a_large_one_is_to_be_copied_into_a_pinned_buffer_that_is_kept() -> None
 
 def test_a_view_of_what_is_there_already_is_to_be_pinned_once() -> None:
     assert only(made_anew("aten::select"), "pageable-copy").edit == "pin-copies:train.py:12:aten::to"
+
+
+def from_a_loader(loader: str, *operators: str, size: int = 1_000_000) -> TraceBuilder:
+    """A batch from a DataLoader, which makes a tensor for it here, operators on the host, an upload, and a kernel."""
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.annotation(f"enumerate(DataLoader)#{loader}.__next__"), trace.op("aten::empty"):
+                trace.work(3)
+            for operator in operators:
+                with trace.op(operator):
+                    trace.work(3)
+            with trace.op("aten::to"):
+                trace.copy("HtoD", 20, memory="Pageable", size=size)
+                trace.sync()
+            with trace.op("aten::relu"):
+                trace.launch("relu", 5)
+    return trace
+
+
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
+def test_batches_that_workers_make_are_to_be_pinned_by_the_loader(size: int) -> None:
+    finding = only(from_a_loader("_MultiProcessingDataLoaderIter", "aten::detach", size=size), "pageable-copy")
+    assert finding.edit == "pin-copies:train.py:12:aten::to"
+    assert finding.fix.startswith("DataLoader(pin_memory=True)")
+
+
+def test_batches_that_are_made_in_this_process_need_a_worker_to_be_pinned_aside() -> None:
+    finding = only(from_a_loader("_SingleProcessDataLoaderIter"), "pageable-copy")
+    assert finding.edit == "reuse-pinned:train.py:12:aten::to"
+    assert finding.fix.startswith("DataLoader(num_workers=1 or more, pin_memory=True)")
+
+
+@pytest.mark.parametrize("loader", ["_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"])
+def test_what_the_program_makes_of_a_batch_is_no_longer_the_loaders_to_pin(loader: str) -> None:
+    finding = only(from_a_loader(loader, "aten::stack"), "pageable-copy")
+    assert "made on the host anew" in finding.fix

@@ -77,6 +77,13 @@ def _remedy(source: Source, *, small: bool) -> tuple[str, str, str]:
             "the dataset can be read from another process",
             "reuse-pinned",
         )
+    if source == "workers":
+        return (
+            "DataLoader(pin_memory=True), whose own thread then pins what the workers made, and .to(device, "
+            "non_blocking=True); or take batches from unstall.prefetch(loader)",
+            "a batch holds tensors, in tuples, lists or dicts, or has a pin_memory() of its own",
+            "pin-copies",
+        )
     return (
         "pin the source (DataLoader(pin_memory=True), or tensor.pin_memory() once), "
         "then .to(device, non_blocking=True); or take batches from unstall.prefetch(loader)",
