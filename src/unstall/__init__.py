@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from unstall import errors
 from unstall._version import __version__
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "bench",
     "compare",
+    "errors",
     "explain",
     "graphed",
     "load",

@@ -2,7 +2,8 @@
 
 UnstallError                 the user's mistake or bad input: a sentence, and the exit code to leave with
 ├── UsageError      (2)      an option or argument that makes no sense
-└── TraceError      (3)      an input that cannot be read, with the file and the place in it
+├── TraceError      (3)      an input that cannot be read, with the file and the place in it
+└── GraphedError    (1)      what `graphed(…, strict=True)` cannot serve by a graph
 """
 
 
@@ -22,3 +23,7 @@ class TraceError(UnstallError):
     """A trace, a saved timeline or a saved result that cannot be read."""
 
     exit_code = 3
+
+
+class GraphedError(UnstallError):
+    """What was to be graphed cannot be, and `strict=True` asked to be told so."""

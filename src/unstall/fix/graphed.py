@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 
+from unstall.errors import UsageError
 from unstall.fix.graphs.buckets import sizes_from
 from unstall.fix.graphs.modules import graphed_module
 from unstall.fix.graphs.serving import Graphed
@@ -42,15 +43,15 @@ def graphed(
     of the step writes into the same memory. Without a CUDA device, all calls run as they are.
     """
     if streams != "auto" and (not isinstance(streams, int) or streams < 1):
-        raise ValueError(f'streams={streams!r}: it is "auto" or a number of streams')
+        raise UsageError(f'streams={streams!r}: it is "auto" or a number of streams')
     if max_graphs < 1:
-        raise ValueError(f"max_graphs={max_graphs}: at least one graph is needed")
+        raise UsageError(f"max_graphs={max_graphs}: at least one graph is needed")
     sizes = sizes_from(shapes)
     lanes = None if streams == "auto" else () if streams == 1 else (int(streams),)
 
     def wrapped(function: Any) -> Any:
         if not callable(function):
-            raise TypeError(f"graphed() takes a function or a module, not a {type(function).__name__}")
+            raise UsageError(f"graphed() takes a function or a module, not a {type(function).__name__}")
         made = Graphed(function, lanes=lanes, sizes=sizes, verify=verify, max_graphs=max_graphs, strict=strict)
         return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 

@@ -96,8 +96,10 @@ class MetricBuffer:
     def __init__(
         self, deliver: Callable[[MetricRow], Any] | None = None, *, max_lag: int = 16, stop_on_nan: bool = False
     ) -> None:
+        if deliver is not None and not callable(deliver):
+            raise UsageError(f"a MetricBuffer gives its rows to a function, and {deliver!r} is none")
         if max_lag < 0:
-            raise ValueError(f"max_lag is a number of steps, not {max_lag}")
+            raise UsageError(f"max_lag is a number of steps, not {max_lag}")
         self._deliver = deliver
         self._max_lag = max_lag
         self._stop_on_nan = stop_on_nan

@@ -13,7 +13,7 @@ from unstall.fix.batches.iteration import Iteration
 from unstall.fix.batches.plain_loop import PlainLoop
 from unstall.fix.batches.producer import Producer
 from unstall.fix.batches.stats import PrefetchStats, Tally
-from unstall.fix.tensors.accelerator import accelerator_for, none_of
+from unstall.fix.tensors.accelerator import accelerator_for, device_of, none_of
 from unstall.fix.tensors.staging import Sender
 
 __all__ = ["Prefetch", "prefetch"]
@@ -44,7 +44,7 @@ def prefetch(
     """
     if depth != "auto" and not (isinstance(depth, int) and 0 <= depth <= _DEEPEST):
         raise UsageError(f"depth is 'auto' or a number of batches from 0 to {_DEEPEST}, not {depth!r}")
-    return Prefetch(loader, torch.device(device), depth)
+    return Prefetch(loader, device_of(device), depth)
 
 
 class Prefetch:

@@ -15,7 +15,7 @@ from unstall.fix.items.one_by_one import Tally, on_and_back
 from unstall.fix.items.results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
 from unstall.fix.items.stats import StreamMapStats
 from unstall.fix.items.trial import Trial, best_of
-from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, is_there, milliseconds, none_of
+from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, device_of, is_there, milliseconds, none_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.outside import Outside
 from unstall.fix.tensors.parts import bytes_of, record
@@ -61,7 +61,7 @@ def stream_map(
         raise UsageError(f"out is 'pinned', 'cpu' or 'device', not {out!r}")
     if in_flight != "auto" and not (isinstance(in_flight, int) and in_flight >= 1):
         raise UsageError(f"in_flight is 'auto' or a number from 1 on, not {in_flight!r}")
-    return StreamMap(fn, items, torch.device(device), in_flight, strategy, out)
+    return StreamMap(fn, items, device_of(device), in_flight, strategy, out)
 
 
 _IN_ORDER = "the function writes to tensors that outlive a call, so its calls stay in order"
@@ -397,4 +397,5 @@ class StreamMap:
         self._tally.items += 1
         if self._out == "device":
             return result
-        return map_tensors(result, lambda tensor: tensor.detach().cpu())
+        # Its own, as from a device: the function may write to what it gave before.
+        return map_tensors(result, lambda tensor: tensor.detach().to("cpu", copy=True))

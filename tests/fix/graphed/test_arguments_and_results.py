@@ -10,7 +10,7 @@ import pytest
 import torch
 from fix.graphed.harness import on_tape
 
-from unstall.fix.graphs.refusals import GraphedError
+from unstall.errors import GraphedError
 
 
 def _numbers(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -13,7 +13,7 @@ from fix.graphed.harness import on_tape
 from fix.graphed.tape import TapeDevice
 from torch.autograd import forward_ad
 
-from unstall.fix.graphs.refusals import GraphedError
+from unstall.errors import GraphedError, UsageError
 
 _WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
 
@@ -333,7 +333,7 @@ def test_without_a_cuda_device_it_says_so() -> None:
 def test_options_that_make_no_sense_are_errors(options: dict[str, Any], said: str) -> None:
     import unstall
 
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(UsageError, match=said):
         unstall.graphed(lambda x: x, **options)
 
 

@@ -128,6 +128,12 @@ def test_without_a_gpu_it_is_a_plain_loop_that_says_so() -> None:
     assert "there is no cuda device with streams here" in str(results.stats())
 
 
+def test_results_without_a_gpu_are_the_programs_own() -> None:
+    total = torch.zeros(1)
+    results = list(unstall.stream_map(lambda item: total.add_(item), [torch.ones(1)] * 4))
+    assert [float(each) for each in results] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("wrong", [{"strategy": "fast"}, {"out": "gpu"}, {"in_flight": 0}])
 def test_options_that_make_no_sense_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from unstall.errors import UsageError
 from unstall.fix.graphs.look.examine import Examined
 from unstall.fix.graphs.refusals import Refusal, Refused
 from unstall.fix.graphs.signature import Call, call_of, exchanged
@@ -241,5 +242,5 @@ def sizes_from(shapes: str | Sequence[int]) -> Sizes | None:
     if shapes == "bucket":
         return Sizes()
     if isinstance(shapes, str) or not shapes or not all(isinstance(size, int) and size > 0 for size in shapes):
-        raise ValueError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
+        raise UsageError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
     return Sizes(tuple(sorted(set(shapes))))

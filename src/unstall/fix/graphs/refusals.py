@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from unstall.errors import UnstallError
 from unstall.fix.graphs.look.users import installed_path, is_library_file, is_users_file
-
-
-class GraphedError(UnstallError):
-    """What was to be graphed cannot be, and `strict=True` asked to be told so."""
 
 
 @dataclass(frozen=True, slots=True)

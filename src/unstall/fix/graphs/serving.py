@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from unstall.errors import GraphedError
 from unstall.fix.graphs.accumulate_grad import no_stream_warnings
 from unstall.fix.graphs.buckets import Buckets, Padded, Sizes, prove
 from unstall.fix.graphs.capture.device import Device, device_for
@@ -20,7 +21,7 @@ from unstall.fix.graphs.look.observe import Observation
 from unstall.fix.graphs.look.watch import Watch
 from unstall.fix.graphs.prepare import Candidate, Options, prepared
 from unstall.fix.graphs.ready import Ready
-from unstall.fix.graphs.refusals import GraphedError, Refusal, Refused, calling_place, raising_place
+from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, raising_place
 from unstall.fix.graphs.sharing import Sharing
 from unstall.fix.graphs.signature import Call, call_of
 from unstall.fix.graphs.state import Saved

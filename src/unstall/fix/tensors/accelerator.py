@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+from unstall.errors import UsageError
+from unstall.figures import counted
+
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
@@ -82,6 +85,18 @@ class Accelerator:
     def capturing(self) -> bool:
         asked = getattr(self._module, "is_current_stream_capturing", None)
         return bool(asked()) if asked is not None else False
+
+
+def device_of(device: torch.device | str | int) -> torch.device:
+    """Raises UsageError for what torch does not know, and for one more than it has. That it has none is no error."""
+    try:
+        wanted = torch.device(device)
+        count = int(getattr(torch.get_device_module(wanted), "device_count", lambda: 0)())
+    except (RuntimeError, TypeError):
+        raise UsageError(f"{device!r} is no device that torch has a name for, such as 'cuda:1'") from None
+    if wanted.type != "cpu" and wanted.index is not None and 0 < count <= wanted.index:
+        raise UsageError(f"there is no {wanted}: torch has {counted(count, f'{wanted.type} device')}")
+    return wanted
 
 
 def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
