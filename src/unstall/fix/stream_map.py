@@ -64,6 +64,7 @@ def stream_map(
     return StreamMap(fn, items, device_of(device), in_flight, strategy, out)
 
 
+_MEASURED, _TOO_FEW = "the first items are being measured", "too few items to measure which way is faster"
 _IN_ORDER = "the function writes to tensors that outlive a call, so its calls stay in order"
 
 
@@ -90,7 +91,7 @@ class StreamMap:
         self._ended = False
         self._error: BaseException | None = None  # of the item after all that are in flight
         self._strategy: str = "engines" if strategy == "auto" else strategy
-        self._note = "asked for" if strategy != "auto" else "the first items are being measured"
+        self._note = "asked for" if strategy != "auto" else _MEASURED
         self._open = strategy == "auto"  # whether it may still change
         self._calls: dict[Any, Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
@@ -200,7 +201,7 @@ class StreamMap:
             shrunk=self._shrunk,
             item_ns=dict(self._item_ns),
             apart_ns=int(apart * 1e6) if apart is not None else None,
-            note=self._note,
+            note=_TOO_FEW if self._note is _MEASURED and self._ended else self._note,
         )
 
     def _launch(self, accelerator: Accelerator, item: Any) -> None:

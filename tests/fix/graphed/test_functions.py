@@ -277,6 +277,16 @@ def test_drawing_from_the_hosts_random_generator_is_refused() -> None:
         fast(torch.zeros(1))
 
 
+def test_what_strict_refuses_it_refuses_at_each_call_and_stats_say_why() -> None:
+    fast = on_tape(lambda x: x * random.random(), strict=True)
+    x = _numbers(3)
+    fast(x)
+    for _ in range(3):
+        with pytest.raises(GraphedError, match="Python's random"):
+            fast(x)
+    assert len(fast.stats().refusals) == 1
+
+
 def test_an_error_of_the_function_is_the_callers() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] == 3:

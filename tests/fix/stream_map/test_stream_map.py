@@ -168,6 +168,21 @@ def test_an_item_for_which_results_leave_no_room_waits_until_they_are_taken(tmp_
     assert "TOLD" in on_virtual_gpu(tmp_path, program)
 
 
+FEW = """
+import torch
+from unstall import stream_map
+
+few = stream_map(lambda item: item + 1, [torch.ones(4) for _ in range(4)])
+assert "being measured" in few.stats().note, few.stats()
+assert [float(result[0]) for result in few] == [2.0] * 4
+assert "too few items" in few.stats().note, few.stats()
+"""
+
+
+def test_of_few_items_it_says_that_nothing_was_measured(tmp_path: Path) -> None:
+    on_virtual_gpu(tmp_path, FEW)
+
+
 def test_closed_it_ends_without_a_gpu_too() -> None:
     results = unstall.stream_map(lambda x: x + 1, [torch.tensor([number]) for number in range(4)], device="cpu")
     next(results)

@@ -24,7 +24,7 @@ from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import storage_of
 
 _MOST_FAMILIES = 64
-_ONE_A_SHAPE = "it has a graph a shape"
+_ONE_A_SHAPE = "unpadded it is, with a graph for each shape"
 _PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
 
 Dim = tuple[int, int]

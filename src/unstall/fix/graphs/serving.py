@@ -146,7 +146,10 @@ class Graphed:
                     return True, result
             if shelf.ready and shelf.spent and not any(ready.busy for ready in shelf.ready):
                 self._outlived(shelf)
-        if shelf.refusal is not None or any(ready.busy for ready in shelf.ready):
+        if shelf.refusal is not None:
+            self._note(shelf.refusal)
+            return False, None
+        if any(ready.busy for ready in shelf.ready):
             return False, None
         if shelf.seen is None:
             return True, self._observe(device, shelf, call, args, kwargs)
@@ -302,11 +305,13 @@ class Graphed:
         self._note(refusal, cause)
 
     def _note(self, refusal: Refusal, cause: Exception | None = None) -> None:
-        """Says why, once for each reason; raises with strict=True."""
+        """Says why, once for each reason; raises with strict=True, each time."""
+        known = refusal in self._tally.refusals
+        if not known:
+            self._tally.refusals.append(refusal)
         if self._strict:
             raise GraphedError(f"{self!r} runs as it is: {refusal}") from cause
-        if refusal not in self._tally.refusals:
-            self._tally.refusals.append(refusal)
+        if not known:
             caller = calling_place()
             file, line = (caller.file, caller.line) if caller else ("<unknown>", 1)
             warnings.warn_explicit(f"{self!r} runs as it is: {refusal}", RuntimeWarning, file, line)
