@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json as standard
 import os
 import re
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 from cli.command import EXAMPLES, Cli
 
-from unstall import load
+from unstall import explain, load, whatif
+from unstall.errors import TraceError
 
 _CALL = {"ph": "X", "pid": 1, "tid": 1}
 _EVENTS_OF_ADA = [
@@ -178,6 +180,51 @@ def test_what_is_no_trace_exits_3_with_a_sentence(unstall: Cli, tmp_path: Path, 
     assert outcome.code == 3
     assert outcome.err.startswith(f"unstall: {path}")
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"traceEvents": []}', '[{"ph": "X"}]', '{"traceEvents": [{"ph": "M", "name": "process_name"}]}']
+)
+@pytest.mark.parametrize("verb", ["explain", "whatif"])
+def test_a_trace_with_no_events_exits_3_with_a_sentence(unstall: Cli, tmp_path: Path, verb: str, content: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    outcome = unstall(verb, path)
+    assert (outcome.code, outcome.out) == (3, "")
+    assert outcome.err.startswith(f"unstall: {path}: ")
+    assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["explain", "whatif", "diff"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_trace_that_is_cut_off_before_its_device_events_says_so_and_exits_3(
+    unstall: Cli, trace: Path, tmp_path: Path, verb: str, packed: bool
+) -> None:
+    whole = gzip.decompress(trace.read_bytes())
+    path = tmp_path / "cut.json"
+    first = whole.index(b'"cat": "kernel"')
+    path.write_bytes(gzip.compress(whole[: first - 1000]) if packed else whole[: first - 1000])
+    outcome = unstall(verb, *([trace, path] if verb == "diff" else [path]))
+    assert (outcome.code, outcome.out) == (3, "")
+    assert outcome.err.startswith(f"unstall: {path}: it ends before its device events: cut off at byte ")
+    assert outcome.err.endswith("record the run again\n")
+
+
+def test_python_is_told_so_too(tmp_path: Path) -> None:
+    path = tmp_path / "empty.json"
+    path.write_text("[]")
+    for ask in (lambda: explain(path), lambda: whatif(path, "graph")):
+        with pytest.raises(TraceError, match="no events in it to explain"):
+            ask()
+
+
+def test_a_run_with_no_device_work_is_explained_where_its_file_is_whole(unstall: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    path.write_text(standard.dumps({"traceEvents": [event]}))
+    outcome = unstall("explain", path)
+    assert outcome.code == 0
+    assert "No device work was recorded" in outcome.out
 
 
 def test_a_missing_trace_and_a_folder_exit_3(unstall: Cli, tmp_path: Path) -> None:

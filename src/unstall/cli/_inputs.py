@@ -40,13 +40,14 @@ def readable(path: str) -> Iterator[Path]:
 
 
 def read_timeline(path: str, *, quiet: bool) -> Timeline:
-    """Load a trace or a saved timeline, with progress on stderr. Raises TraceError."""
-    from unstall import load
+    """Load a trace or a saved timeline, with progress on stderr. Raises TraceError, also where nothing in it can be
+    explained."""
     from unstall.cli._progress import loading
+    from unstall.diagnose.usable import load_usable
 
     with readable(path) as file, loading(str(file), quiet=quiet) as progress:
         try:
-            timeline = load(file, progress=progress)
+            timeline = load_usable(file, progress)
         except TraceError as error:
             if _is_result(file):
                 raise TraceError(f"{path}: this is a result; `unstall report {path}` shows it again") from error

@@ -14,11 +14,11 @@ from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.usable import load_usable
 from unstall.diagnose.verdict import judge
 from unstall.diagnose.whole_graphs import with_whole_graphs
 from unstall.figures import share
 from unstall.locate.steps import RECORDED_STEP
-from unstall.read import load
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline import Timeline
 from unstall.whatif.gains import with_gains
@@ -99,11 +99,11 @@ def explain(
     Raises
     ------
     TraceError
-        the file cannot be read.
+        the file cannot be read, ends before its device events, or has no events.
     UsageError
         no annotation is called `step`.
     """
-    timeline = source if isinstance(source, Timeline) else load(source, progress=progress)
+    timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
     # Without device work nothing waited for anything: there is nothing to find.
     known = run.ops_inside.any()

@@ -10,9 +10,9 @@ from unstall._version import __version__
 from unstall.diagnose.explain import notes_of, source_of, steps_of
 from unstall.diagnose.outlook import look_ahead, replayed_run
 from unstall.diagnose.run import Run, analyse
+from unstall.diagnose.usable import load_usable
 from unstall.diagnose.verdict import bound_by
 from unstall.errors import UsageError
-from unstall.read import load
 from unstall.replay.steady import settle
 from unstall.result import EditStep, Integrity, WhatIf
 from unstall.timeline import Timeline
@@ -85,12 +85,12 @@ def what_if(
     Raises
     ------
     TraceError
-        the file cannot be read.
+        the file cannot be read, ends before its device events, or has no events.
     UsageError
         there is no such edit, place or step, or the steps have no device work.
     """
     chosen = [parse(text) for text in ([edits] if isinstance(edits, str) else edits)]
-    timeline = source if isinstance(source, Timeline) else load(source, progress=progress)
+    timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
     if not run.ops_inside.any():
         raise UsageError(f"{timeline.meta.path}: no device work falls into its steps, so nothing can be replayed")
