@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from fix.graphed.harness import on_tape
 
 from unstall.fix.graphs.buckets import Sizes
+from unstall.fix.graphs.stats import GraphedStats
 
 
 def _rows(count: int, seed: int = 0) -> torch.Tensor:
@@ -83,6 +87,56 @@ def test_padding_that_happens_not_to_matter_is_found_out() -> None:
         for turn, size in enumerate([5, 6, 7, 5, 6, 7, 5, 6]):
             x = _rows(size, turn).abs() * (1 if turn < 5 else -1)  # zeros are no maximum until they are
             assert torch.equal(fast(x), x.exp().log().amax(0))
+
+
+def _of_numbers(function: Callable[[torch.Tensor], torch.Tensor], rounds: int = 12) -> tuple[GraphedStats, list[bool]]:
+    """What became of calls with integers of many sizes, none of them below zero at first, and none above it later."""
+    fast = on_tape(function, shapes="bucket", strict=False)
+    same = []
+    for turn in range(rounds):
+        numbers = torch.randint(1, 50, (5 + turn % 3,), generator=torch.Generator().manual_seed(turn))
+        x = numbers if turn < rounds - 4 else -numbers
+        same.append(torch.equal(fast(x), function(x)))
+    return fast.stats(), same
+
+
+def test_the_largest_integer_is_none_of_the_padding() -> None:
+    stats, same = _of_numbers(lambda x: x + x.max() * 2)
+    assert all(same)
+    assert [graph.shapes for graph in stats.graphs] == [((8,),)]
+
+
+def test_a_mask_is_padded_with_zeros() -> None:
+    stats, same = _of_numbers(lambda x: torch.zeros(4, dtype=torch.int64) + (x != 0).sum() * 2 + (x > 0).any())
+    assert all(same)
+    assert [graph.shapes for graph in stats.graphs] == [((8,),)]
+
+
+@pytest.mark.filterwarnings("ignore:.*padding changes its result")
+@pytest.mark.parametrize("function", [lambda x: x - x.median() * 2, lambda x: (x + 1).sum() * 2 - (x * x).sum()])
+def test_what_integers_in_the_padding_change_is_not_padded(function: Any) -> None:
+    stats, same = _of_numbers(function, 16)
+    assert all(same)
+    assert all(graph.shapes != ((8,),) for graph in stats.graphs)
+
+
+def test_indices_are_padded_with_indices() -> None:
+    table = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
+    stats, same = _of_numbers(lambda x: table[x.abs()].sin().exp())
+    assert all(same)
+    assert [graph.shapes for graph in stats.graphs] == [((8,),)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.uint16, torch.complex64, torch.bool])
+def test_numbers_of_any_kind_are_served(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.complex64).exp().sin().exp()
+
+    fast = on_tape(function, shapes="bucket")
+    for size in (5, 6, 7, 5, 6, 7, 5, 6, 7):
+        x = torch.arange(size).to(torch.float32).to(dtype)
+        assert torch.equal(fast(x), function(x))
+    assert fast.stats().hits > 0
 
 
 def test_sizes_below_those_that_were_tried_are_tried() -> None:

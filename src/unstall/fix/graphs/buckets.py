@@ -1,8 +1,12 @@
-"""Calls of many sizes served by few graphs: inputs are padded with zeros to a size of a few, results cut back.
+"""Calls of many sizes served by few graphs: inputs are padded to a size of a few, results cut back.
 
 That is the same only for functions where what is in the padding reaches no other element, and where the kernels of
 the larger size add up in the same order. So it is proved: the first calls in each bucket run both ways, and one that
 differs in a single bit ends it.
+
+Floating numbers are padded with zeros, and proved with numbers above and below all of the call's own. Integers may be
+indices, for which such numbers would be out of bounds: they are padded with values of the call's own, as are neither
+less nor more than the others. Where that changes the result, as in a mask, zeros are tried.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import storage_of
 
 _MOST_FAMILIES = 64
+_WHOLE = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_PROVABLE = {*_WHOLE, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 _ONE_A_SHAPE = "unpadded it is, with a graph for each shape"
 _PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
 
@@ -58,8 +64,26 @@ class _Family:
     varying: set[Dim] = field(default_factory=set)
     sources: dict[Dim, set[Dim]] = field(default_factory=dict)  # of an output's dimension: inputs' that it may be
     buckets: dict[tuple[int, ...], _Bucket] = field(default_factory=dict)
+    zeros: bool = False  # whether integers are padded with zeros, and not with the call's own
     off: bool = False
     changed_once: bool = False
+
+    def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
+        """Padded with zeros, or with one of its own integers."""
+        own = tensor.dtype in _WHOLE and tensor.numel() and not self.zeros
+        return _padded(tensor, place, target, tensor[(0,) * tensor.dim()] if own else None)
+
+    def proof(self, tensor: torch.Tensor, place: int, target: dict[Dim, int], *, largest: bool) -> torch.Tensor:
+        """Padded with floating numbers some above and some below all of its own, or with the `largest` or the least of
+        its own integers."""
+        larger = self.enlarged(tensor, place, target)
+        if larger is tensor or not tensor.numel():
+            return larger
+        if tensor.dtype in _WHOLE:
+            return larger if self.zeros else _padded(tensor, place, target, tensor.amax() if largest else tensor.amin())
+        beyond = tensor.abs().amax().nan_to_num() + 1
+        spread = torch.arange(larger.numel(), device=larger.device, dtype=torch.float32) * 0.618034 % 2 - 1
+        return _padded(tensor, place, target, (spread.to(tensor.dtype) * 2 * beyond).view(larger.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +116,20 @@ class Padded:
         return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
 
     def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with other numbers than zeros in the padding, where they are floating: none may matter."""
-        larger = [_enlarged(tensor, place, self.target, other=True) for place, tensor in enumerate(self.tensors)]
-        return exchanged(self.args, self.kwargs, larger)
+        """The arguments with other numbers in the padding than a graph would find there: none may matter."""
+        largest = len(self.bucket.proved) % 2 == 0
+        tensors = [self.family.proof(t, place, self.target, largest=largest) for place, t in enumerate(self.tensors)]
+        return exchanged(self.args, self.kwargs, tensors)
+
+    def may_be_zeros(self) -> bool:
+        """Takes zeros in the place of the call's own integers from now on, where these have been tried."""
+        family = self.family
+        grown = (own for own, larger in zip(self.tensors, self.call.tensors, strict=True) if own.shape != larger.shape)
+        if family.zeros or not any(tensor.dtype in _WHOLE for tensor in grown):
+            return False
+        family.zeros = True
+        family.buckets.clear()
+        return True
 
     def cut(self, result: Any) -> Any:
         """The result of the larger call, cut back to what the call asked for."""
@@ -127,12 +162,12 @@ class Buckets:
             return None
         for place, (tensor, first) in enumerate(zip(call.tensors, family.first, strict=True)):
             family.varying |= {(place, dim) for dim in range(tensor.dim()) if tensor.shape[dim] != first[dim]}
-        if not family.varying or any(tensor.requires_grad for tensor in call.tensors):
+        if not family.varying or any(t.requires_grad or t.dtype not in _PROVABLE for t in call.tensors):
             return None
         order = sorted(family.varying)
         real = {(place, dim): call.tensors[place].shape[dim] for place, dim in order}
         target = {dim: self._sizes.above(size) for dim, size in real.items()}
-        tensors = [_enlarged(tensor, place, target) for place, tensor in enumerate(call.tensors)]
+        tensors = [family.enlarged(tensor, place, target) for place, tensor in enumerate(call.tensors)]
         others, named = exchanged(args, kwargs, tensors)
         elements = sum(tensor.numel() for tensor in tensors)
         padding = elements - sum(tensor.numel() for tensor in call.tensors)
@@ -176,6 +211,8 @@ def prove(padded: Padded, found: Examined, run: Callable[[], Any]) -> None:
             if mine.stride() != theirs.stride():
                 raise Refused(Refusal("its result has other strides when it is cut back", None, _ONE_A_SHAPE))
             if not same_values(mine, theirs):
+                if padded.may_be_zeros():
+                    return
                 off = largest_difference(mine, theirs)
                 raise Refused(Refusal(f"padding changes its result by up to {off:.3g}", None, _ONE_A_SHAPE))
     except Refused:
@@ -215,16 +252,14 @@ def _nothing(_: torch.Tensor) -> None:
     return None
 
 
-def _enlarged(tensor: torch.Tensor, place: int, target: dict[Dim, int], *, other: bool = False) -> torch.Tensor:
-    """With zeros in the padding; or with `other` numbers, some above and some below all of the tensor's own."""
+def _padded(tensor: torch.Tensor, place: int, target: dict[Dim, int], fill: torch.Tensor | None = None) -> torch.Tensor:
+    """`fill`: one value, or all, where it is not to be zeros. The tensor itself where it is large enough."""
     shape = [target.get((place, dim), size) for dim, size in enumerate(tensor.shape)]
     if shape == list(tensor.shape):
         return tensor
     larger = tensor.new_zeros(shape)
-    if other and tensor.is_floating_point():
-        beyond = tensor.abs().amax().nan_to_num() + 1 if tensor.numel() else tensor.new_ones(())
-        spread = torch.arange(larger.numel(), device=larger.device, dtype=torch.float32) * 0.618034 % 2 - 1
-        larger = (spread.to(tensor.dtype) * 2 * beyond).reshape(shape)
+    if fill is not None:
+        larger.copy_(fill)
     larger[tuple(slice(0, size) for size in tensor.shape)] = tensor
     return larger
 

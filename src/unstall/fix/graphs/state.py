@@ -112,8 +112,10 @@ def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[tor
         for tensor in tensors:
             other = _buffer_like(tensor)
             flat = _flat(tensor)
-            if changed and (tensor.is_floating_point() or tensor.is_complex()):
+            if changed and (tensor.dtype in _FLOATS or tensor.is_complex()):
                 flat = torch.roll(flat, 1) * 0.9375
+            elif changed and tensor.is_floating_point():  # of eight bits, which torch does not multiply
+                flat = torch.roll(flat.view(torch.uint8), 1).view(tensor.dtype)
             _flat(other).copy_(flat)
             copies.append(other)
     return copies
