@@ -130,6 +130,18 @@ class Device:
     def __len__(self) -> int:
         return len(self.start)
 
+    def heads(self, *, of_unknown: bool) -> Bool:
+        """Ops that ran before the first on their stream whose launch is known: a stream keeps the order of launches.
+
+        `of_unknown`: and all ops of streams without such a one.
+        """
+        known = np.flatnonzero(self.launch >= 0)
+        first = np.full(int(self.stream.max(initial=-1)) + 1, len(self) if of_unknown else 0)
+        streams, at = np.unique(self.stream[known], return_index=True)
+        first[streams] = known[at]
+        found: Bool = np.arange(len(self)) < first[self.stream]
+        return found
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waits:
@@ -273,6 +285,12 @@ class Timeline:
     def text(self, index: int) -> str:
         """The interned text, or "" for none."""
         return self.strings[index] if index >= 0 else ""
+
+    @property
+    def queued_before(self) -> Bool:
+        """Which device ops were launched before the recording began, as far as can be told: on a stream of which no
+        launch is known, calls may be lost instead, where the run is not sound."""
+        return self.device.heads(of_unknown=self.meta.sound)
 
     def save(self, path: str | Path) -> None:
         """Write it to a compact file of its own, which `unstall.load` reads far faster than the trace."""

@@ -146,8 +146,9 @@ def _window(timeline: Timeline, start: I64, end: I64) -> tuple[int, int]:
     low, high = int(start[0]), int(device.end[ours].max(initial=end[-1]))
     if not ours.any():
         return low, high
-    # What was launched before the recording began has no launch in it.
-    earlier = np.where(joined, launched < low, device.start < device.start[ours].min())
+    # What was launched before the recording began has no launch in it, and may run after work of the first step that
+    # went ahead of it on another stream.
+    earlier = np.where(joined, launched < low, timeline.queued_before | (device.start < device.start[ours].min()))
     before = int(device.end[earlier].max(initial=low))
     of_first = ours & (launched < start[1]) if len(start) > 1 else ours
     return device_begins(low, before, int(device.end[of_first].max(initial=low))), high

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -216,20 +216,11 @@ def _launches(timeline: Timeline) -> I32:
 
 
 def _begun(timeline: Timeline, launch: I64) -> I64:
-    """By device row: when its launch began. Ops at the head of a stream without one were launched before all others.
-
-    Those that ran before all that was launched in the recording had been queued before any step of it.
-    """
+    """By device row: when its launch began. What had been launched before the recording comes before any step of it."""
     start = timeline.device.start
     begun = np.where(launch >= 0, timeline.host.start[np.maximum(launch, 0)], start)
-    first = int(start[launch >= 0].min(initial=np.iinfo(np.int64).max))
-    before = min(int(timeline.host.start.min()), int(start.min(initial=0))) - 1  # any step begins
-    for _, mine in groups(timeline.device.stream):
-        known = launch[mine] >= 0
-        if known.any() and not known.all():
-            head = mine[~known]
-            queued = start[head] < first
-            begun[head] = np.where(queued, before, np.minimum(start[head], begun[mine[known]].min()))
+    queued = replace(timeline.device, launch=launch.astype(np.int32)).heads(of_unknown=timeline.meta.sound)
+    begun[queued] = min(int(timeline.host.start.min()), int(start.min(initial=0))) - 1
     return begun
 
 

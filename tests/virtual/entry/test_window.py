@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import TraceBuilder
 
+from unstall.diagnose.run import analyse
+from unstall.diff.steps import step_lengths
+from unstall.locate.steps import find_steps
 from unstall.read import load
+from unstall.replay.build import build
+from unstall.replay.engine import replay
 from unstall.timeline import Timeline
 from unstall.virtual.timeline.steps import with_steps
 from unstall.virtual.timeline.window import cut
 
+_PROGRAMS = Path(__file__).parent / "programs"
 _TRACES = Path(__file__).parents[3] / "examples" / "traces"
 
 
@@ -72,3 +84,57 @@ def test_a_lone_mark_ends_a_step_that_began_with_the_run(run: Timeline) -> None:
     names = [marked.text(name) for name in marked.host.name]
     row = names.index("unstall.step#0")
     assert (marked.host.start[row], marked.host.end[row]) == (0, 5_000)
+
+
+class TestSteps:
+    """Steps of a window take as long as those of the whole run: it does not pay for what the device had queued."""
+
+    def of_batches(self, kernels_us: float, copy_us: float, *, beside: bool) -> Timeline:
+        """A program that the device is behind, with a copy a step, on a stream of its own or not."""
+        trace = TraceBuilder()
+        for _ in range(12):
+            with trace.step():
+                trace.copy("HtoD", copy_us, stream=20 if beside else 7)
+                copied = trace.record(stream=20 if beside else 7)
+                trace.stream_wait(copied, stream=7)
+                trace.graph([kernels_us] * 4)
+        return trace.timeline()
+
+    @given(
+        kernels_us=st.sampled_from([1, 20, 100]),
+        copy_us=st.sampled_from([1, 10, 50]),
+        beside=st.booleans(),
+        first=st.integers(1, 10),
+        count=st.integers(1, 10),
+    )
+    def test_of_a_window_they_are_as_long_as_of_the_whole_run(
+        self, kernels_us: float, copy_us: float, beside: bool, first: int, count: int
+    ) -> None:
+        whole = self.of_batches(kernels_us, copy_us, beside=beside)
+        lengths, part = lengths_in(whole, first, min(count, 12 - first))
+        assert step_lengths(analyse(part)).tolist() == lengths
+
+    def test_so_the_replay_has_them(self) -> None:
+        lengths, part = lengths_in(self.of_batches(100, 10, beside=True), 6, 5)
+        steps = find_steps(part)
+        program = build(part, steps.start, steps.end)
+        assert replay(program).mean_step_ns(program) == pytest.approx(sum(lengths) / 5, rel=0.01)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("how", ["plain", "prefetched", "graphed", "prefetched graphed"])
+    def test_of_a_program_too(self, how: str, tmp_path: Path) -> None:
+        path = tmp_path / "run.timeline"
+        subprocess.run([sys.executable, str(_PROGRAMS / "run_ahead.py"), str(path), *how.split()], check=True)
+        whole = load(path)
+        for first, count in ((4, 20), (6, 10), (20, 5), (30, 1)):
+            lengths, part = lengths_in(whole, first, count)
+            found = step_lengths(analyse(part))
+            assert np.median(found) == pytest.approx(np.median(lengths), rel=1e-3)
+            assert found.mean() == pytest.approx(np.mean(lengths), rel=1e-3)
+
+
+def lengths_in(whole: Timeline, first: int, count: int) -> tuple[list[int], Timeline]:
+    """ns of so many steps of the whole run, and the window of these alone."""
+    run = analyse(whole)
+    start, end = int(run.steps.start[first]), int(run.steps.end[first + count - 1])
+    return step_lengths(run)[first : first + count].tolist(), cut(whole, start, end)
