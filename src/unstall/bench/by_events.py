@@ -49,9 +49,9 @@ class ByEvents:
 
     method = "events"
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: Adapter, at_once: int = _AT_ONCE) -> None:
         self.adapter = adapter
-        self._most = _AT_ONCE
+        self._most = at_once
         self.blocked = True
         """Whether the stream could be held back each time."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
-from unstall.bench.added import added
+from unstall.bench.added import Added, added
 from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.measurement import Method
@@ -93,10 +93,14 @@ def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float,
 
 
 def _observed(observer: Observer, caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> DeviceTime:
-    anatomy = observer.observe(caching.run, until.affords(_LOOKED_AT, 1), adapter, caching.settled)
+    anatomy = observer.observe(caching.run, _looked_at(until), adapter, caching.settled)
     if not len(anatomy.call):
         return DeviceTime(observer.method, None, None, anatomy)
     spans: list[np.ndarray] = []
+    there: np.ndarray = np.zeros(0)
+    if until.brief or adapter.virtual:  # where looking for lines does not change what calls take, or there is no time
+        there = anatomy.busy_ns()
+        spans.append(anatomy.span_ns())
     if observer.method == "cupti":
         from unstall.bench.by_cupti import ByCupti
 
@@ -108,19 +112,28 @@ def _observed(observer: Observer, caching: Caching, adapter: Adapter, each_ns: f
         return seen.busy_ns()
 
     first = LEAST if adapter.virtual else int(max(LEAST, min(_FIRST, 0.5e9 * until.seconds / max(each_ns, 1.0))))
-    sampled = sample_until(take, until, first=until.affords(first, 2))
+    least = max(0, (1 if until.brief and not until.exact else 2) - len(there))
+    sampled = sample_until(take, until, first=until.affords(first, least), there=there)
     return DeviceTime(observer.method, sampled, Spread.of(np.concatenate(spans)), anatomy)
 
 
+def _looked_at(until: Until) -> int:
+    return 2 if until.exact else 1 if until.brief else until.affords(_LOOKED_AT, 1)
+
+
 def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[str, ...], until: Until) -> DeviceTime:
-    events = ByEvents(adapter)
+    events = ByEvents(adapter, **({"at_once": 1} if until.brief else {}))
     before = caching.before if caching.cache == "cold" else None
     first = int(max(10, min(_FIRST, 0.3e9 * until.seconds / max(each_ns, 1.0))))
     try:
         began = time.monotonic()
-        for _ in range(2):
-            events.take(caching.run, min(first, 10), before)
-        less = added(events, caching.same, _ADDED * until.seconds)
+        if until.brief:
+            first = until.affords(LEAST, 1)
+            less = Added(events.offset_ns, "device time by events holds the gaps between a call's kernels")
+        else:
+            for _ in range(2):
+                events.take(caching.run, min(first, 10), before)
+            less = added(events, caching.same, _ADDED * until.seconds)
         left = replace(until, seconds=max(_ADDED * until.seconds, until.seconds - (time.monotonic() - began)))
         spans: list[NDArray[np.float64]] = []
 
@@ -131,7 +144,9 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
 
         sampled = sample_until(take, left, first=first)
     except QueueError:
-        sampled = sample_until(lambda count: _one_by_one(events, caching, adapter, count), until, first=10)
+        sampled = sample_until(
+            lambda count: _one_by_one(events, caching, adapter, count), until, first=until.affords(LEAST, 1)
+        )
         waited = "each call waits for the device, so that device time by events holds the host's time between"
         return DeviceTime("events", sampled, sampled.spread, None, (*notes, waited), events.floor_ns, True)
     if less.note:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from unstall.bench.adapters import Adapter
 from unstall.bench.cache import Caching
-from unstall.bench.noiseless import share_of_many
+from unstall.bench.noiseless import shares_of_few, shares_of_many
 from unstall.bench.sampling import LEAST, Sampled, Until, sample_until
 from unstall.bench.statistics import Spread
+from unstall.bench.system_memory import page_faults_so_far
 
 _SAMPLE_NS = 100_000  # a sample of what is shorter holds several calls: some thousand times a clock's own cost
 _MOST_LOOPS = 1 << 16
@@ -29,37 +30,66 @@ def _reading_ns(clock: Callable[[], int]) -> int:
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 
-def synchronised(caching: Caching, adapter: Adapter, until: Until) -> tuple[Spread, Sampled]:
-    """Each call from an idle device: the times until it returns, and until its results are there."""
-    host: list[int] = []
-    run, clock = caching.run, adapter.clock
-    cost = _reading_ns(clock)
+class Alone:
+    """A call from an idle device, timed each time that it is made: ns until it returns, and until its results are
+    there. `machine_s` is the last one's, by the machine's clock."""
+
+    def __init__(self, run: Callable[[], Any], adapter: Adapter) -> None:
+        self.host: list[int] = []
+        self.wall: list[int] = []
+        self.page_faults = 0.0
+        self.machine_s = 0.0
+        self._run, self._adapter = run, adapter
+        self._cost = _reading_ns(adapter.clock)
+
+    def __call__(self) -> Any:
+        """The result, which is there."""
+        adapter, run, clock = self._adapter, self._run, self._adapter.clock
+        adapter.synchronize()
+        faults, machine_began = page_faults_so_far(), time.monotonic()
+        began = clock()
+        result = run()
+        returned = clock()
+        adapter.wait(result)
+        done = clock()
+        self.machine_s = time.monotonic() - machine_began
+        self.page_faults = page_faults_so_far() - faults
+        self.host.append(max(0, returned - began - self._cost))
+        self.wall.append(max(0, done - began - 2 * self._cost))
+        return result
+
+
+def synchronised(
+    caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
+) -> tuple[Spread, Sampled]:
+    """Each call from an idle device: the times until it returns, and until its results are there. Some may have been
+    timed already."""
+    alone = Alone(caching.run, adapter)
 
     def take(count: int) -> list[int]:
-        wall: list[int] = []
         for _ in range(count):
             caching.settled()
-            adapter.synchronize()
-            began = clock()
-            result = run()
-            returned = clock()
-            adapter.wait(result)
-            done = clock()
-            host.append(max(0, returned - began - cost))
-            wall.append(max(0, done - began - 2 * cost))
-            del result
-        return wall
+            alone()
+        return alone.wall[-count:]
 
-    take(1)
-    host.clear()
-    sampled = sample_until(take, until, first=until.affords(LEAST, 2))
-    return Spread.of(host), sampled
+    if there is not None:
+        alone.host[:], alone.wall[:] = there.host, there.wall
+    elif not until.brief:
+        take(1)
+        alone.host.clear()
+        alone.wall.clear()
+    known = list(alone.wall)
+    sampled = sample_until(take, until, first=until.affords(LEAST, _least(until, known)), there=known)
+    return Spread.of(alone.host), sampled
 
 
-def by_itself(caching: Caching, adapter: Adapter, until: Until, *, single: bool = False) -> Sampled:
+def by_itself(
+    caching: Caching, adapter: Adapter, until: Until, *, single: bool = False, there: Sequence[int] = ()
+) -> Sampled:
     """Calls that return when they are done; of short ones several make a sample, where the cache may be hot, unless
-    they are to be `single`."""
+    they are to be `single`, or some were timed already."""
     run, clock = adapter.until_done(caching.run), adapter.clock
+    single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS
     loops = 1 if single or caching.cache == "cold" else _loops(run)
     cost = _reading_ns(clock)
 
@@ -75,7 +105,12 @@ def by_itself(caching: Caching, adapter: Adapter, until: Until, *, single: bool 
                 samples[number] = _timed(run, loops, clock) / loops
         return np.maximum(samples, 0.0)
 
-    return sample_until(take, until, first=until.affords(LEAST, 2))
+    return sample_until(take, until, first=until.affords(LEAST, _least(until, there)), there=there)
+
+
+def _least(until: Until, there: Sequence[int]) -> int:
+    """So many samples, however long they take."""
+    return max(0, (1 if until.brief and not until.exact else 2) - len(there))
 
 
 def empty_call_ns(adapter: Adapter) -> float:
@@ -98,9 +133,11 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
         return clock() - began
 
     if adapter.virtual:
-        return sample_until(lambda wanted: [share_of_many(batch) for _ in range(wanted)], until, first=2)
-    count = int(min(_MOST_IN_BATCH, max(_LEAST_IN_BATCH, _BATCH_NS / max(each_ns, 1.0))))
-    first = until.affords(_BATCHES * count, 2 * count) // count
+        shares = shares_of_few if until.brief else shares_of_many
+        return sample_until(lambda wanted: shares(batch, wanted), until, first=2)
+    least, batches = (2, 1) if until.brief else (_LEAST_IN_BATCH, 2)
+    count = int(min(_MOST_IN_BATCH, max(least, _BATCH_NS / max(each_ns, 1.0))))
+    first = until.affords(_BATCHES * count, batches * count) // count
     return sample_until(lambda wanted: [batch(count) / count for _ in range(wanted)], until, first=first)
 
 

@@ -59,9 +59,12 @@ def held(call: Call, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
     return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
 
 
-def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]]) -> Look:
+def look(
+    call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]], run: Callable[[], Any] | None = None
+) -> Look:
     """Make a call, or two where memory is counted, and say what was seen. `at_first` is what inputs held before the
-    first one."""
+    first one; `run` makes the call in its own way."""
+    run = run or call
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
     adapter.synchronize()
     values = [adapter.sample(array) for array in inputs]
@@ -69,7 +72,7 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
     gradients = [adapter.gradient(array) for array in inputs]
     kept, threads = Kept.of(call, adapter), Threads()
     before = adapter.memory()
-    result = call()
+    result = run()
     moved = threads.moved()
     adapter.wait(result)
     after = adapter.memory()
@@ -107,7 +110,7 @@ def look(call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]])
         from_driver=after.from_driver - before.from_driver if before and after else 0,
     )
     del result, arrays, kept, then
-    return replace(seen, kept_bytes=_kept_bytes(call, adapter))
+    return replace(seen, kept_bytes=_kept_bytes(run, adapter))
 
 
 def opened(result: Any, deep: int = 3) -> list[tuple[str, Any]]:
@@ -128,13 +131,13 @@ def _results(result: Any, adapter: Adapter) -> list[Array]:
     return [adapter.array("", value) for _, value in opened(result) if adapter.holds(value)]
 
 
-def _kept_bytes(call: Call, adapter: Adapter) -> int:
+def _kept_bytes(run: Callable[[], Any], adapter: Adapter) -> int:
     """By how much one more call makes the memory grow that is in use: what the call before replaced is held by nobody
     else then."""
     before = adapter.memory()
     if before is None:
         return 0
-    adapter.wait(call())
+    adapter.wait(run())
     after = adapter.memory()
     return max(0, after.in_use - before.in_use) if after is not None else 0
 

@@ -16,6 +16,9 @@ Each of 5 to 7 goes on until the median's interval is narrow enough, the noise's
 `max_seconds` is over. "cold" drives all else out of the cache before each sample of 5 and 6, outside of the sample. A
 function that never touches a device is measured as Python is: several calls a sample, nothing driven out.
 Budgets go by the machine's clock, times by the program's, which on a virtual GPU is virtual.
+
+Of a function that takes so long that 3 to 7 do not fit into `max_seconds`, no call is made that tells nothing new: the
+one that is looked at (4) is the first that is timed (5), and what one call tells of the device (6) is all there is.
 """
 
 from __future__ import annotations
@@ -35,9 +38,10 @@ from unstall.bench.cache import Caching
 from unstall.bench.call import Call
 from unstall.bench.compiled import compilations
 from unstall.bench.device_time import DeviceTime, device_time
-from unstall.bench.host_time import back_to_back, by_itself, empty_call_ns, synchronised
+from unstall.bench.host_time import Alone, back_to_back, by_itself, empty_call_ns, synchronised
 from unstall.bench.look import Look, held, look, opened
 from unstall.bench.measurement import Cache, Clocks, Measurement
+from unstall.bench.progress import begin
 from unstall.bench.sampling import Sampled, Until
 from unstall.bench.statistics import Spread
 from unstall.bench.sync_lines import sync_lines
@@ -47,6 +51,8 @@ from unstall.bench.virtual_machine import is_clock_virtual
 from unstall.errors import UsageError
 
 _WARM_UPS, _LEAST_WARM_UPS = 10, 2
+_CALLS = 20  # what is made of calls at least, where there is time for all
+_NO_FLUSH_S = 0.02  # of what takes longer the cache's state is no matter on a device
 _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # of max_seconds
 
 
@@ -97,13 +103,15 @@ def bench(
     guess = adapter_for([value for _, value in call.inputs()])
     with guess.threads(num_threads):
         compiled, at_first = compilations(), held(call, guess)
+        begin("the first call")
         began, machine_began = time.perf_counter_ns(), time.monotonic_ns()
         result = call()
         returned, machine_ns = time.perf_counter_ns(), time.monotonic_ns() - machine_began
         adapter = adapter_for([value for _, value in (*call.inputs(), *opened(result))])
         resumed = time.perf_counter_ns()
         adapter.wait(result)
-        first = _First(time.perf_counter_ns() - resumed + returned - began, machine_ns)
+        done, machine_done = time.perf_counter_ns(), time.monotonic_ns()
+        first = _First(done - resumed + returned - began, machine_ns, (machine_done - machine_began) / 1e9)
         with _unawaited(result):
             del result
             label = label or call.label()
@@ -118,12 +126,14 @@ class _First(NamedTuple):
 
     program_ns: int  # by the program's clock, with the wait for its results
     machine_ns: int  # by the machine's, until it returned
+    done_s: float  # by the machine's, with all that came of it
 
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
     """Of a function that returns coroutines Python is not to warn of each: a verdict says it."""
     if not inspect.iscoroutine(result):
+        del result  # whoever waits here would keep its memory
         yield
         return
     result.close()
@@ -156,10 +166,13 @@ class _Run:
     compiled_first: bool
     at_first: dict[int, Any]
     each_s: float = 0.0  # a call, by the machine's clock
+    deadline: float = 0.0  # by that, too
+    brief: bool = False  # whether calls take so long that there is time for few
+    alone: Alone | None = None  # the call that was looked at, where it is as good as any that is timed
 
     def measured(self, size_bytes: int | None, flops: int | None) -> Measurement:
-        self.each_s = self._warm_up()
-        seen = look(self.call, self.adapter, self.at_first)
+        self.deadline = time.monotonic() + self.max_seconds
+        seen = self._look()
         caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
         if caching is not None:
             self.adapter.mark()
@@ -198,6 +211,31 @@ class _Run:
             notes=(*(device.notes if device else ()), *taken.notes),
         )
 
+    def _look(self) -> Look:
+        """At one call, once calls take no less than those before."""
+        if self._is_long(self.first.done_s):
+            begin("the second call")
+            alone = Alone(self.call, self.adapter)
+            seen = look(self.call, self.adapter, self.at_first, alone)
+            if self._is_long(alone.machine_s):
+                self.each_s, self.brief = alone.machine_s, True
+                if self._is_as_any(alone):
+                    self.alone = alone
+                return seen
+        begin("the first calls")
+        self.each_s = self._warm_up()
+        return look(self.call, self.adapter, self.at_first)
+
+    def _is_as_any(self, alone: Alone) -> bool:
+        """Whether it began as those do that are timed. A virtual GPU's host is slower for what the look does before."""
+        if self.adapter.virtual:
+            return False
+        cold = self.adapter.asynchronous and self._cache() == "cold" and alone.machine_s > _NO_FLUSH_S
+        return cold or self._cache() == "hot"
+
+    def _is_long(self, seconds: float) -> bool:
+        return _CALLS * seconds > self.max_seconds
+
     def _warm_up(self) -> float:
         """What a call takes by the machine's clock, s, at its fastest."""
         until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
@@ -218,7 +256,8 @@ class _Run:
     def _on_device(self, caching: Caching) -> _Taken | None:
         """None where the device had nothing to do."""
         adapter = self.adapter
-        host, wall = synchronised(caching, adapter, self._until("wall"))
+        begin("calls one by one")
+        host, wall = synchronised(caching, adapter, self._until("wall"), self.alone)
         taken = _Taken(host, wall)
         if adapter.virtual:
             taken.notes.append("the virtual GPU knows of no caches: cold and hot are the same")
@@ -228,6 +267,7 @@ class _Run:
                     "simulating takes here"
                 )
         if self.method != "host":
+            begin("time on the device")
             taken.device = device_time(
                 caching,
                 adapter,
@@ -239,16 +279,27 @@ class _Run:
                 return None
             if taken.device.anatomy is None:
                 taken.sync_lines = sync_lines(self.call, adapter)
-        throughput = back_to_back(caching, adapter, wall.spread.median, self._until("throughput"))
-        taken.throughput = throughput.spread
+        if self.brief and self._has_no_time_for_several():
+            taken.notes.append("max_seconds leaves no time for calls back to back: what throughput is is not known")
+            return taken
+        begin("calls back to back")
+        taken.throughput = back_to_back(caching, adapter, wall.spread.median, self._until("throughput")).spread
         return taken
+
+    def _has_no_time_for_several(self) -> bool:
+        """On a virtual GPU that is to depend little on how fast this machine is."""
+        if self.adapter.virtual:
+            return self.each_s > self.max_seconds
+        return time.monotonic() + 2 * self.each_s > self.deadline
 
     def _on_host(self, *, single: bool) -> _Taken:
         if self.method not in ("auto", "host"):
             raise UsageError(f'method="{self.method}" is of a device, and {self.label} has no work on one')
         caching = Caching(self.call, self._cache(), self.adapter)
         before = resident_bytes()
-        wall = by_itself(caching, self.adapter, self._until(), single=single)
+        begin("calls one by one")
+        there = self.alone.wall if self.alone is not None else ()
+        wall = by_itself(caching, self.adapter, self._until(), single=single, there=there)
         taken = _Taken(wall.spread, wall, grown_bytes=max(0, resident_bytes() - before))
         if is_clock_virtual():
             taken.notes.append("nothing of it runs on the virtual GPU: the times are this machine's")
@@ -260,7 +311,16 @@ class _Run:
     def _until(self, what: str | None = None) -> Until:
         """When to stop: for a part of the time, or all that is left after warming up."""
         share = _SHARES[what] if what else 1 - _SHARES["warm up"]
-        return Until(self.rel_ci, share * self.max_seconds, self.each_s, exact=self.adapter.virtual)
+        left = max(0.0, self.deadline - time.monotonic())
+        seconds = min(share * self.max_seconds, left) if self.brief else share * self.max_seconds
+        return Until(self.rel_ci, seconds, self.each_s, exact=self.adapter.virtual, brief=self.brief)
+
+    def _page_faults(self) -> float:
+        if self.adapter.asynchronous:
+            return 0.0
+        if self.brief:
+            return self.alone.page_faults if self.alone is not None else 0.0
+        return page_faults(self.call)
 
     def _evidence(
         self,
@@ -289,7 +349,7 @@ class _Run:
             compiled_first=self.compiled_first,
             compiled_later=compiled_later,
             empty_call_ns=empty_call_ns(self.adapter),
-            page_faults=page_faults(self.call) if not self.adapter.asynchronous else 0.0,
+            page_faults=self._page_faults(),
             grown_bytes=taken.grown_bytes,
             before=before,
             after=after,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 Batch = Callable[[int], float]
 """So many calls, waited for once: what they take."""
@@ -13,9 +14,24 @@ _EDGES = 0.01  # of a batch: what fills and empties the pipeline
 
 def share_of_many(batch: Batch) -> float:
     """What one call more takes, once the pipeline is full. What else ran before has the first batch to be forgotten."""
+    return shares_of_many(batch, 1)[0]
+
+
+def shares_of_many(batch: Batch, count: int) -> list[float]:
+    """The same, so many times."""
     batch(_FEW)
-    few = batch(_FEW)
-    return max((batch(_FEW + _SOME) - few) / _SOME, 0.0)
+    found = []
+    for _ in range(count):
+        few = batch(_FEW)
+        found.append(max((batch(_FEW + _SOME) - few) / _SOME, 0.0))
+    return found
+
+
+def shares_of_few(batch: Batch, count: int) -> list[float]:
+    """The same, of as few calls as tell of a second one."""
+    batch(_FEW)
+    took = [batch(calls) for calls in range(1, count + 2)]
+    return [max(longer - shorter, 0.0) for shorter, longer in pairwise(took)]
 
 
 def length_of_batch(batch: Batch) -> int:

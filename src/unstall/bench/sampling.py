@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from unstall.bench.progress import tell
 from unstall.bench.statistics import Spread, entropy_flat
 from unstall.bench.wording import percent
+from unstall.figures import counted
 
 LEAST = 10  # samples, unless time is up
+_EXACT = 2  # of a model
 _MOST = 20_000
 _GROWTH = 2
 
@@ -36,35 +39,63 @@ class Until:
     rel_ci: float
     seconds: float
     each_s: float = 0.0  # what a call takes, by that clock; 0 where it is not known
-    exact: bool = False  # whether calls that are alike take the same to the nanosecond
+    exact: bool = False  # whether calls that are alike take the same to the nanosecond, so that two tell all
+    brief: bool = False  # whether there is time for few calls only, so that none is made that tells nothing new
 
     def affords(self, calls: int, least: int) -> int:
         """So many calls, or as many as there is time for, but no fewer than the least."""
+        if self.exact:
+            return max(min(calls, _EXACT), least)
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
 
-def sample_until(take: Take, until: Until, *, first: int = LEAST) -> Sampled:
+def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
     """Take samples, in batches that grow, until they are enough or the noise's entropy is flat. There is always one
-    batch, of `first`."""
-    rel_ci, deadline = until.rel_ci, time.monotonic() + until.seconds
-    samples: NDArray[np.float64] = np.zeros(0)
-    count = max(1, first)
+    batch, of `first`, but where some are `there` already."""
+    deadline = time.monotonic() + until.seconds
+    samples = np.asarray(there, np.float64)
+    count = first if len(samples) else max(1, first)
+    if len(samples) and (done := _enough(samples, until)):
+        return done
     while True:
+        if count < 1:
+            return _time_is_up(Spread.of(samples), until)
         began = time.monotonic()
+        tell(f"{counted(len(samples), 'sample')} so far" if len(samples) else "the first samples")
         new = np.asarray(take(count), np.float64)
         samples = np.concatenate((samples, new))
         now = time.monotonic()
-        spread = Spread.of(samples)
-        if spread.n >= LEAST and spread.relative_ci <= rel_ci:
-            return Sampled(spread, f"the median is known to {100 * rel_ci:.3g} %", True)
-        if entropy_flat(samples):
-            return Sampled(spread, f"more samples would tell no more: the median is known to {_percent(spread)}", True)
+        if done := _enough(samples, until):
+            return done
         left, each = deadline - now, (now - began) / max(1, len(new))
-        count = min(_GROWTH * count, int(left / each) if each > 0 else count, _MOST - len(samples))
-        if count < 1 or not len(new):
-            if until.exact and spread.n > 1 and not np.ptp(samples):
-                return Sampled(spread, "all calls take the same, as the model has it", True)
-            return Sampled(spread, f"time is up: the median is known to {_percent(spread)}", False)
+        count = min(_GROWTH * count, int(left / each) if each > 0 else count, _MOST - len(samples)) if len(new) else 0
+
+
+def _enough(samples: NDArray[np.float64], until: Until) -> Sampled | None:
+    spread = Spread.of(samples)
+    if until.exact and spread.n >= _EXACT and not np.ptp(samples):
+        return Sampled(spread, "all calls take the same, as the model has it", True)
+    if spread.n >= LEAST and spread.relative_ci <= until.rel_ci:
+        return Sampled(spread, _known(until), True)
+    if entropy_flat(samples):
+        return Sampled(spread, f"more samples would tell no more: the median is known to {_percent(spread)}", True)
+    return None
+
+
+def _time_is_up(spread: Spread, until: Until) -> Sampled:
+    if spread.n == 1:
+        return Sampled(spread, "time is up after one sample, and how much others differ is not known", False)
+    if not spread.is_bounded:
+        apart = percent((spread.high - spread.low) / spread.median) if spread.median else "0 %"
+        few = f"time is up after {spread.n} samples, which are {apart} apart: how much others differ is not known"
+        return Sampled(spread, few, False)
+    if spread.relative_ci <= until.rel_ci:
+        return Sampled(spread, _known(until), True)
+    return Sampled(spread, f"time is up: the median is known to {_percent(spread)}", False)
+
+
+def _known(until: Until) -> str:
+    return f"the median is known to {100 * until.rel_ci:.3g} %"
 
 
 def _percent(spread: Spread) -> str:

@@ -64,6 +64,11 @@ class Spread:
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether there are enough samples to tell how well the median is known."""
+        return self.n >= _LEAST
+
+    @property
     def iqr(self) -> float:
         """q3 - q1."""
         return self.q3 - self.q1

@@ -60,7 +60,9 @@ def table_of(measurement: Measurement) -> RenderableType:
     rates = [_rate(rate) for rate in (measurement.bandwidth, measurement.rate) if rate is not None]
     blocks += [Text(line) for line in rates]
     blocks += [_verdict(verdict) for verdict in measurement.verdicts]
-    blocks += [Text(plain(f"{capital(measurement.stopped)}."), style="dim")] if measurement.stopped else []
+    said = any(verdict.text.startswith(measurement.stopped) for verdict in measurement.verdicts)
+    stopped = [f"{capital(measurement.stopped)}."] if measurement.stopped and not said else []
+    blocks += [Text(plain(line), style="dim") for line in stopped]
     blocks += [Text(plain(f"{capital(note)}."), style="dim") for note in measurement.notes]
     return Group(*blocks)
 
@@ -72,8 +74,9 @@ def _heading(measurement: Measurement) -> Text:
 
 
 def _cells(spread: Spread) -> tuple[Text, ...]:
-    sure = f"± {percent(spread.relative_ci)}" if spread.relative_ci < 10 else ""
-    middle = f"{duration(round(spread.q1))} to {duration(round(spread.q3))}"
+    alike = spread.n > 1 and spread.low == spread.high  # as a model's
+    sure = f"± {percent(spread.relative_ci)}" if (spread.is_bounded or alike) and spread.relative_ci < 10 else ""
+    middle = f"{duration(round(spread.q1))} to {duration(round(spread.q3))}" if spread.n > 1 else ""
     return (
         Text(duration(round(spread.median))),
         Text(sure),

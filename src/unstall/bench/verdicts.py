@@ -171,6 +171,9 @@ def not_converged(seen: Evidence) -> Iterable[Verdict]:
             "average"
         )
         yield Verdict("not converged", text, serious=seen.device_ns is not None)
+    elif not seen.converged and not spread.is_bounded:
+        wide = spread.n == 1 or spread.high - spread.low > 2 * _WIDE * spread.median
+        yield Verdict("not converged", f"{seen.stopped}: give it more time", serious=wide)
     elif not seen.converged:
         text = f"{seen.stopped}: give it more time, or a quieter machine"
         yield Verdict("not converged", text, serious=spread.n < LEAST or spread.relative_ci > _WIDE)

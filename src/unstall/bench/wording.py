@@ -15,8 +15,10 @@ def precise(ns: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Two digits, and none of them as a power of ten: "0.24 %", "950 %"."""
+    """Two digits, and none of them as a power of ten: "0.24 %", "950 %", "<0.001 %"."""
     value = 100 * share
+    if 0 < value < 0.001:
+        return "<0.001 %"
     return f"{value:.2g} %" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f} %"
 
 

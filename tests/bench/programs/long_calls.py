@@ -1,0 +1,34 @@
+"""What `bench` says on the virtual GPU, with time for all calls and with next to none. JSON in the last line."""
+
+from __future__ import annotations
+
+import json
+
+import unstall
+from unstall.virtual.entry import virtual_gpu
+
+gpu = virtual_gpu("h200").start()
+import torch  # noqa: E402
+
+x = torch.randn(256, 256, device="cuda")
+calls: list[int] = []
+
+
+def product() -> torch.Tensor:
+    calls[-1] += 1
+    return x @ x
+
+
+said = {}
+for name, seconds in (("enough", 60.0), ("little", 0.02), ("none", 1e-6)):
+    calls.append(0)
+    measured = unstall.bench(product, max_seconds=seconds)
+    figures = {each: getattr(measured, each) for each in ("device", "host", "wall", "throughput")}
+    said[name] = {
+        "calls": calls[-1],
+        "n": {each: spread and spread.n for each, spread in figures.items()},
+        "ns": {each: spread and spread.median for each, spread in figures.items()},
+        "converged": not measured.has("not converged"),
+        "text": str(measured),
+    }
+print(json.dumps(said))

@@ -1,0 +1,123 @@
+"""Functions that take as long as `max_seconds`, or longer: each figure is of as few calls as it can be of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from bench.made_up_device import MadeUpDevice
+from bench.running import facts
+
+import unstall
+from unstall.bench.call import Call
+from unstall.bench.measure import _First, _Run
+from unstall.bench.measurement import Cache, Measurement
+
+FEW = 4
+
+
+def _sleeping(seconds: float) -> tuple[Callable[[], None], list[float]]:
+    """What sleeps so long, and how long each call of it took."""
+    calls: list[float] = []
+
+    def sleep() -> None:
+        began = time.monotonic()
+        time.sleep(seconds)
+        calls.append(time.monotonic() - began)
+
+    return sleep, calls
+
+
+def _on_made_up(run: Callable[[], None], device: MadeUpDevice, seconds: float, cache: Cache = "hot") -> Measurement:
+    began = time.monotonic()
+    run()
+    took = time.monotonic() - began
+    first = _First(round(1e9 * took), round(1e9 * took), took)
+    return _Run("made up", Call(run), device, cache, "auto", 0.01, seconds, first, False, {}).measured(None, None)
+
+
+@pytest.mark.parametrize(("each", "seconds"), [(0.05, 0.02), (0.05, 0.1), (0.05, 0.4), (0.02, 0.3)])
+def test_max_seconds_is_kept_but_for_a_few_calls(each: float, seconds: float) -> None:
+    sleep, calls = _sleeping(each)
+    unstall.bench(sleep, max_seconds=seconds)
+    assert sum(calls) <= seconds + FEW * max(calls)
+
+
+def test_one_that_takes_longer_than_there_is_time_is_called_twice() -> None:
+    sleep, calls = _sleeping(0.05)
+    measured = unstall.bench(sleep, max_seconds=0.02)
+    assert len(calls) == 2
+    assert measured.wall.median == measured.host.median == pytest.approx(0.05e9, rel=0.2)
+
+
+def test_of_one_call_nothing_is_said_of_others() -> None:
+    sleep, _ = _sleeping(0.03)
+    measured = unstall.bench(sleep, max_seconds=0.01)
+    (verdict,) = (each for each in measured.verdicts if each.kind == "not converged")
+    assert verdict.text == "time is up after one sample, and how much others differ is not known: give it more time"
+    assert verdict.serious
+    assert "±" not in str(measured)
+    assert str(measured).count("ime is up") == 1
+
+
+def test_few_calls_that_are_alike_are_no_serious_verdict() -> None:
+    sleep, _ = _sleeping(0.05)
+    measured = unstall.bench(sleep, max_seconds=0.18)
+    assert 2 <= measured.wall.n <= 5
+    (verdict,) = (each for each in measured.verdicts if each.kind == "not converged")
+    assert f"after {measured.wall.n} samples, which are " in verdict.text
+    assert not verdict.serious
+
+
+@pytest.mark.parametrize("cache", ["hot", "cold"])
+@pytest.mark.parametrize("seconds", [0.02, 0.3])
+def test_max_seconds_is_kept_on_a_device_too(cache: Cache, seconds: float) -> None:
+    device = MadeUpDevice()
+    sleep, calls = _sleeping(0.03)
+
+    def run() -> None:
+        device.op(1e6)
+        if not device.capturing:
+            sleep()
+
+    measured = _on_made_up(run, device, seconds, cache)
+    assert sum(calls) <= seconds + FEW * max(calls)
+    assert measured.device is not None
+    assert measured.device.median == pytest.approx(1e6, rel=0.01)
+    assert measured.wall.median >= 0.03e9
+
+
+def test_where_there_is_no_time_for_calls_back_to_back_that_is_said() -> None:
+    device = MadeUpDevice()
+    sleep, _ = _sleeping(0.02)
+
+    def run() -> None:
+        device.op(1e6)
+        sleep()
+
+    measured = _on_made_up(run, device, 0.01)
+    assert measured.throughput is None
+    assert any("no time for calls back to back" in note for note in measured.notes)
+
+
+def test_what_is_slow_only_at_first_is_measured_as_any_other() -> None:
+    calls: list[int] = []
+
+    def slow_at_first() -> None:
+        calls.append(1)
+        time.sleep(0.2 if len(calls) == 1 else 0.0005)
+
+    measured = unstall.bench(slow_at_first, max_seconds=0.2)
+    assert measured.wall.n >= 10
+    assert measured.has("first call differs")
+
+
+@pytest.mark.slow
+def test_on_the_virtual_gpu_what_is_said_does_not_depend_on_how_fast_the_machine_is() -> None:
+    said = facts("long_calls")
+    assert said["enough"]["n"] == said["little"]["n"] == dict.fromkeys(("device", "host", "wall", "throughput"), 2)
+    assert said["enough"]["ns"] == said["little"]["ns"]
+    assert said["little"]["converged"]
+    assert said["little"]["calls"] <= 16
+    assert said["none"]["n"] == {"device": 2, "host": 2, "wall": 2, "throughput": None}
