@@ -11,6 +11,7 @@ import pytest
 from cli.command import Cli, Outcome
 
 from unstall.cli._recording import Teller, failure, how_it_failed, rank_of, why_nothing
+from unstall.cli._virtual import read_run
 from unstall.cli.run import free_trace_name
 from unstall.record.device import has_driver
 from unstall.record.journal import Follower, Journal, read
@@ -112,6 +113,11 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
             ["--recorder", "torch", "--lines", "calls", "train.py"],
             "lines are told by calls with the recorder cupti alone: take monitoring, settrace or none",
         ),
+        (
+            ["--gpu", "h200", "--shapes", "train.py"],
+            "--recorder, --lines and --shapes are about a real GPU: leave them out, a virtual one knows all operators "
+            "and lines by itself",
+        ),
         (["--nothing", "train.py", "--steps"], None),
         (["-o", "report.pdf", "--trace", "x.json", "train.py"], None),
     ],
@@ -138,6 +144,50 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_program_starts(
     assert outcome.code == 2
     assert outcome.err.startswith(f"unstall: {target}: cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_trace_replaces_no_file_that_is_none_by_its_name(
+    unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    (tmp_path / "model.py").write_text("weeks of work")
+    outcome = unstall("run", "--trace", "model.py", "train.py")
+    assert outcome.code == 2
+    assert outcome.err.startswith("unstall: model.py: cannot be written: it is there, and by its name no trace ")
+    assert (tmp_path / "model.py").read_text() == "weeks of work"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["old.json", "old.trace.json.gz", "empty", "new"])
+def test_a_trace_may_replace_another_and_what_is_empty(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").write_text("")
+    if name != "new":
+        (tmp_path / name).write_text("[]" * name.startswith("old"))
+    assert _run(tmp_path, "--trace", name, "train.py").code == 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (Ended(0), "nothing ran on the virtual GPU: the program did not import torch"),
+        (Ended(1), "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch"),
+        (Ended(139, 11), "nothing is known of the run: signal 11 ended the program before it could be kept"),
+    ],
+)
+def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: Ended, said: str
+) -> None:
+    assert read_run(tmp_path, ended) is None
+    assert capsys.readouterr().err == f"unstall: {said}\n"
+
+
+@pytest.mark.skipif(has_driver(), reason="CUPTI may work here")
+def test_a_program_that_ends_early_is_told_too_that_the_recorder_it_asked_for_cannot_work(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import unstall\nunstall.step()")
+    assert "; nor can the recorder cupti work here: there is no NVIDIA driver\n" in (
+        _run(tmp_path, "--recorder", "cupti", "train.py").err
+    )
 
 
 def test_a_trace_never_takes_the_name_of_another(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.figures import counted, duration
+from unstall.record.device import has_driver
 from unstall.record.plain import LEAST_NS, LEAST_STEPS
 
 if TYPE_CHECKING:
@@ -73,13 +74,14 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
         return f"nothing was recorded: {_OF_PYTHON}"
     if "over" not in last:
         return "nothing was recorded: the program was killed, or left by os._exit or exec, before the recording began"
-    return f"nothing was recorded: {_too_early(last['over'], settings, succeeded)}"
+    why = f"nothing was recorded: {_too_early(last['over'], settings, succeeded)}"
+    if settings.recorder == "cupti" and not has_driver():
+        return f"{why}; nor can the recorder cupti work here: there is no NVIDIA driver"
+    return why
 
 
 def without_gpu(program: Sequence[str]) -> str | None:
     """What to do on a machine with no GPU; None where there may be one. `program` is what follows `python`."""
-    from unstall.record.device import has_driver
-
     if has_driver() or _AMD_DRIVER.exists():
         return None
     named = shlex.join(program[: 2 if program[0] == "-m" else 1])

@@ -17,6 +17,7 @@ from unstall.record.settings import Settings
 from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
 
 if TYPE_CHECKING:
+    from unstall.record.launch import Ended
     from unstall.timeline import Timeline
 
 _END = 2**62  # ns, after any run's end
@@ -42,8 +43,11 @@ def options_of(args: argparse.Namespace) -> Options | None:
             if getattr(args, name) is not None:
                 raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")
         return None
-    if args.recorder != "auto" or args.lines != "auto":
-        raise UsageError("--recorder and --lines are about a real GPU: a virtual one knows all lines by itself")
+    if args.recorder != "auto" or args.lines != "auto" or args.shapes:
+        raise UsageError(
+            "--recorder, --lines and --shapes are about a real GPU: leave them out, a virtual one knows all operators "
+            "and lines by itself"
+        )
     return parse(args.gpu, args.numerics or "real", args.host or "modelled")
 
 
@@ -65,8 +69,8 @@ def virtual_gpu_for_children(options: Options) -> Iterator[None]:
             os.environ[ENVIRONMENT] = before
 
 
-def read_run(folder: Path) -> Timeline | None:
-    """What the program did on the virtual GPU; None, and a sentence why, where it did nothing."""
+def read_run(folder: Path, ended: Ended) -> Timeline | None:
+    """What the program did on the virtual GPU; None, and a sentence why, where it did nothing or nothing is known."""
     from unstall.read import load
     from unstall.virtual.process.kept import FAILED, TIMELINE
 
@@ -74,8 +78,13 @@ def read_run(folder: Path) -> Timeline | None:
         return load(folder / TIMELINE)
     if (folder / FAILED).exists():
         say(f"nothing is known of the run: {(folder / FAILED).read_text(errors='replace')}")
+    elif ended.signal is not None:
+        say(f"nothing is known of the run: signal {ended.signal} ended the program before it could be kept")
+    elif ended.code:
+        how = f"ended with exit code {ended.code} before it had imported torch"
+        say(f"nothing ran on the virtual GPU: the program {how}")
     else:
-        say("nothing ran on the virtual GPU: the program did not import torch, or was killed")
+        say("nothing ran on the virtual GPU: the program did not import torch")
     return None
 
 

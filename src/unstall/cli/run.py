@@ -43,10 +43,12 @@ from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.record.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
+    from unstall.record.launch import Ended
     from unstall.timeline import Timeline
     from unstall.virtual.options import Options
 
 _USUAL = Settings("")
+_TRACE_ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
     rank = rank_of(os.environ)
     trace = _trace(args, program, rank)
     check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
+    _check_replaced(trace)
     _check_folders([*map(Path, args.output), trace])
     from unstall.record.journal import Follower
     from unstall.record.launch import launch, leave_as
@@ -119,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         # Named anew: another run may have taken the name in the meantime.
         trace = _trace(args, program, rank)
         if virtual:
-            timeline = _write_virtual(folder, trace, virtual, args)
+            timeline = _write_virtual(folder, trace, virtual, ended, args)
         else:
             path = _write(settings, trace, succeeded=ended.code == 0, quiet=args.quiet)
             timeline = read_timeline(str(path), quiet=args.quiet) if path and not rank else None
@@ -192,6 +195,17 @@ def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -
     return path if rank is None else path.with_name(f"{stem}-rank{rank}{dot}{endings}")
 
 
+def _check_replaced(trace: Path) -> None:
+    """Raise UsageError where the trace would replace a file that is no trace by its name: a script, say, whose name
+    was given to --trace by mistake."""
+    if trace.name.lower().endswith(_TRACE_ENDINGS) or not trace.is_file() or not trace.stat().st_size:
+        return
+    raise UsageError(
+        f"{trace}: cannot be written: it is there, and by its name no trace (.json, .json.gz), so it would be lost. "
+        "Choose another place for the output"
+    )
+
+
 def _check_folders(targets: Sequence[Path]) -> None:
     """Raise UsageError where a file cannot be put: that must not come out only once the program has ended."""
     for target in targets:
@@ -236,13 +250,15 @@ def _write(settings: Settings, trace: Path, *, succeeded: bool, quiet: bool) -> 
     return trace
 
 
-def _write_virtual(folder: Path, trace: Path, options: Options, args: argparse.Namespace) -> Timeline | None:
+def _write_virtual(
+    folder: Path, trace: Path, options: Options, ended: Ended, args: argparse.Namespace
+) -> Timeline | None:
     """Write the trace of a run on the virtual GPU, and return its timeline; None, having said why, where there is none.
 
     Raises UsageError where the run has no such steps as were asked for.
     """
     try:
-        timeline = read_run(folder)
+        timeline = read_run(folder, ended)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if timeline is None:
