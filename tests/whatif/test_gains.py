@@ -77,6 +77,18 @@ def test_findings_are_in_order_of_what_they_gain(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_nothing_worth_changing_is_said_to_cost_nothing_and_what_gains_in_the_plan_alone_says_so(path: Path) -> None:
+    result = report(path).result
+    numbers = {made.edit: number for number, made in enumerate(result.plan or (), 1)}
+    for finding in result.findings:
+        if finding.harmless:
+            continue
+        assert not finding.saw.endswith("costs next to nothing")
+        if finding.gain_ns is not None and finding.gain_ns < 0:
+            assert f"as step {numbers[finding.edit or '']} of the plan " in finding.saw
+
+
+@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name.removesuffix(".json.gz"))
 def test_what_only_the_host_does_differently_leaves_the_device_its_time(path: Path) -> None:
     result = report(path).result
     for made in result.plan or ():

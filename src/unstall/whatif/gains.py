@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -27,11 +27,14 @@ class Gains:
     floor_ns: int  # the device's own busy time a step, once the plan is carried out
 
 
+COSTS_NOTHING = ": this costs next to nothing"
+"""How a rule's `saw` ends where the device does not feel it; taken back where mending it gains something after all."""
+
 _NOTHING = 0.0005
 """Of the step: nobody could measure so small a gain, and as much may be lost."""
 
 
-def _harmless(finding: Finding, gain: float, planned: set[str]) -> bool:
+def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
     """Whether there is nothing to change; `gain` is a share of the step. What gains only with others is in the plan.
 
     A wait that gains nothing may just have another right after it, and a copy can overlap once nothing waits for it:
@@ -41,6 +44,21 @@ def _harmless(finding: Finding, gain: float, planned: set[str]) -> bool:
         return False
     waits_for_others = (finding.edit or "").startswith(("remove-syncs", "overlap-copies")) and gain >= 0
     return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
+
+
+def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]]) -> str:
+    """What was seen, and where the plan alone is the reason to mend it, what it gains there.
+
+    `gain` is a share of the step; `planned` has the number in the plan, and the gain there in ns, of each edit.
+    """
+    if harmless:
+        return finding.saw
+    saw = finding.saw.removesuffix(COSTS_NOTHING)
+    if finding.edit not in planned or gain >= (WORTH if finding.harmless else _NOTHING):
+        return saw
+    number, gain_ns = planned[finding.edit]
+    there = f"as step {number} of the plan {duration(gain_ns)}" if gain_ns > 0 else "but the plan needs it"
+    return f"{saw}; mending it alone gains next to nothing, {there}"
 
 
 def _beyond(gain_ns: float, alone_ns: float, noise_ns: float) -> list[str]:
@@ -70,21 +88,21 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             except UsageError:  # what was recorded there is no part of the program
                 continue
     best = plan(model, [edit for edit, _ in gained.values()])
-    planned = {step.edit.text for step in best}
+    planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
     first: dict[str | None, Finding] = {}
     for finding in costliest:
         first.setdefault(finding.edit, finding)
+
+    def with_gain(finding: Finding) -> Finding:
+        if finding.edit not in gained or first[finding.edit] is not finding:
+            return finding
+        gain_ns = gained[finding.edit][1]
+        harmless = _harmless(finding, gain_ns / base, planned)
+        saw = _saw(finding, gain_ns / base, harmless, planned)
+        return msgspec.structs.replace(finding, gain_ns=round(gain_ns), harmless=harmless, saw=saw)
+
     return Gains(
-        findings=tuple(
-            msgspec.structs.replace(
-                finding,
-                gain_ns=round(gained[finding.edit][1]),
-                harmless=_harmless(finding, gained[finding.edit][1] / base, planned),
-            )
-            if finding.edit in gained and first[finding.edit] is finding
-            else finding
-            for finding in findings
-        ),
+        findings=tuple(map(with_gain, findings)),
         floor_ns=round(settle(best[-1].subject.program if best else model.subject.program).busy_ns),
         plan=tuple(
             PlanStep(

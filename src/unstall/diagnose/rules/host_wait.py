@@ -14,6 +14,7 @@ from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline import I32, I64, CopyDirection, HostKind
 from unstall.whatif.edits.remove_syncs import READ_BACK_BYTES
+from unstall.whatif.gains import COSTS_NOTHING
 
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
@@ -48,7 +49,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
         f"the device at work for {busy:.0%} of it"
     )
     if harmless:
-        saw += ": this costs next to nothing"
+        saw += COSTS_NOTHING
     else:
         saw += f"; the device then ran dry for {duration(round(exposed / count))} each time"
     return run.finding(
