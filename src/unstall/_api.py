@@ -17,7 +17,7 @@ def explain(
     source: str | Path | Timeline | Profile,
     *,
     step: str | None = None,
-    user: Sequence[str] = (),
+    user: str | Sequence[str] = (),
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Report:

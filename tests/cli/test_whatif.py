@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from cli.command import EXAMPLES, Cli
 
-from unstall import whatif
+from unstall import explain, whatif
+from unstall.errors import UsageError
 
 DECODE = EXAMPLES / "gpt2_decode_item.json.gz"
 OFFLOAD = EXAMPLES / "offload_sequential.json.gz"
@@ -53,6 +54,26 @@ def test_without_an_edit_it_says_how_well_the_run_replays(unstall: Cli) -> None:
     assert result["edits"] == []
     assert result["replayed_step_ns"] == pytest.approx(result["measured_step_ns"], rel=0.02)
     assert result["undistorted_by"] == "nothing"
+
+
+def test_without_an_edit_there_is_one_run_to_show(unstall: Cli) -> None:
+    out = unstall("whatif", DECODE).out
+    assert "idle: launch" in out
+    assert "before" not in out
+    assert "after" not in out
+
+
+@pytest.mark.parametrize("edits", [3, ["graph", 3]])
+def test_an_edit_that_is_no_text_is_refused_in_a_sentence(edits: Any) -> None:
+    with pytest.raises(UsageError, match="edits are text, one or a list of them"):
+        whatif(DECODE, edits)
+
+
+def test_one_glob_may_stand_by_itself() -> None:
+    given = [explain(DECODE, user=user).result for user in ("*/cache_utils.py", ["*/cache_utils.py"])]
+    assert given[0] == given[1]
+    with pytest.raises(UsageError, match="globs of files are text"):
+        explain(DECODE, user=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["decode", "offload"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.usable import load_usable
 from unstall.diagnose.verdict import judge
 from unstall.diagnose.whole_graphs import with_whole_graphs
+from unstall.errors import UsageError
 from unstall.figures import share
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
@@ -74,7 +75,7 @@ def explain(
     source: str | Path | Timeline,
     *,
     step: str | None = None,
-    user: Sequence[str] = (),
+    user: str | Sequence[str] = (),
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -88,7 +89,7 @@ def explain(
     step
         the name (or glob) of the annotation around one step; found by itself if not given.
     user
-        globs of files that count as yours; all code but the frameworks' if empty.
+        globs of files that count as yours, or one; all code but the frameworks' if empty.
     plain_step_ns
         the step time measured without recording, where the file does not say it.
     as_recorded
@@ -101,8 +102,9 @@ def explain(
     TraceError
         the file cannot be read, ends before its device events, or has no events.
     UsageError
-        no annotation is called `step`.
+        no annotation is called `step`, or `user` is no text.
     """
+    user = texts(user, "user", "globs of files")
     timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
     # Without device work nothing waited for anything: there is nothing to find.
@@ -136,6 +138,15 @@ def explain(
         floor_ns=gains.floor_ns if gains else None,
     )
     return Report(result, run)
+
+
+def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:
+    """One or several texts as several. Raises UsageError for all else; `of` says what they are, for that."""
+    several = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    for text in several:
+        if not isinstance(text, str):
+            raise UsageError(f"{name}={given!r}: {of} are text, one or a list of them")
+    return several
 
 
 def source_of(timeline: Timeline) -> Source:

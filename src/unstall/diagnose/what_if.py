@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unstall._version import __version__
-from unstall.diagnose.explain import notes_of, source_of, steps_of
+from unstall.diagnose.explain import notes_of, source_of, steps_of, texts
 from unstall.diagnose.outlook import look_ahead, replayed_run
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.usable import load_usable
@@ -64,7 +64,7 @@ def what_if(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
     step: str | None = None,
-    user: Sequence[str] = (),
+    user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Answer:
     """Replay a recorded run with changes made to it.
@@ -89,7 +89,8 @@ def what_if(
     UsageError
         there is no such edit, place or step, or the steps have no device work.
     """
-    chosen = [parse(text) for text in ([edits] if isinstance(edits, str) else edits)]
+    chosen = [parse(text) for text in texts(edits, "edits", "edits")]
+    user = texts(user, "user", "globs of files")
     timeline = source if isinstance(source, Timeline) else load_usable(source, progress)
     run = analyse(timeline, step=step, user=user)
     if not run.ops_inside.any():

@@ -31,7 +31,9 @@ def read_profile(profile: Profile) -> Timeline:
     Raises UsageError for what is no profile, one still running, and one that was exported before.
     """
     if not isinstance(profile, Profile):
-        raise UsageError(f"cannot explain a {type(profile).__name__}: give a trace file, a Timeline or a {_NAME}")
+        raise UsageError(
+            f"cannot explain what is of type {type(profile).__name__}: give a trace file, a Timeline or a {_NAME}"
+        )
     # A profile with a schedule has a new recording inside for each cycle.
     recording = getattr(profile, "profiler", None) or profile
     if recording not in _read:

@@ -71,10 +71,12 @@ def _steps(result: WhatIf) -> Table:
 
 
 def _accounts(result: WhatIf) -> list[RenderableType]:
-    """Both runs' accounts on one scale: a shorter step is a shorter bar."""
+    """Both runs' accounts on one scale: a shorter step is a shorter bar. Without an edit there is one run."""
     before, after = parts(result.before), parts(result.after)
     if not before or not after:
         return []
+    if not result.edits:
+        return [Bar(before), Text(), _legend(before, result)]
     longest = max(result.before.wall_ns, result.after.wall_ns)
     known = {part.key + part.kind: part for part in (*before, *after)}
     legend = Table.grid(padding=(0, 1))
@@ -98,6 +100,18 @@ def _accounts(result: WhatIf) -> list[RenderableType]:
         Text(),
         legend,
     ]
+
+
+def _legend(accounts: list[Part], result: WhatIf) -> Table:
+    legend = Table.grid(padding=(0, 1))
+    for justify in ("left", "left", "right", "right"):
+        legend.add_column(justify=justify, no_wrap=True)
+    legend.add_row("", Text("per step", style="dim"), "", "")
+    for part in accounts:
+        glyph, style = look(part)
+        took = _of(accounts, part.key + part.kind, result)
+        legend.add_row(Text(glyph * 2, style), part.label, took, share(part.ns, result.before.wall_ns))
+    return legend
 
 
 class _Scaled:

@@ -47,9 +47,8 @@ def rows(result: WhatIf) -> list[tuple[str, str, str, tuple[str, ...]]]:
                 tuple(plain(text) for text in (edit.about, *edit.notes) if text),
             )
         )
-    table.append(
-        ("the device's own time then", duration(result.floor_ns), "", ("no change to the host alone goes below it",))
-    )
+    own = "the device's own time then" if result.edits else "the device's own time"
+    table.append((own, duration(result.floor_ns), "", ("no change to the host alone goes below it",)))
     return table
 
 
