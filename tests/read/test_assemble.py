@@ -265,6 +265,39 @@ class TestLaunches:
         assert "2 of 3 device ops have no host call in the file" in timeline.meta.notes[0]
         assert not timeline.meta.sound
 
+    def test_ops_from_before_the_first_call_are_no_damage_and_are_told(self) -> None:
+        """As the ids say, which count up: here a copy of the recording went ahead of what another stream had queued."""
+        timeline = timeline_of(self.kernel(0, 1), self.kernel(10, 2), self.launch(5, 3), self.kernel(20, 3))
+        assert timeline.device.launch.tolist() == [-1, -1, 0]
+        assert timeline.queued_before.tolist() == [True, True, False]
+        assert timeline.meta.notes == ("2 of 3 device ops were launched before the recording began",)
+        assert timeline.meta.sound
+
+    @pytest.mark.parametrize(
+        "kernels",
+        [
+            [(20, 5), (40, 4)],  # behind one of the recording
+            [(20, 6), (40, 5)],  # a later call's
+            [(20, -1), (40, 5)],
+        ],
+    )
+    def test_an_op_that_may_be_of_the_recording_has_lost_its_call(self, kernels: list[tuple[int, int]]) -> None:
+        timeline = timeline_of(self.launch(5, 5), *(self.kernel(*kernel) for kernel in kernels))
+        assert "1 of 2 device ops have no host call in the file" in timeline.meta.notes[0]
+        assert not timeline.meta.sound
+
+    def test_so_has_one_whose_operator_is_there(self) -> None:
+        operator, lost = event("cpu_op", "aten::mm", 0, 9, **{"External id": 4}), self.kernel(10, 1)
+        lost["args"]["External id"] = 4
+        assert not timeline_of(operator, lost, self.launch(12, 2), self.kernel(20, 2)).meta.sound
+
+    @pytest.mark.parametrize(("correlation", "sound"), [(-1, True), (1, False)])
+    def test_the_virtual_gpu_gives_ids_to_all_that_it_saw_launched(self, correlation: int, sound: bool) -> None:
+        trace = TraceBuilder(unstall={"recorder": "virtual"})
+        timeline = trace.timeline([self.launch(5, 2), self.kernel(10, correlation), self.kernel(20, 2)])
+        assert timeline.meta.sound == sound
+        assert len(timeline.meta.notes) == (not sound)
+
     def test_ops_that_start_before_their_call_tell_of_clocks_that_are_not_aligned(self) -> None:
         timeline = timeline_of(self.launch(100, 1), self.kernel(20, 1))
         assert timeline.device.launch.tolist() == [0]

@@ -70,15 +70,20 @@ def assemble(events: Events) -> Timeline:
     device_rows = np.flatnonzero(device_kind != _NOTHING)
     device_rows = device_rows[np.argsort(events.start[device_rows], kind="stable")]
     streams, stream = _streams(events, device_rows, intern)
-    device, launch_notes = join_launches(host, _device(events, device_kind, device_rows, streams, stream, intern))
-    notes += launch_notes
-    waits, wait_notes = find_waits(host, device, streams, events, intern)
+    ops = _device(events, device_kind, device_rows, streams, stream, intern)
+    complete = events.meta.recorder == "virtual"
+    operators = events.external[rows[kind == HostKind.OP]]
+    recorded = (events.external[device_rows] >= 0) & np.isin(events.external[device_rows], operators)
+    joined = join_launches(host, ops, recorded, complete=complete)
+    device = joined.device
+    notes += [*joined.damage, *([joined.note] if joined.note else [])]
+    waits, wait_notes = find_waits(host, device, streams, events, intern, complete=complete)
     notes += wait_notes
 
     meta = replace(
         events.meta,
         notes=(*events.meta.notes, *notes),
-        sound=events.meta.sound and not launch_notes,
+        sound=events.meta.sound and not joined.damage,
         has_stacks=bool((stack >= 0).any()),
     )
     return Timeline(

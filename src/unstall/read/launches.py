@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unstall.grouping import distinct
-from unstall.timeline import I32, I64, Device, Host, HostKind
+from unstall.timeline import I32, I64, Bool, Device, Host, HostKind
 
 _SKEW_NS = 1_000  # older recorders write whole microseconds
 _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)
 
 
-def join_launches(host: Host, device: Device) -> tuple[Device, list[str]]:
-    """`device` with its `launch` column filled in, and notes on what does not add up."""
-    notes: list[str] = []
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Device ops with their `launch` column filled in."""
+
+    device: Device
+    damage: list[str]  # what does not add up, a note each
+    note: str | None  # of ops that were launched before the recording, which is no damage
+
+
+def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool) -> Joined:
+    """`recorded`: by op, whether the operator that launched it is in the file. `complete`: the recorder gave every op
+    that was launched in the recording a correlation id, and no other."""
+    damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
     can_launch = np.isin(host.kind[calls], _WORK)
     # A call that cannot launch never wins over one that can.
     known = np.isin(host.correlation[calls], host.correlation[calls[can_launch]])
     calls = calls[can_launch | ~known]
     launch = _join(host, device, calls)
-    orphans = int((launch < 0).sum())
-    if orphans:
-        notes.append(
-            f"{orphans:,} of {len(device):,} device ops have no host call in the file: "
+    device = replace(device, launch=launch)
+    early = _launched_before(host, device, calls, complete=complete) & ~recorded
+    note = None
+    if early.any() and not complete:
+        note = f"{early.sum():,} of {len(device):,} device ops were launched before the recording began"
+    lost = int((launch < 0).sum() - early.sum())
+    if lost:
+        damage.append(
+            f"{lost:,} of {len(device):,} device ops have no host call in the file: "
             "recording began after they were launched, or the recorder dropped the calls"
         )
     joined = np.flatnonzero(launch >= 0)
-    early = int((device.start[joined] < host.start[launch[joined]] - _SKEW_NS).sum())
-    if early:
-        notes.append(
-            f"{early:,} device ops start before the call that launched them: "
+    skewed = int((device.start[joined] < host.start[launch[joined]] - _SKEW_NS).sum())
+    if skewed:
+        damage.append(
+            f"{skewed:,} device ops start before the call that launched them: "
             "the clocks of host and device are not aligned"
         )
-    return replace(device, launch=launch), notes
+    return Joined(device, damage, note)
+
+
+def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) -> Bool:
+    """Which ops were surely launched before the recording began: they ran before all others of their stream, and the
+    ids of CUPTI, which count up, say so too."""
+    if complete:
+        told = device.correlation < 0
+    else:
+        first = int(host.correlation[calls].min()) if len(calls) else 0
+        told = (device.correlation >= 0) & (device.correlation < first)
+    chosen: Bool = told & (device.launch < 0) & device.heads(of_unknown=True)
+    return chosen
 
 
 def _join(host: Host, device: Device, calls: I64) -> I32:

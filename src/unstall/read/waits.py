@@ -14,9 +14,13 @@ _LONG_AGO, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def find_waits(
-    host: Host, device: Device, streams: Streams, events: Events, intern: Interner
+    host: Host, device: Device, streams: Streams, events: Events, intern: Interner, *, complete: bool
 ) -> tuple[Waits, list[str]]:
-    """All host waits and stream waits, and a note on those whose event could not be told."""
+    """All host waits and stream waits, and a note on those whose event could not be told.
+
+    `complete`: what the file says of a wait is all that there is, so that an event that it does not name was recorded
+    before the recording, or never.
+    """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
     known = said >= 0
@@ -41,7 +45,8 @@ def find_waits(
     record = np.full(len(calls), -1, dtype=np.int32)
     if known.any() and len(records):
         record[known] = _by_correlation(host, records, events.sync_record[said[known]])
-    missing = is_event & (record < 0)
+    open_ = is_event & ~known if complete else is_event
+    missing = open_ & (record < 0)
     if len(records) and missing.any():
         event_id = np.where(known, events.sync_event[np.maximum(said, 0)], -1) if len(events.sync_row) else said
         record[missing] = _guess_records(host, calls, records, event_id, missing)
@@ -57,7 +62,7 @@ def find_waits(
     waits = Waits(calls.astype(np.int32), kind, stream, record, on_stream, inferred)
     belied = _contradicted(host, device, waits)
     record[belied] = on_stream[belied] = -1
-    unresolved = int((is_event & (on_stream < 0) & (record < 0)).sum())
+    unresolved = int((open_ & (on_stream < 0) & (record < 0)).sum())
     notes = []
     if unresolved:
         notes.append(f"of {int(is_event.sum()):,} waits for an event, {unresolved:,} do not say which it was")

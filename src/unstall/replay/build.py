@@ -153,7 +153,7 @@ def _assemble(
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
     """What the file does not say and the program takes for true."""
-    follows, orphans = int((across.after >= 0).sum()), int(queue.orphan.sum())
+    follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)
     guessed = int((events & waits.inferred & (waits.record >= 0)).sum())

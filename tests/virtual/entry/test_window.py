@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import TraceBuilder
 
+from unstall.diagnose.explain import explain
 from unstall.diagnose.run import analyse
 from unstall.diff.steps import step_lengths
 from unstall.locate.steps import find_steps
 from unstall.read import load
 from unstall.replay.build import build
 from unstall.replay.engine import replay
+from unstall.report.formats import render
 from unstall.timeline import Timeline
+from unstall.virtual.profiler.chrome_trace import write_trace
 from unstall.virtual.timeline.steps import with_steps
 from unstall.virtual.timeline.window import cut
 
@@ -98,7 +105,8 @@ class TestSteps:
                 copied = trace.record(stream=20 if beside else 7)
                 trace.stream_wait(copied, stream=7)
                 trace.graph([kernels_us] * 4)
-        return trace.timeline()
+        timeline = trace.timeline()
+        return replace(timeline, meta=replace(timeline.meta, recorder="virtual"))
 
     @given(
         kernels_us=st.sampled_from([1, 20, 100]),
@@ -120,6 +128,23 @@ class TestSteps:
         program = build(part, steps.start, steps.end)
         assert replay(program).mean_step_ns(program) == pytest.approx(sum(lengths) / 5, rel=0.01)
 
+    @given(beside=st.booleans(), first=st.integers(0, 9), count=st.integers(1, 3))
+    def test_the_trace_of_a_window_is_explained_as_the_window_is(self, beside: bool, first: int, count: int) -> None:
+        part = lengths_in(self.of_batches(100, 10, beside=beside), first, count)[1]
+        with TemporaryDirectory() as folder:
+            told = written_and_read(part, Path(folder))
+        assert told.meta.sound
+        assert told.waits.inferred.tolist() == part.waits.inferred.tolist()
+        assert answer(told) == answer(part)
+
+    def test_calls_that_its_trace_has_lost_are_told(self, tmp_path: Path) -> None:
+        part = lengths_in(self.of_batches(100, 10, beside=True), 6, 5)[1]
+        lost = np.array([part.device.launch.max()])
+        launch = np.where(np.isin(part.device.launch, lost), -1, part.device.launch)
+        told = written_and_read(replace(part, device=replace(part.device, launch=launch)), tmp_path)
+        assert not told.meta.sound
+        assert "4 of " in told.meta.notes[0]
+
     @pytest.mark.slow
     @pytest.mark.parametrize("how", ["plain", "prefetched", "graphed", "prefetched graphed"])
     def test_of_a_program_too(self, how: str, tmp_path: Path) -> None:
@@ -138,3 +163,15 @@ def lengths_in(whole: Timeline, first: int, count: int) -> tuple[list[int], Time
     run = analyse(whole)
     start, end = int(run.steps.start[first]), int(run.steps.end[first + count - 1])
     return step_lengths(run)[first : first + count].tolist(), cut(whole, start, end)
+
+
+def written_and_read(part: Timeline, folder: Path) -> Timeline:
+    write_trace(part, folder / "part.json")
+    return load(folder / "part.json")
+
+
+def answer(timeline: Timeline) -> dict[str, Any]:
+    """What is said of it, but for where it came from."""
+    said: dict[str, Any] = json.loads(render(explain(timeline), "json"))
+    del said["source"]
+    return said
