@@ -11,11 +11,11 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted
-from unstall.fix.items.one_by_one import Tally, on_and_back
+from unstall.fix.items.one_by_one import Tally, on_and_back, without_streams
 from unstall.fix.items.results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
 from unstall.fix.items.stats import StreamMapStats
 from unstall.fix.items.trial import Trial, best_of
-from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, device_of, is_there, milliseconds, none_of
+from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, device_of, milliseconds, none_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.outside import Outside
 from unstall.fix.tensors.parts import bytes_of, record
@@ -83,7 +83,6 @@ class StreamMap:
         self._fn, self._out = fn, out
         self._items: Iterator[Any] = HandedOn(iter(items))
         self._refills = type(items) not in (list, tuple)  # whether code runs between items, which may write to them
-        self._device = device
         self._accelerator = accelerator_for(device)
         self._window = _IN_FLIGHT if in_flight == "auto" else in_flight
         self._fits = in_flight != "auto"  # whether the window is known to
@@ -109,6 +108,7 @@ class StreamMap:
         if self._accelerator is None:
             self._strategy, self._open = "plain", False
             self._note = none_of(device)
+            self._loop = map(without_streams(fn, device, self._tally, back=out != "device"), self._items)
         else:
             self._sender = Sender(self._accelerator, self._window + 1, refills=self._refills)
 
@@ -122,18 +122,19 @@ class StreamMap:
         return result
 
     def _next(self) -> Any:
-        if self._accelerator is None:
-            return self._plain(next(self._items))
+        accelerator = self._accelerator
+        if accelerator is None:  # it had its loop, and was closed
+            raise StopIteration
         if not self._flights:
             self._raise_late()
             if self._alone and not self._ended:
                 one = on_and_back(
-                    self._fn, self._accelerator, self._tally, refills=self._refills, pinned=self._out == "pinned"
+                    self._fn, accelerator, self._tally, refills=self._refills, pinned=self._out == "pinned"
                 )
                 self._loop = map(one, self._items)
                 return next(self._loop)
         while not (self._ended or self._alone or self._error) and len(self._flights) < self._window:
-            self._advance(self._accelerator)
+            self._advance(accelerator)
         if not self._flights:
             self._raise_late()
             raise StopIteration  # closed, or at the end
@@ -143,7 +144,7 @@ class StreamMap:
         if self._trial is not None:
             self._try(self._trial, flight)
         if flight.on_device:
-            current = self._accelerator.current()
+            current = accelerator.current()
             record(flight.on_device, current)
         return unpinned(flight.result) if self._out == "cpu" else flight.result
 
@@ -391,12 +392,3 @@ class StreamMap:
         event = accelerator.event(timed=True)
         event.record(stream)
         return event
-
-    def _plain(self, item: Any) -> Any:
-        here = is_there(self._device)
-        result = self._fn(map_tensors(item, lambda tensor: tensor.to(self._device)) if here else item)
-        self._tally.items += 1
-        if self._out == "device":
-            return result
-        # Its own, as from a device: the function may write to what it gave before.
-        return map_tensors(result, lambda tensor: tensor.detach().to("cpu", copy=True))

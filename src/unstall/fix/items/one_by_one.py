@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from unstall.fix.items.results import to_pinned
-from unstall.fix.tensors.accelerator import Accelerator
+from unstall.fix.tensors.accelerator import Accelerator, is_there
 from unstall.fix.tensors.nesting import map_tensors
 from unstall.fix.tensors.parts import bytes_of
 
@@ -59,5 +59,20 @@ def on_and_back(
         finally:
             if exposed and not waited:
                 accelerator.current().synchronize()
+
+    return one
+
+
+def without_streams(
+    fn: Callable[[Any], Any], device: torch.device, tally: Tally, *, back: bool
+) -> Callable[[Any], Any]:
+    """`fn` where the device has no streams, or is not there at all: items then come as they are. Results that come
+    `back` are copies, as from any device: the function may write to what it gave before."""
+    there = is_there(device)
+
+    def one(item: Any) -> Any:
+        result = fn(map_tensors(item, lambda tensor: tensor.to(device)) if there else item)
+        tally.items += 1
+        return map_tensors(result, lambda tensor: tensor.detach().to("cpu", copy=True)) if back else result
 
     return one
