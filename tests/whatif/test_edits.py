@@ -49,7 +49,7 @@ def read_back(trace: TraceBuilder) -> None:
     trace.work(20)
 
 
-@pytest.mark.parametrize("place", ["", ":train.py:10", ":train.py:10:aten::item", ":-:-:aten::item"])
+@pytest.mark.parametrize("place", ["", ":train.py:10", ":train.py:10:aten::item", ":-:-:aten::item", ":aten::item"])
 def test_a_value_that_is_not_read_leaves_the_device_at_work(place: str) -> None:
     assert step_us(run(read_back)) == us(8 + 100 + 1 + 20)
     assert step_us(run(read_back), f"remove-syncs{place}") == us(100)

@@ -99,6 +99,15 @@ def test_what_only_the_host_does_differently_leaves_the_device_its_time(path: Pa
             assert made.step_ns >= 0.99 * result.floor_ns
 
 
+def test_a_gain_that_several_findings_share_is_told_once_and_said_to_be_theirs() -> None:
+    result = report(ROOT / "examples" / "traces" / "bert_amp.no_stacks.json.gz").result
+    sharing = [finding for finding in result.findings if finding.edit == "graph"]
+    assert len(sharing) > 1
+    told = [finding for finding in sharing if finding.gain_ns is not None]
+    assert len(told) == 1
+    assert told[0].saw.endswith(f"; the gain is that of all {len(sharing)} findings that the same change mends")
+
+
 def stalled() -> TraceBuilder:
     """Per step: an upload of 100 µs that blocks, kernels of 60 and 100 µs, a value that is read, 20 µs of work."""
     trace = TraceBuilder(enter_us=0.001)

@@ -23,8 +23,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a change: remove-syncs, pin-copies, reuse-pinned, make-on-device, read-later, overlap-copies, keep-cache "
-        "(each also with :FILE:LINE or :FILE:LINE:OP), graph[:FILE:FUNCTION], leave-out:FILE:FUNCTION, host-speed:K, "
-        "kernel-speed:K[:FILE:LINE]; may be repeated",
+        "(each also with :FILE:LINE, :FILE:LINE:OP or :OP), graph[:FILE:FUNCTION], leave-out:FILE:FUNCTION, "
+        "host-speed:K, kernel-speed:K[:FILE:LINE]; may be repeated",
     )
     add_plain_step_options(parser)
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")

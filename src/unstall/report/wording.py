@@ -199,6 +199,7 @@ def plan_rows(result: Result) -> list[PlanRow]:
     rows = [PlanRow(start, "", (), duration(replay.undistorted_mean_step_ns), "")]
     for number, step in enumerate(result.plan, 1):
         name, _, where = step.edit.partition(":")
+        where = where.removeprefix("-:-:")  # without stacks the operator alone is the place
         gain = f"-{duration(step.gain_ns)}"
         rows.append(PlanRow(f"{number}. {name}", plain(where), step.notes, duration(step.step_ns), gain))
     if result.floor_ns is not None:

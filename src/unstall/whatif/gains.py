@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
@@ -46,14 +47,17 @@ def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
     return gain < (WORTH if finding.harmless else 0 if waits_for_others else _NOTHING)
 
 
-def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]]) -> str:
-    """What was seen, and where the plan alone is the reason to mend it, what it gains there.
+def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int) -> str:
+    """What was seen; how many findings the change mends, where its gain is that of several; and where the plan alone is
+    the reason to make it, what it gains there.
 
     `gain` is a share of the step; `planned` has the number in the plan, and the gain there in ns, of each edit.
     """
     if harmless:
         return finding.saw
     saw = finding.saw.removesuffix(COSTS_NOTHING)
+    if mends > 1 and gain >= _NOTHING:
+        saw += f"; the gain is that of all {mends} findings that the same change mends"
     if finding.edit not in planned or gain >= (WORTH if finding.harmless else _NOTHING):
         return saw
     number, gain_ns = planned[finding.edit]
@@ -89,6 +93,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 continue
     best = plan(model, [edit for edit, _ in gained.values()])
     planned = {step.edit.text: (number, round(step.gain_ns)) for number, step in enumerate(best, 1)}
+    sharing = Counter(finding.edit for finding in findings)
     first: dict[str | None, Finding] = {}
     for finding in costliest:
         first.setdefault(finding.edit, finding)
@@ -98,7 +103,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
             return finding
         gain_ns = gained[finding.edit][1]
         harmless = _harmless(finding, gain_ns / base, planned)
-        saw = _saw(finding, gain_ns / base, harmless, planned)
+        saw = _saw(finding, gain_ns / base, harmless, planned, sharing[finding.edit])
         return msgspec.structs.replace(finding, gain_ns=round(gain_ns), harmless=harmless, saw=saw)
 
     return Gains(

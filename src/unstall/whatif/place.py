@@ -13,6 +13,7 @@ from unstall.locate.places import Places
 from unstall.timeline import Bool
 
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d{1,9}|-)(?::(?P<op>.+))?")
+_OPERATOR = re.compile(r"\w+::[\w.:]*\w")
 _FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
 
 
@@ -77,7 +78,9 @@ class Place:
 
 
 def parse_line(text: str) -> Place:
-    """FILE:LINE or FILE:LINE:OP; `-` for a file and a line that are not known. Raises UsageError."""
+    """FILE:LINE or FILE:LINE:OP; `-` for a file and a line that are not known, or OP alone. Raises UsageError."""
+    if _OPERATOR.fullmatch(text) and not _LINE.fullmatch(text):
+        return Place(file=None, op=text)
     if (match := _LINE.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:LINE or FILE:LINE:OP, as findings have it")
     file, line = match["file"], match["line"]
