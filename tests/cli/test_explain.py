@@ -126,6 +126,17 @@ def test_no_output_may_overwrite_the_input_or_another_output(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_timeline_is_saved_over_another_and_over_nothing_else(unstall: Cli, trace: Path, tmp_path: Path) -> None:
+    script, kept = tmp_path / "model.py", tmp_path / "kept"
+    script.write_text("weeks of work")
+    refused = unstall("explain", trace, "-q", "--save-timeline", script)
+    assert refused.code == 2
+    assert refused.err.startswith(f"unstall: {script}: cannot be written: it is there, and by its name no timeline ")
+    assert script.read_text() == "weeks of work"
+    for _ in range(2):
+        assert unstall("explain", trace, "-q", "--save-timeline", kept).code == 0
+
+
 def test_a_place_that_keeps_nothing_may_be_written_to_twice(unstall: Cli, trace: Path) -> None:
     twice = ["-o", "/dev/null", "-o", "/dev/null"]
     assert unstall("explain", trace, "-q", "--format", "text", *twice).code == 0

@@ -48,6 +48,13 @@ def _left(temporary: Path, name: str = "unstall-left", *, pid: int = _ENDED) -> 
     return recording
 
 
+def test_no_file_that_is_no_trace_by_its_name_is_replaced(unstall: Cli, temporary: Path) -> None:
+    folder = _left(temporary).path
+    Path("model.py").write_text("weeks of work")
+    assert unstall("recover", folder, "model.py").code == 2
+    assert Path("model.py").read_text() == "weeks of work"
+
+
 def test_the_trace_of_what_was_left_is_read_as_any_other(unstall: Cli, temporary: Path) -> None:
     folder = _left(temporary).path
     outcome = unstall("recover", folder, "train.trace.json.gz")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_output_group, add_quiet_option, add_size_options
+from unstall.errors import UsageError
 from unstall.files import check_targets
 from unstall.report.formats import FORMATS, format_of
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
+
+TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
+"""How the names of traces end."""
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +36,17 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
     for path in args.output:
         format_of(path, args.format)
     check_targets([*args.output, *(path for path in others if path)], inputs)
+
+
+def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
+    """Raise UsageError where an output would replace a file that by its name is no such thing: a script, say, that was
+    named by mistake. Nothing is lost with an empty one."""
+    if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
+        return
+    raise UsageError(
+        f"{path}: cannot be written: it is there, and by its name no {what} ({', '.join(endings[:2])}), so it would be "
+        "lost. Choose another place for the output"
+    )
 
 
 def deliver(report: Report, args: argparse.Namespace) -> None:

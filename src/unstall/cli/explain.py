@@ -6,11 +6,12 @@ TRACE is a file that torch.profiler wrote (.json, .json.gz), or a timeline that 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from unstall.cli._arguments import add_plain_step_options, add_user_option
 from unstall.cli._budgets import add_budget_options, check_budgets
 from unstall.cli._inputs import read_timeline
-from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.trace, others=[args.save_timeline])
     from unstall.diagnose.explain import explain as explain_timeline
+    from unstall.read.store import is_timeline
+
+    if args.save_timeline and not is_timeline(Path(args.save_timeline)):
+        check_replaced(Path(args.save_timeline), (".unstall",), "timeline")
 
     timeline = read_timeline(args.trace, quiet=args.quiet)
     report = explain_timeline(

@@ -34,6 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.folder is None:
         return _list(Path(tempfile.gettempdir()))
+    from unstall.cli._output import check_replaced
     from unstall.cli._recording import failure, say, why_nothing
     from unstall.cli.run import free_trace_name
     from unstall.files import check_targets
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise TraceError(f"{folder}: {missing}")
     trace = Path(args.trace) if args.trace else free_trace_name(folder.resolve().name, None, Path())
     check_targets([str(trace)], [])
+    check_replaced(trace)
     write_trace(folder, trace)
     if failed := failure(events):
         say(f"the recording is not whole: {failed}")

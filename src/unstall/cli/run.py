@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_value, parse_count, parse_seconds
 from unstall.cli._inputs import read_timeline
-from unstall.cli._output import add_output_options, check_outputs, deliver
+from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
 from unstall.cli._recording import Teller, failure, how_it_failed, rank_of, say, why_nothing, without_gpu
 from unstall.cli._virtual import (
     add_virtual_options,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from unstall.virtual.options import Options
 
 _USUAL = Settings("")
-_TRACE_ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     rank = rank_of(os.environ)
     trace = _trace(args, program, rank)
     check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
-    _check_replaced(trace)
+    check_replaced(trace)
     _check_folders([*map(Path, args.output), trace])
     from unstall.record.journal import Follower
     from unstall.record.launch import launch, leave_as
@@ -193,17 +192,6 @@ def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -
     path = Path(args.trace)
     stem, dot, endings = path.name.partition(".")
     return path if rank is None else path.with_name(f"{stem}-rank{rank}{dot}{endings}")
-
-
-def _check_replaced(trace: Path) -> None:
-    """Raise UsageError where the trace would replace a file that is no trace by its name: a script, say, whose name
-    was given to --trace by mistake."""
-    if trace.name.lower().endswith(_TRACE_ENDINGS) or not trace.is_file() or not trace.stat().st_size:
-        return
-    raise UsageError(
-        f"{trace}: cannot be written: it is there, and by its name no trace (.json, .json.gz), so it would be lost. "
-        "Choose another place for the output"
-    )
 
 
 def _check_folders(targets: Sequence[Path]) -> None:
