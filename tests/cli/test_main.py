@@ -125,6 +125,10 @@ def test_an_option_that_a_verb_lacks_is_answered_with_the_verbs_usage(unstall: C
     assert outcome.err.endswith("unstall report: error: unrecognized arguments: --bogus\n")
 
 
+def test_who_asks_for_html_is_told_how_to_have_it(unstall: Cli) -> None:
+    assert unstall("explain", "x.json", "--html").err.endswith("give -o a name with that ending: -o report.html\n")
+
+
 def test_no_colour_where_nobody_wants_it(saved: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "unstall", "report", saved], capture_output=True)
     assert b"\x1b" not in done.stdout

@@ -65,7 +65,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments, with the verb's `run`. What a verb does not know is answered with that verb's usage."""
     args, unknown = build_parser().parse_known_args(argv)
     if unknown:
-        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        instead = "; give -o a name with that ending: -o report.html" if "--html" in unknown else ""
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead}")
     return args
 
 
