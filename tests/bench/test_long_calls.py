@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from bench.made_up_device import MadeUpDevice
 from bench.running import facts
@@ -113,11 +115,42 @@ def test_what_is_slow_only_at_first_is_measured_as_any_other() -> None:
     assert measured.has("first call differs")
 
 
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_a_comparison_keeps_max_seconds_but_for_a_few_calls_of_each(seconds: float) -> None:
+    (one, took), (other, too) = _sleeping(0.05), _sleeping(0.07)
+    found = unstall.compare({"one": one, "other": other}, max_seconds=seconds)
+    assert sum(took) + sum(too) <= seconds + FEW * (max(took) + max(too))
+    assert found.answer == "SLOW"
+    assert found["other"].ratio.median == pytest.approx(1.4, rel=0.1)
+
+
+def test_results_of_a_comparison_are_those_of_the_second_call_on_copies() -> None:
+    calls: list[str] = []
+
+    def counted(name: str, values: np.ndarray) -> np.ndarray:
+        calls.append(name)
+        values += calls.count(name) == 2
+        time.sleep(0.02)
+        return values
+
+    values = np.zeros(3)
+    functions = {name: functools.partial(counted, name) for name in ("one", "other")}
+    found = unstall.compare(functions, values, max_seconds=0.01)
+    assert found.agrees
+    assert values.tolist() == [0.0] * 3
+
+
 @pytest.mark.slow
-def test_on_the_virtual_gpu_what_is_said_does_not_depend_on_how_fast_the_machine_is() -> None:
+def test_on_the_virtual_gpu_how_many_samples_there_are_goes_by_whether_there_is_time_for_all() -> None:
     said = facts("long_calls")
-    assert said["enough"]["n"] == said["little"]["n"] == dict.fromkeys(("device", "host", "wall", "throughput"), 2)
-    assert said["enough"]["ns"] == said["little"]["ns"]
-    assert said["little"]["converged"]
-    assert said["little"]["calls"] <= 16
+    assert said["enough"]["n"] == {"device": 10, "host": 10, "wall": 10, "throughput": 2}
+    assert said["little"]["n"] == {"device": 2, "host": 2, "wall": 2, "throughput": 2}
     assert said["none"]["n"] == {"device": 2, "host": 2, "wall": 2, "throughput": None}
+    assert said["little"]["calls"] <= 16
+    assert said["little"]["converged"]
+
+
+@pytest.mark.slow
+def test_on_the_virtual_gpu_few_samples_tell_what_many_do() -> None:
+    many, few = (facts("long_calls")[name]["ns"] for name in ("enough", "little"))
+    assert few == {**many, "throughput": pytest.approx(many["throughput"], rel=0.03)}

@@ -111,11 +111,38 @@ def test_time_that_is_up_is_said_and_no_answer_is_made_up() -> None:
     assert answer(found.ratio(1, 0), MARGIN) == "UNCLEAR"
 
 
-def test_there_is_always_one_round_which_is_no_answer() -> None:
+def _one_round(ratio: float) -> Rounds:
     ticks = itertools.count(0, 100)
-    found = by_turns(lambda order: [1.0 + one for one in order], 2, max_seconds=1, clock=lambda: next(ticks))
+    return by_turns(lambda order: [ratio**one for one in order], 2, max_seconds=1, clock=lambda: next(ticks))
+
+
+def test_there_is_always_one_round_which_is_no_answer_where_little_noise_would_explain_it() -> None:
+    found = _one_round(1.03)
     assert found.times.shape == (2, 1, 2)
     assert found.answer(1, 0, MARGIN) == "UNCLEAR"
+    assert found.ratio(1, 0).low < 1 < 1.03 < found.ratio(1, 0).high
+    assert _one_round(1.0).answer(1, 0, MARGIN) == "UNCLEAR"
+
+
+def test_one_round_tells_what_noise_of_one_percent_does_not_explain() -> None:
+    found = _one_round(1.07)
+    assert found.answer(1, 0, MARGIN) == "SLOW"
+    assert found.ratio(1, 0).low == pytest.approx(1.07 / np.exp(4.303 * 0.01))
+    assert _one_round(1 / 1.07).answer(1, 0, MARGIN) == "FAST"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [quiet, two_modes, busy_neighbour, spikes])
+def test_of_two_that_are_alike_few_rounds_seldom_call_one_slower(noise: Noise) -> None:
+    def found(seed: int) -> Rounds:
+        disturbance = noise(np.random.default_rng(seed))
+        ticks = itertools.count(0, 100)
+        return by_turns(
+            lambda order: [next(disturbance) for _ in order], 2, max_seconds=1, seed=seed, clock=lambda: next(ticks)
+        )
+
+    said = Counter(found(seed).answer(1, 0, MARGIN) for seed in range(200))
+    assert said["UNCLEAR"] >= 160
 
 
 def test_two_rounds_are_enough_where_times_are_always_the_same() -> None:

@@ -51,6 +51,6 @@ def test_a_first_batch_is_as_large_as_there_is_time_for() -> None:
 
 
 def test_two_calls_of_a_model_tell_all_where_there_is_no_time_for_more() -> None:
-    sampled = sample_until(lambda count: [7.0] * count, Until(rel_ci=0.01, seconds=0.0, exact=True), first=2)
+    sampled = sample_until(lambda count: [7.0] * count, Until(rel_ci=0.01, seconds=0.0, alike=2), first=2)
     assert (sampled.converged, sampled.stopped) == (True, "all calls take the same, as the model has it")
     assert not sample_until(lambda count: [7.0] * count, Until(rel_ci=0.01, seconds=0.0), first=2).converged

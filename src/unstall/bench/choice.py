@@ -25,7 +25,7 @@ from unstall.errors import UsageError
 
 _PAID = "by throughput, what a program pays"
 _LAUNCH_BOUND = 1.3  # times the device's time
-_BATCH = 8
+_BATCH, _SMALL_BATCH = 8, 2
 _BATCHES = 3
 _SECONDS = 0.3  # for one function
 _TRIED = 3
@@ -54,12 +54,14 @@ class Choice:
     adapter: Adapter
 
 
-def choose(calls: Sequence[Mapping[str, Call]], adapter: Adapter, cache: Cache | Literal["auto"]) -> Choice:
-    """For functions by name, at one input or several."""
+def choose(
+    calls: Sequence[Mapping[str, Call]], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
+) -> Choice:
+    """For functions by name, at one input or several; `brief`, by as few calls as tell."""
     if not adapter.asynchronous:
         return Choice("wall", "", adapter)
     try:
-        probes = [probe for each in calls for probe in probed(each, adapter, cache)]
+        probes = [probe for each in calls for probe in probed(each, adapter, cache, brief=brief)]
     except UsageError as error:
         return Choice("throughput", f"{_PAID}, since there is no device time: {error}", adapter)
     idle = list(dict.fromkeys(probe.name for probe in probes if not probe.device_ns))
@@ -85,15 +87,18 @@ def usual_cache(by: By, adapter: Adapter) -> Cache:
     return "cold" if by == "device" and adapter.cache_bytes else "hot"
 
 
-def probed(calls: Mapping[str, Call], adapter: Adapter, cache: Cache | Literal["auto"]) -> list[Probe]:
+def probed(
+    calls: Mapping[str, Call], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
+) -> list[Probe]:
     """Raises UsageError where no device time can be had."""
     kept = usual_cache("device", adapter) if cache == "auto" else cache
     candidates = [Caching(call, kept, adapter) for call in calls.values()]
     take = device_take(candidates, adapter)
-    for _ in range(0 if adapter.virtual else _TRIED - 1):
+    for _ in range(0 if adapter.virtual or brief else _TRIED - 1):
         take(range(len(candidates)))
     device = np.asarray(take(range(len(candidates))), np.float64).tolist()
-    return [probe(name, call, adapter, busy) for (name, call), busy in zip(calls.items(), device, strict=True)]
+    batch = _SMALL_BATCH if brief else _BATCH
+    return [probe(name, call, adapter, busy, batch) for (name, call), busy in zip(calls.items(), device, strict=True)]
 
 
 def launch_bound(probes: Iterable[Probe]) -> str:
@@ -116,7 +121,7 @@ def launch_bound(probes: Iterable[Probe]) -> str:
     return f"{names_of(worst)} are launch-bound: the device works for {share} of the time that calls take back to back"
 
 
-def probe(name: str, call: Call, adapter: Adapter, device_ns: float) -> Probe:
+def probe(name: str, call: Call, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
     """Of a function whose time on the device is known: as many calls as it takes to see whether it is launch-bound."""
     turn = back_to_back(Caching(call, "hot", adapter), adapter)
     turn(1)
@@ -125,5 +130,5 @@ def probe(name: str, call: Call, adapter: Adapter, device_ns: float) -> Probe:
     for _ in range(1 if adapter.virtual else _BATCHES):
         if least <= _LAUNCH_BOUND * device_ns or time.monotonic() > until:
             break
-        least = min(least, turn(_BATCH) / _BATCH)
+        least = min(least, turn(batch) / batch)
     return Probe(name, device_ns, least)

@@ -7,8 +7,10 @@ it (`rounds.py`); what they return is compared before (`agreement.py`).
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import numpy as np
@@ -19,9 +21,10 @@ from unstall.bench.cache import Caching
 from unstall.bench.call import Call
 from unstall.bench.choice import Choice, choose, launch_bound, probe, usual_cache
 from unstall.bench.comparison import Candidate, Comparison, Comparisons
-from unstall.bench.look import held, look, opened
+from unstall.bench.look import Look, held, look, opened
 from unstall.bench.look_verdicts import of_look
 from unstall.bench.measurement import Cache
+from unstall.bench.progress import begin
 from unstall.bench.randomness import same_randomness
 from unstall.bench.rounds import MARGIN, Rounds, by_turns
 from unstall.bench.statistics import Spread
@@ -30,6 +33,7 @@ from unstall.bench.virtual_machine import is_clock_virtual
 from unstall.bench.wording import names_of
 from unstall.errors import UsageError
 
+_CALLS = 20  # of a function, in a comparison that has time for what tells a little more
 _NOT_COMPUTED = "the virtual GPU skips numerics: there are no results that could be compared"
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
@@ -95,30 +99,33 @@ def compare(
         raise UsageError("inputs: there is none to compare at")
     calls = [{each: Call(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()} for _, arguments in rows]
     with adapter_for(_values(calls[0])).threads(num_threads):
+        begin("the first calls")
         adapters = [_adapter(each) for each in calls]
-        agreements = [
-            _agreements(each, rel_tolerance, ulp) if check and adapter.computes else {}
+        begin("the results")
+        seen = [
+            _looked_at(each, adapter, rel_tolerance, ulp, check=check)
             for each, adapter in zip(calls, adapters, strict=True)
         ]
-        notes = [
-            [*_looked_at(each, adapter), *([_NOT_COMPUTED] if check and not adapter.computes else [])]
-            for each, adapter in zip(calls, adapters, strict=True)
-        ]
+        brief = any(_CALLS * each_s > max_seconds for each in seen for each_s in each.each_s)
+        begin("which time to compare")
         found = []
-        for row, choice in enumerate(_choices(calls, adapters, by, cache)):
-            rounds, kept = _by_turns(list(calls[row].values()), choice, cache, same_within, max_seconds, seed)
+        for row, choice in enumerate(_choices(calls, adapters, by, cache, brief=brief)):
+            begin("calls by turns")
+            rounds, kept = _by_turns(
+                list(calls[row].values()), choice, cache, same_within, max_seconds, seed, seen[row]
+            )
             bound = choice.by == "device" and not choice.because
             found.append(
                 Comparison(
                     label=label if inputs is None else rows[row][0],
-                    candidates=_candidates(list(functions), rounds, agreements[row], same_within),
+                    candidates=_candidates(list(functions), rounds, seen[row].agreements, same_within),
                     by=choice.by,
                     because=choice.because,
                     cache=kept,
                     margin=same_within,
                     rounds=rounds.times.shape[1],
                     stopped=rounds.stopped,
-                    notes=(*notes[row], *(_launch_bound(calls[row], rounds, choice.adapter) if bound else ())),
+                    notes=(*seen[row].notes, *(_launch_bound(calls[row], rounds, choice.adapter) if bound else ())),
                     device_name=choice.adapter.device_name,
                     versions=choice.adapter.versions(),
                 )
@@ -142,39 +149,101 @@ def _adapter(calls: Mapping[str, Call]) -> Adapter:
 
 
 def _choices(
-    calls: list[dict[str, Call]], adapters: list[Adapter], by: By | Literal["auto"], cache: Cache | Literal["auto"]
+    calls: list[dict[str, Call]],
+    adapters: list[Adapter],
+    by: By | Literal["auto"],
+    cache: Cache | Literal["auto"],
+    *,
+    brief: bool,
 ) -> Iterator[Choice]:
     """By input: the same, where all are on one device."""
     if by != "auto":
         yield from (Choice(by, "", adapter) for adapter in adapters)
     elif len({adapter.name for adapter in adapters}) == 1:
-        yield from [choose(calls, adapters[0], cache)] * len(calls)
+        yield from [choose(calls, adapters[0], cache, brief=brief)] * len(calls)
     else:
-        yield from (choose([each], adapter, cache) for each, adapter in zip(calls, adapters, strict=True))
+        yield from (choose([each], adapter, cache, brief=brief) for each, adapter in zip(calls, adapters, strict=True))
 
 
 def _by_turns(
-    calls: list[Call], choice: Choice, cache: Cache | Literal["auto"], margin: float, seconds: float, seed: int
+    calls: list[Call],
+    choice: Choice,
+    cache: Cache | Literal["auto"],
+    margin: float,
+    seconds: float,
+    seed: int,
+    seen: _Seen,
 ) -> tuple[Rounds, Cache]:
     kept = usual_cache(choice.by, choice.adapter) if cache == "auto" else cache
     candidates = [Caching(call, kept, choice.adapter) for call in calls]
-    take = takes(candidates, choice.adapter, choice.by)
+    brief = any(_CALLS * each_s > seconds for each_s in seen.each_s)
+    take = takes(candidates, choice.adapter, choice.by, seen.each_s, brief=brief)
     noiseless = choice.adapter.virtual and is_clock_virtual()
-    return by_turns(take, len(calls), margin=margin, max_seconds=seconds, seed=seed, noiseless=noiseless), kept
+    left = max(0.0, seconds - sum(seen.each_s))
+    return by_turns(take, len(calls), margin=margin, max_seconds=left, seed=seed, noiseless=noiseless), kept
 
 
 def _values(calls: Mapping[str, Call]) -> list[Any]:
     return [value for call in calls.values() for _, value in call.inputs()]
 
 
-def _looked_at(calls: Mapping[str, Call], adapter: Adapter) -> list[str]:
-    """What makes times mean something else than one would think: a sentence, of all functions that it is true of."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Of one call of each function: whether their results agree, and what makes times mean something else than one
+    would think: a sentence, of all functions that it is true of."""
+
+    agreements: dict[str, Agreement]
+    notes: list[str]
+    each_s: list[float]  # what the call took until it returned, by the machine's clock
+
+
+def _looked_at(
+    calls: Mapping[str, Call], adapter: Adapter, rel_tolerance: float | None, ulp: float | None, *, check: bool
+) -> _Seen:
+    """Each call on copies of the arguments, from the same state of random numbers, against the first."""
+    computed = check and adapter.computes
+    agreements: dict[str, Agreement] = {}
     said: dict[str, list[str]] = {}
-    for name, call in calls.items():
-        for verdict in of_look(look(call, adapter, held(call, adapter))):
+    each_s: list[float] = []
+    reference = exact = None
+    for number, (name, call) in enumerate(calls.items()):
+        seen, took, result = _called(call, adapter, kept=computed and len(calls) > 1)
+        each_s.append(took)
+        for verdict in of_look(seen):
             if verdict.serious:
                 said.setdefault(f"{verdict.kind}: {verdict.text}", []).append(name)
-    return [text if len(names) == len(calls) > 1 else f"{names_of(names)}: {text}" for text, names in said.items()]
+        if computed and number:
+            agreements[name] = agreement(result, reference, exact=exact, rel_tolerance=rel_tolerance, ulp=ulp)
+        elif computed and len(calls) > 1:
+            reference = result
+            with same_randomness():
+                exact = in_float64(call.fn, copied(call.args), copied(dict(call.kwargs)))
+        del result
+    notes = [text if len(names) == len(calls) > 1 else f"{names_of(names)}: {text}" for text, names in said.items()]
+    return _Seen(agreements, [*notes, *([_NOT_COMPUTED] if check and not adapter.computes else [])], each_s)
+
+
+def _called(call: Call, adapter: Adapter, *, kept: bool) -> tuple[Look, float, Any]:
+    """What was seen of the call, its seconds, and its result if that is to be `kept`, even if a later call writes to
+    the same memory."""
+    if kept:
+        call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
+    results: list[Any] = []
+    took = 0.0
+
+    def run() -> Any:
+        nonlocal took
+        began = time.monotonic()
+        result = call()
+        took = time.monotonic() - began
+        if kept:
+            results.append(result)
+        return result
+
+    at_first = held(call, adapter)
+    with same_randomness() if kept else nullcontext():
+        seen = look(call, adapter, at_first, run, once=True)
+        return seen, took, copied(results[0]) if kept else None
 
 
 def _launch_bound(calls: Mapping[str, Call], rounds: Rounds, adapter: Adapter) -> list[str]:
@@ -184,27 +253,6 @@ def _launch_bound(calls: Mapping[str, Call], rounds: Rounds, adapter: Adapter) -
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
     )
     return [f'{bound}. Compare by="throughput", too'] if bound else []
-
-
-def _agreements(calls: Mapping[str, Call], rel_tolerance: float | None, ulp: float | None) -> dict[str, Agreement]:
-    """Each call on copies of the arguments, from the same state of random numbers, against the first."""
-    (_, first), *others = calls.items()
-    if not others:
-        return {}
-    reference = _result(first)
-    with same_randomness():
-        exact = in_float64(first.fn, copied(first.args), copied(dict(first.kwargs)))
-    return {
-        name: agreement(_result(call), reference, exact=exact, rel_tolerance=rel_tolerance, ulp=ulp)
-        for name, call in others
-    }
-
-
-def _result(call: Call) -> Any:
-    """What the call returns, kept as it is even if a later call writes to the same memory."""
-    with same_randomness():
-        result = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))()
-        return copied(result)
 
 
 def _candidates(

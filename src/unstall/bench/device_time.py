@@ -16,7 +16,7 @@ from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.measurement import Method
 from unstall.bench.observed import Observed
-from unstall.bench.sampling import LEAST, Sampled, Until, sample_until
+from unstall.bench.sampling import FEWEST, LEAST, Sampled, Until, sample_until
 from unstall.bench.statistics import Spread
 from unstall.errors import UnstallError, UsageError
 
@@ -111,14 +111,20 @@ def _observed(observer: Observer, caching: Caching, adapter: Adapter, each_ns: f
         spans.append(seen.span_ns())
         return seen.busy_ns()
 
-    first = LEAST if adapter.virtual else int(max(LEAST, min(_FIRST, 0.5e9 * until.seconds / max(each_ns, 1.0))))
-    least = max(0, (1 if until.brief and not until.exact else 2) - len(there))
+    first = (
+        LEAST - len(there)
+        if adapter.virtual
+        else int(max(LEAST, min(_FIRST, 0.5e9 * until.seconds / max(each_ns, 1.0))))
+    )
+    least = max(0, (1 if until.brief and not until.alike else 2) - len(there))
     sampled = sample_until(take, until, first=until.affords(first, least), there=there)
     return DeviceTime(observer.method, sampled, Spread.of(np.concatenate(spans)), anatomy)
 
 
 def _looked_at(until: Until) -> int:
-    return 2 if until.exact else 1 if until.brief else until.affords(_LOOKED_AT, 1)
+    if until.brief:
+        return FEWEST if until.alike else 1
+    return until.affords(_LOOKED_AT, 1)
 
 
 def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[str, ...], until: Until) -> DeviceTime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from unstall.bench.adapters import Adapter
 from unstall.bench.cache import Caching
 from unstall.bench.noiseless import shares_of_few, shares_of_many
-from unstall.bench.sampling import LEAST, Sampled, Until, sample_until
+from unstall.bench.sampling import FEWEST, LEAST, Sampled, Until, sample_until
 from unstall.bench.statistics import Spread
 from unstall.bench.system_memory import page_faults_so_far
 
@@ -110,7 +111,7 @@ def by_itself(
 
 def _least(until: Until, there: Sequence[int]) -> int:
     """So many samples, however long they take."""
-    return max(0, (1 if until.brief and not until.exact else 2) - len(there))
+    return max(0, (1 if until.brief and not until.alike else 2) - len(there))
 
 
 def empty_call_ns(adapter: Adapter) -> float:
@@ -134,7 +135,8 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 
     if adapter.virtual:
         shares = shares_of_few if until.brief else shares_of_many
-        return sample_until(lambda wanted: shares(batch, wanted), until, first=2)
+        few = replace(until, alike=FEWEST) if until.alike else until  # each is of many calls
+        return sample_until(lambda wanted: shares(batch, wanted), few, first=FEWEST)
     least, batches = (2, 1) if until.brief else (_LEAST_IN_BATCH, 2)
     count = int(min(_MOST_IN_BATCH, max(least, _BATCH_NS / max(each_ns, 1.0))))
     first = until.affords(_BATCHES * count, batches * count) // count

@@ -60,10 +60,15 @@ def held(call: Call, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
 
 
 def look(
-    call: Call, adapter: Adapter, at_first: dict[int, NDArray[np.generic]], run: Callable[[], Any] | None = None
+    call: Call,
+    adapter: Adapter,
+    at_first: dict[int, NDArray[np.generic]],
+    run: Callable[[], Any] | None = None,
+    *,
+    once: bool = False,
 ) -> Look:
     """Make a call, or two where memory is counted, and say what was seen. `at_first` is what inputs held before the
-    first one; `run` makes the call in its own way."""
+    first one; `run` makes the call in its own way. `once` does without what a second call tells."""
     run = run or call
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
     adapter.synchronize()
@@ -110,7 +115,7 @@ def look(
         from_driver=after.from_driver - before.from_driver if before and after else 0,
     )
     del result, arrays, kept, then
-    return replace(seen, kept_bytes=_kept_bytes(run, adapter))
+    return seen if once else replace(seen, kept_bytes=_kept_bytes(run, adapter))
 
 
 def opened(result: Any, deep: int = 3) -> list[tuple[str, Any]]:

@@ -42,7 +42,7 @@ from unstall.bench.host_time import Alone, back_to_back, by_itself, empty_call_n
 from unstall.bench.look import Look, held, look, opened
 from unstall.bench.measurement import Cache, Clocks, Measurement
 from unstall.bench.progress import begin
-from unstall.bench.sampling import Sampled, Until
+from unstall.bench.sampling import FEWEST, LEAST, Sampled, Until
 from unstall.bench.statistics import Spread
 from unstall.bench.sync_lines import sync_lines
 from unstall.bench.system_memory import page_faults, resident_bytes
@@ -51,7 +51,7 @@ from unstall.bench.virtual_machine import is_clock_virtual
 from unstall.errors import UsageError
 
 _WARM_UPS, _LEAST_WARM_UPS = 10, 2
-_CALLS = 20  # what is made of calls at least, where there is time for all
+_CALLS, _CALLS_OF_MODEL = 20, 50  # what is made of calls at least, where there is time for all
 _NO_FLUSH_S = 0.02  # of what takes longer the cache's state is no matter on a device
 _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # of max_seconds
 
@@ -234,7 +234,7 @@ class _Run:
         return cold or self._cache() == "hot"
 
     def _is_long(self, seconds: float) -> bool:
-        return _CALLS * seconds > self.max_seconds
+        return (_CALLS_OF_MODEL if self.adapter.virtual else _CALLS) * seconds > self.max_seconds
 
     def _warm_up(self) -> float:
         """What a call takes by the machine's clock, s, at its fastest."""
@@ -313,7 +313,13 @@ class _Run:
         share = _SHARES[what] if what else 1 - _SHARES["warm up"]
         left = max(0.0, self.deadline - time.monotonic())
         seconds = min(share * self.max_seconds, left) if self.brief else share * self.max_seconds
-        return Until(self.rel_ci, seconds, self.each_s, exact=self.adapter.virtual, brief=self.brief)
+        return Until(self.rel_ci, seconds, self.each_s, alike=self._alike(), brief=self.brief)
+
+    def _alike(self) -> int:
+        """So many of a model's samples tell all; more than two where calls may differ and there is time to see it."""
+        if not self.adapter.virtual:
+            return 0
+        return FEWEST if self.brief else LEAST
 
     def _page_faults(self) -> float:
         if self.adapter.asynchronous:

@@ -34,6 +34,11 @@ def shares_of_few(batch: Batch, count: int) -> list[float]:
     return [max(longer - shorter, 0.0) for shorter, longer in pairwise(took)]
 
 
+def share_of_few(batch: Batch) -> float:
+    """What one call more takes, of as few calls as tell it."""
+    return shares_of_few(batch, 1)[0]
+
+
 def length_of_batch(batch: Batch) -> int:
     """So many calls that the pipeline's edges count for nothing, of whole batches."""
     one, share = batch(1), share_of_many(batch)

@@ -18,14 +18,17 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unstall.bench.statistics import Interval, ratio_interval
+from unstall.bench.progress import tell
+from unstall.bench.statistics import Interval, half_of_few, ratio_interval
+from unstall.figures import counted
 
 Take: TypeAlias = Callable[[Sequence[int]], ArrayLike]
 """Runs candidates for a moment each, in this order: what a call took in each, ns."""
 Answer: TypeAlias = Literal["FAST", "SLOW", "SAME", "UNCLEAR"]
 
 MARGIN = 0.015
-_FEWEST_ROUNDS = 3
+_FEWEST_ROUNDS = 3  # of which the pairs themselves tell how noisy they are
+_LEAST_NOISE = 0.01  # of a time that was taken a few times only, however alike those were
 _LEAST_ROUNDS = 24
 _LEAST_SECONDS = 0.2  # shorter is one moment of the machine, of which the times themselves would be
 _MOST_ROUNDS = 4096
@@ -41,10 +44,15 @@ class Rounds:
     noiseless: bool = False  # a model's
 
     def ratio(self, one: int, other: int) -> Interval:
-        """How many times as long as the other the one takes."""
+        """How many times as long as the other the one takes. Of less than 3 rounds all pairs may point one way by
+        chance, once in 9: there the interval is Student's, of times that are noisy by 1 % at least."""
         if one == other:
             return Interval(1.0, 1.0, 1.0)
-        return ratio_interval(self.times[one], self.times[other], pairs=True, seed=len(self.times[0]))
+        found = ratio_interval(self.times[one], self.times[other], pairs=True, seed=len(self.times[0]))
+        if self.times.shape[1] >= _FEWEST_ROUNDS or self.exact or self.noiseless:
+            return found
+        half = half_of_few(self.times[one], self.times[other], least=_LEAST_NOISE)
+        return Interval(found.median, min(found.low, found.median / half), max(found.high, found.median * half))
 
     @property
     def exact(self) -> bool:
@@ -52,9 +60,7 @@ class Rounds:
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
     def answer(self, one: int, other: int, margin: float) -> Answer:
-        """What the ratio says of the one. Of less than 3 rounds all pairs may point one way by chance, once in 9."""
-        if self.times.shape[1] < _FEWEST_ROUNDS and not (self.exact or self.noiseless):
-            return "UNCLEAR"
+        """What the ratio says of the one."""
         return answer(self.ratio(one, other), margin)
 
 
@@ -99,6 +105,7 @@ def by_turns(
         return Rounds(np.array(rounds).transpose(1, 0, 2), stopped, noiseless)
 
     while True:
+        tell(f"{counted(len(rounds), 'round')} so far" if rounds else "the first round")
         order = [_order(candidates, rng) for _ in range(count)]
         times = np.asarray(take([one for each in order for one in each]), np.float64)
         rounds += [_by_candidate(*each) for each in zip(order, times.reshape(count, -1), strict=True)]

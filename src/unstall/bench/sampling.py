@@ -14,8 +14,7 @@ from unstall.bench.statistics import Spread, entropy_flat
 from unstall.bench.wording import percent
 from unstall.figures import counted
 
-LEAST = 10  # samples, unless time is up
-_EXACT = 2  # of a model
+LEAST, FEWEST = 10, 2  # samples, unless time is up; of a model, where there is time for few
 _MOST = 20_000
 _GROWTH = 2
 
@@ -39,13 +38,14 @@ class Until:
     rel_ci: float
     seconds: float
     each_s: float = 0.0  # what a call takes, by that clock; 0 where it is not known
-    exact: bool = False  # whether calls that are alike take the same to the nanosecond, so that two tell all
+    alike: int = 0  # so many samples that are the same tell all, as a model's do; 0 where there is noise
     brief: bool = False  # whether there is time for few calls only, so that none is made that tells nothing new
 
     def affords(self, calls: int, least: int) -> int:
-        """So many calls, or as many as there is time for, but no fewer than the least."""
-        if self.exact:
-            return max(min(calls, _EXACT), least)
+        """So many calls, or as many as there is time for, but no fewer than the least. How many a model's are does not
+        go by the time that this machine needs for them, but for whether there are to be few."""
+        if self.alike:
+            return least if self.brief else calls
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
 
@@ -73,7 +73,7 @@ def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLi
 
 def _enough(samples: NDArray[np.float64], until: Until) -> Sampled | None:
     spread = Spread.of(samples)
-    if until.exact and spread.n >= _EXACT and not np.ptp(samples):
+    if until.alike and spread.n >= until.alike and not np.ptp(samples):
         return Sampled(spread, "all calls take the same, as the model has it", True)
     if spread.n >= LEAST and spread.relative_ci <= until.rel_ci:
         return Sampled(spread, _known(until), True)

@@ -16,7 +16,7 @@ from unstall.bench.added import added
 from unstall.bench.by_events import ByEvents, QueueError
 from unstall.bench.cache import Caching
 from unstall.bench.device_time import Observer, observer_for
-from unstall.bench.noiseless import share_of_many
+from unstall.bench.noiseless import share_of_few, share_of_many
 from unstall.bench.rounds import Take
 from unstall.errors import UnstallError, UsageError
 
@@ -27,15 +27,20 @@ _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour
 _LEAST_NS = 1.0  # of a call that had nothing to do this time: ratios need some
 _MOST_CALLS = 1 << 20
 _BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
+_LEAST_IN_BATCH_IF_BRIEF = 2
 _WARM = 3
+_LONG = 50  # times a turn, what a call of its own is one of, warm or not
 _ADDED_S = 0.2  # to find out what events add to a candidate
 
 
-def takes(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
-    """What runs the candidates by turns. Raises UsageError where this time cannot be had here."""
+def takes(
+    candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
+) -> Take:
+    """What runs the candidates by turns, of which a call is known to take so many seconds on the host, or more; with as
+    few calls before as can be, if it is to be `brief`. Raises UsageError where this time cannot be had here."""
     if by == "device":
-        return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual else _WARM - 1)
-    return _on_host(candidates, adapter, by)
+        return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual or brief else _WARM - 1)
+    return _on_host(candidates, adapter, by, each_s or [0.0] * len(candidates), brief=brief)
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
@@ -43,17 +48,18 @@ def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
     return _turn(caching, adapter, each=False)
 
 
-def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By) -> Take:
+def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float], *, brief: bool) -> Take:
     if by == "throughput" and candidates[0].cache == "cold":
         raise UsageError('by="throughput" is of calls back to back, whose cache is never cold: take cache="hot"')
     turns = [_turn(caching, adapter, each=by == "wall") for caching in candidates]
     if adapter.virtual and by == "throughput":
-        return lambda order: [max(share_of_many(turns[one]), _LEAST_NS) for one in order]
+        share = share_of_few if brief else share_of_many
+        return lambda order: [max(share(turns[one]), _LEAST_NS) for one in order]
     fills = adapter.asynchronous and by == "throughput"
-    ns, least = (_BATCH_NS, _LEAST_IN_BATCH) if fills else (_TURN_NS, 1)
+    ns, least = (_BATCH_NS, _LEAST_IN_BATCH_IF_BRIEF if brief else _LEAST_IN_BATCH) if fills else (_TURN_NS, 1)
     calls = [
-        1 if caching.cache == "cold" else max(_calls(turn, ns), least)
-        for caching, turn in zip(candidates, turns, strict=True)
+        1 if caching.cache == "cold" else max(1 if 1e9 * seconds > _LONG * ns else _calls(turn, ns), least)
+        for caching, turn, seconds in zip(candidates, turns, each_s, strict=True)
     ]
 
     def take(order: Sequence[int]) -> NDArray[np.float64]:
@@ -107,7 +113,8 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
     """How many calls make a turn of so many ns, of a function that is warm by then."""
     calls = 1
     for _ in range(_WARM):
-        turn(1)
+        if turn(1) > _LONG * ns:
+            return 1
     while calls < _MOST_CALLS:
         took = min(turn(calls) for _ in range(2))
         if took >= ns / 2:
