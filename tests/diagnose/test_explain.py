@@ -154,11 +154,20 @@ class TestVerdict:
         trace = TraceBuilder()
         trace.launch("gemm", 100)
         trace.launch("gemm", 100)
-        events = [event for event in trace.events if event["cat"] != "cuda_runtime" or event["ts"] > 0]
+        events = [event for event in trace.events if event["cat"] != "cuda_runtime" or event["ts"] == 0]
         result = explain(trace.timeline(events)).result
         assert not result.integrity.ok
         assert result.integrity.notes[0].startswith("1 of 2 device ops have no host call in the file")
         assert "integrity" in result.verdict.text
+
+    def test_what_was_launched_before_the_recording_is_none(self) -> None:
+        trace = TraceBuilder()
+        trace.launch("gemm", 100)
+        trace.launch("gemm", 100)
+        events = [event for event in trace.events if event["cat"] != "cuda_runtime" or event["ts"] > 0]
+        result = explain(trace.timeline(events)).result
+        assert result.integrity.ok
+        assert result.integrity.notes[0] == "1 of 2 device ops were launched before the recording began"
 
 
 class TestLines:
