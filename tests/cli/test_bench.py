@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import get_args
 
 import pytest
 from cli.command import Cli
+
+from unstall.cli import main
 
 QUICK = "--max-seconds", "0.1"
 
@@ -95,6 +98,11 @@ def test_a_comparison_is_by_the_baselines_time(unstall: Cli, tmp_path: Path) -> 
         (("1 +",), 2, "1 +: invalid syntax"),
         (("nothing",), 2, "nothing: NameError: name 'nothing' is not defined"),
         (("1", "--setup", "1 / 0"), 2, "the setup fails: ZeroDivisionError"),
+        (("1", "--vs", "1 / 0", *QUICK), 2, "unstall: 1 / 0: ZeroDivisionError: division by zero"),
+        (("raise SystemExit(3)",), 2, "raise SystemExit(3): it ends the program, by SystemExit: 3"),
+        (("1", "--vs", "exit()", *QUICK), 2, "exit(): it ends the program, by SystemExit"),
+        (("1", "--setup", "exit(1)"), 2, "the setup fails: it ends the program, by SystemExit: 1"),
+        (("1", "--html", "page.html"), 2, "--html: there is no such option: -o page.html writes a page"),
         (("1", "--vs", "1"), 2, "a statement is there twice"),
         (("1", "--by", "wall"), 2, "--by and --same-within are about a comparison"),
         (("1", "--fail-above", "5%"), 2, "--fail-above is about a baseline"),
@@ -130,3 +138,40 @@ def test_a_baseline_that_is_missing_is_told_before_anything_is_measured(unstall:
     done = unstall("bench", "1 + 1", "--baseline", tmp_path / "none.json", *QUICK)
     assert (done.code, done.out) == (3, "")
     assert "Make a baseline with --save-baseline" in done.err
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _on_a_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
+    """The code, and what stderr shows where that is a terminal."""
+    stderr = _Terminal()
+    monkeypatch.setattr("sys.stderr", stderr)
+    return main(["bench", *arguments]), stderr.getvalue()
+
+
+def test_on_a_terminal_a_line_says_what_is_under_way_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, shown = _on_a_terminal(monkeypatch, "sum(range(9))", *QUICK)
+    assert code == 0
+    assert "\r\x1b[Kmeasuring: the first call" in shown
+    assert "measuring: calls one by one" in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_of_a_comparison_it_says_that_calls_run_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, shown = _on_a_terminal(monkeypatch, "sum(range(9))", "--vs", "sum(range(8)) + 8", *QUICK)
+    assert "measuring: calls by turns" in shown
+
+
+@pytest.mark.parametrize("option", ["--json", "--quiet"])
+def test_nothing_is_under_way_where_that_is_not_wanted(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    assert _on_a_terminal(monkeypatch, "sum(range(9))", option, *QUICK) == (0, "")
+
+
+def test_quiet_leaves_the_table_out_and_writes_what_is_asked_for(unstall: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    done = unstall("bench", "1 + 1", "--quiet", "-o", path, *QUICK)
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert json.loads(path.read_text("utf-8"))["label"] == "1 + 1"

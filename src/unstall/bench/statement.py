@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -51,8 +52,30 @@ def told(text: str) -> Iterator[None]:
         yield
     except UnstallError:
         raise
-    except Exception as error:
-        raise UsageError(f"{text}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _as_usage(text, error) from error
+
+
+@contextmanager
+def told_of(functions: Mapping[str, Callable[[], Any]]) -> Iterator[None]:
+    """What one of several statements raises is a UsageError with its text."""
+    try:
+        yield
+    except UnstallError:
+        raise
+    except (Exception, SystemExit) as error:
+        within = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
+        for text, function in functions.items():
+            if getattr(function, "__code__", None) in within:
+                raise _as_usage(text, error) from error
+        raise
+
+
+def _as_usage(text: str, error: BaseException) -> UsageError:
+    said = ": ".join(part for part in (type(error).__name__, str(error)) if part)
+    if isinstance(error, SystemExit):
+        return UsageError(f"{text}: it ends the program, by {said}: what is measured must return")
+    return UsageError(f"{text}: {said}")
 
 
 def _parsed(source: str, what: str) -> ast.Module:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstall.bench.amounts import parse_bytes, parse_flops, parse_share
-from unstall.cli._arguments import add_output_group, add_value, parse_count, parse_seconds
+from unstall.cli._arguments import add_output_group, add_quiet_option, add_value, parse_count, parse_seconds
+from unstall.cli._bench_progress import shown
 from unstall.errors import UsageError
 from unstall.files import check_targets, write_atomically
 from unstall.report.formats import format_of
@@ -73,7 +74,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_value(
         group, "--same-within", "SHARE", parse_share, "what is to be called the same: 1.5%% (the default) or 0.015"
     )
-    add_output_group(parser, _FORMATS, prints="what to print")
+    group = add_output_group(parser, _FORMATS, prints="what to print")
+    add_quiet_option(group)
+    add_value(group, "--html", "FILE", _no_html, argparse.SUPPRESS)
     group = parser.add_argument_group("baselines", "exit with 1 where a statement is slower than one")
     group.add_argument("--save-baseline", metavar="FILE", help="add these times to FILE")
     group.add_argument("--baseline", metavar="FILE", help="hold the times against those in FILE")
@@ -110,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         write_atomically(path, _rendered(found, format_of(path, args.format)).encode(errors="replace"))
     if args.format:
         sys.stdout.write(_rendered(found, args.format))
-    else:
+    elif not args.quiet:
         _show(found)
     return _code(found, args)
 
@@ -129,10 +132,13 @@ def _check(args: argparse.Namespace) -> None:
 def _measured(args: argparse.Namespace, by: Any) -> Measurement | Comparison:
     from unstall.bench.compare import compare
     from unstall.bench.measure import bench
+    from unstall.bench.progress import begin, heard_by
     from unstall.bench.rounds import MARGIN
-    from unstall.bench.statement import functions, told
+    from unstall.bench.statement import functions, told, told_of
 
     with ExitStack() as stack:
+        stack.enter_context(heard_by(stack.enter_context(shown(quiet=args.quiet or args.format is not None))))
+        begin("the setup")
         if args.gpu is not None:
             from unstall.virtual.entry import virtual_gpu
 
@@ -154,17 +160,15 @@ def _measured(args: argparse.Namespace, by: Any) -> Measurement | Comparison:
                     num_threads=args.num_threads,
                 )
             return _without_launcher(found)
-        for label, function in made.items():
-            with told(label):
-                function()
-        return compare(
-            made,
-            by=by or "auto",
-            cache=args.cache or "auto",
-            max_seconds=args.max_seconds or _SECONDS_TO_COMPARE,
-            num_threads=args.num_threads,
-            same_within=args.same_within or MARGIN,
-        )
+        with told_of(made):
+            return compare(
+                made,
+                by=by or "auto",
+                cache=args.cache or "auto",
+                max_seconds=args.max_seconds or _SECONDS_TO_COMPARE,
+                num_threads=args.num_threads,
+                same_within=args.same_within or MARGIN,
+            )
 
 
 def _without_launcher(found: Measurement) -> Measurement:
@@ -244,6 +248,10 @@ def _entries(found: Measurement | Comparison) -> dict[str, Entry]:
         return {each.name: entry(each.time, by=found.by, cache=cache, device=device) for each in found.candidates}
     by = "wall" if found.device is None else "device"
     return {found.label: entry(found.best, by=by, cache=cache, device=device)}
+
+
+def _no_html(text: str) -> None:
+    raise UsageError(f"there is no such option: -o {text} writes a page, where its ending is .html")
 
 
 def _seconds(text: str) -> float:
