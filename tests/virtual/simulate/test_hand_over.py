@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
+import pytest
 from virtual.simulate.logs import HOST, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
@@ -67,6 +69,39 @@ def test_a_thread_of_python_begins_after_what_was_before_it_and_then_overlaps() 
     log.thread = 1
     log.launch(1)
     assert [start for _, start, _ in calls(keeper.timeline())] == [30_050, 60_100]
+
+
+@pytest.mark.parametrize("code", [Code.EVENT_WAIT, Code.SYNC_EVENT])
+@pytest.mark.parametrize("read", [False, True])
+def test_who_waits_for_an_event_was_handed_it_once_it_was_recorded(code: Code, read: bool) -> None:
+    """Fetched ahead on a thread of its own: the program has no batch before that thread has made it."""
+    log, keeper = begin()
+    log.frames.append([(sys._getframe().f_code, 0)])
+    log.stack = 0
+    log.write(Code.ADVANCE, 10_000)
+    log.thread = 1
+    log.write(Code.ADVANCE, 50_000)
+    log.write(Code.EVENT_RECORD, 7, stream=3)
+    log.write(Code.ADVANCE, 90_000)  # the next one
+    if read:
+        keeper.drain()
+    log.thread = 0
+    log.write(code, 7)
+    log.launch(1)
+    record, wait, launch = sorted(calls(keeper.timeline()), key=itemgetter(1))
+    assert record[2] == 60_600
+    assert (wait[1], launch[1] - wait[2]) == (record[2], 0)
+
+
+def test_so_has_who_asks_whether_it_is_done() -> None:
+    log, keeper = begin()
+    log.thread = 1
+    log.write(Code.ADVANCE, 50_000)
+    log.write(Code.EVENT_RECORD, 7, stream=3)
+    log.thread = 0
+    before = keeper.now_ns()
+    keeper.event_done(7)
+    assert (before < 50_000, keeper.now_ns() >= 50_000 + HOST.event_record) == (True, True)
 
 
 def frame_of(timeline: Timeline, row: int) -> list[tuple[str, int]]:

@@ -142,6 +142,7 @@ class Keeper:
         """cudaEventQuery: whether all that was on its stream before its record is done; so is one never recorded."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
+            self.simulation.ask(thread, event)
             done = self.simulation.when_passed(event)
             if done is not None and done > self.simulation.now(thread):
                 return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from unstall.virtual.simulation.recipes import PARTS
 from unstall.virtual.simulation.requests import Requests
 from unstall.virtual.simulation.serve import Server
 from unstall.virtual.simulation.streams import Streams
-from unstall.virtual.simulation.threads import Turns
+from unstall.virtual.simulation.threads import Handed, Turns
 
 _NO_RECORDED = np.zeros((0, 5), np.int32)
 
@@ -45,6 +46,7 @@ class Simulation:
         self.arrived: dict[int, int] = {}
         """By event of the program, until it is forgotten: when its record came to the device."""
         self._turns = Turns()
+        self._handed = Handed()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
         self._threads = 1
         self._simulated_threads = 0
@@ -87,6 +89,11 @@ class Simulation:
         """A thread is at work for so long before its next record."""
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
+    def ask(self, thread: int, event: int) -> None:
+        """A thread that asks for an event of another's was handed it once it was recorded."""
+        if self._handed.to(thread, event) and event in self.arrived:
+            self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
+
     def when_done(self, event: int) -> int | None:
         """When what was last recorded as this event is done; None where it never was."""
         instruction = self.events.get(event)
@@ -94,6 +101,8 @@ class Simulation:
 
     def forget(self, events: Iterable[int]) -> None:
         """They are asked for no more."""
+        events = list(events)
+        self._handed.forget(events)
         for event in events:
             self.events.pop(event, None)
             self.arrived.pop(event, None)
@@ -120,14 +129,17 @@ class Simulation:
         captured = batch.captured[first:until]
         recipe = self.actions.of(records)
         recipe[captured] = self.actions.captured
+        event = _events(records, captured)
         joins, woken = self._turns.joins(records)
+        joins += self._handed.joins(records, event, self.events)
+        joins.sort(key=attrgetter("row"))
         more = batch.take_insertions(until)
         thread = records["thread"]
         steps = self.actions.recipes.steps
 
         # Rows: the records, each with what was inserted before it.
         row = np.arange(first, until)
-        device, stream, event = records["device"].astype(np.int64), records["stream"], _events(records, captured)
+        device, stream = records["device"].astype(np.int64), records["stream"]
         if joins or more.row:
             row = np.concatenate(([first + join.row for join in joins], more.row, row)).astype(np.int64)
             recipe = np.concatenate((np.full(len(joins), self.actions.join), more.recipe, recipe)).astype(np.int64)

@@ -1,11 +1,13 @@
 """Threads that hand over to each other: which of their records had to wait for another thread.
 
 Autograd's threads run no Python: one goes on when the thread that called `backward()` waits for it, and that one when
-it is done. A thread of Python begins after what was done before it was there, and then goes its own way.
+it is done. A thread of Python begins after what was done before it was there, and then goes its own way; but whoever
+waits for an event that another thread recorded was handed it after that, by whatever means.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +24,8 @@ class Join:
 
     row: int
     thread: int  # waited for
-    after: int  # row of that one's last record before; -1 where that was simulated before
+    after: int  # row of that one's record; -1 where that was simulated before
+    instruction: int = -1  # of that one, where it is not its last that was simulated before
 
 
 class Turns:
@@ -62,7 +65,14 @@ class Turns:
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
         """The instruction that each waits for. `ends`: by record, of its instructions."""
-        return [int(ends[join.after]) - 1 if join.after >= 0 else self._last[join.thread] for join in joins]
+        return [
+            int(ends[join.after]) - 1
+            if join.after >= 0
+            else join.instruction
+            if join.instruction >= 0
+            else self._last[join.thread]
+            for join in joins
+        ]
 
     def remember(self, ends: I64) -> None:
         """The records are simulated."""
@@ -82,6 +92,35 @@ class Turns:
             return before
         served_by = self._waiting.pop(current, -1)
         return before if new else served_by
+
+
+class Handed:
+    """Which thread recorded an event last."""
+
+    def __init__(self) -> None:
+        self._thread: dict[int, int] = {}
+
+    def joins(self, records: np.ndarray, event: I64, recorded: Mapping[int, int]) -> list[Join]:
+        """The records that wait for an event of another thread's. `event`: by record, 0 for none; `recorded`: the
+        instruction that recorded each event before all of these."""
+        found: list[Join] = []
+        here: dict[int, int] = {}
+        rows = np.flatnonzero(event)
+        columns = (rows, event[rows], records["thread"][rows], records["code"][rows])
+        for row, number, thread, code in zip(*(column.tolist() for column in columns), strict=True):
+            if code == Code.EVENT_RECORD:
+                self._thread[number], here[number] = thread, row
+            elif self._thread.get(number, thread) != thread and (number in here or number in recorded):
+                found.append(Join(row, self._thread[number], here.get(number, -1), recorded.get(number, -1)))
+        return found
+
+    def to(self, thread: int, event: int) -> bool:
+        """Whether the thread has it from another."""
+        return self._thread.get(event, thread) != thread
+
+    def forget(self, events: Iterable[int]) -> None:
+        for event in events:
+            self._thread.pop(event, None)
 
 
 def _runs_no_python(record: np.void) -> bool:
