@@ -243,3 +243,33 @@ often = told(late(range(3, 40, 2)))
 assert "a plain loop: batches are small" not in often.note, often
 print("LOOKED AGAIN")
 """
+
+
+# A loader as slow as the loop's body: once a batch is ahead, nothing is waited for.
+SLOW_LOADER = """
+import time
+import torch
+from unstall import prefetch
+
+PAUSE_NS, BATCHES = 20_000_000, 30
+
+
+def loader():
+    for number in range(BATCHES):
+        time.sleep(PAUSE_NS / 1e9)
+        yield torch.full((1000,), float(number))
+
+
+batches = prefetch(loader())
+start = time.perf_counter_ns()
+for batch in batches:
+    time.sleep(PAUSE_NS / 1e9)
+took, told = time.perf_counter_ns() - start, batches.stats()
+print(took, told)
+assert told.fetch_ns >= BATCHES * PAUSE_NS
+assert abs(told.waited_ns - (took - BATCHES * PAUSE_NS)) < PAUSE_NS / 2, told
+assert told.waited_ns < 6 * PAUSE_NS  # three that are looked at, and the first that is fetched ahead
+assert told.stalled_ns < BATCHES * 100_000
+assert told.overlap > 0.75
+print("TOLD")
+"""

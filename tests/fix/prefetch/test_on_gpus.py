@@ -29,6 +29,11 @@ def test_the_state_is_that_of_the_batch_given_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_waited_for_and_what_is_hidden_is_as_long_as_it_was(tmp_path: Path) -> None:
+    assert "TOLD" in on_virtual_gpu(tmp_path, programs.SLOW_LOADER)
+
+
+@pytest.mark.slow
 def test_an_iteration_that_ended_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
     assert "FREED" in on_virtual_gpu(tmp_path, programs.FREED)
 

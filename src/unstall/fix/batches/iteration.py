@@ -103,7 +103,7 @@ class Iteration:
         if states is not None:
             self._drawn_beside |= drawn_from(self._states, states)
         current = self._accelerator.current()
-        asked = self._accelerator.event(timed=True)
+        asked = self._accelerator.event()
         asked.record(current)
         if self._given is not None:  # all that the program did with it is before `asked` on its stream
             self._room.handed_out(asked, self._given)
@@ -112,11 +112,14 @@ class Iteration:
         batch, sent = self._next_batch(states)
         if sent.exposed:  # the program may write there next
             sent.late.synchronize()
+        needed = None if sent.end.query() else self._accelerator.event(timed=True)
+        if needed is not None:
+            needed.record(current)
         sent.hand_over(current)
         self._given = sent.bytes
         self._count(batch, sent, entered)
         self._note_dry(asked)
-        self._tally.note_copy(asked, sent.start, sent.end)
+        self._tally.note_copy(needed, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
         handed(self._owner._loader)
         return sent.value

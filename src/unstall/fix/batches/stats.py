@@ -68,19 +68,24 @@ class Tally:
     ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
     _copies: deque[tuple[Any, Any, Any]] = field(default_factory=deque)
 
-    def note_copy(self, asked: Any, start: Any, end: Any) -> None:
-        """Events: when the program's stream came to where it needs the batch, and around its copy."""
-        self._copies.append((asked, start, end))
+    def note_copy(self, needed: Any, start: Any, end: Any) -> None:
+        """Events: when the program's stream comes to where it needs the batch, and around its copy.
+
+        The first is recorded once the program has the batch: before that the program waits, and not its stream for a
+        copy. None where the copy had ended by then.
+        """
+        self._copies.append((needed, start, end))
         if len(self._copies) > _LATE:
             self.settle(2)
 
     def settle(self, at_most: int | None = None) -> None:
         """Adds up what copies took, of those that have ended."""
         while self._copies and at_most != 0:
-            asked, start, end = self._copies[0]
-            if not (asked.query() and end.query()):
+            needed, start, end = self._copies[0]
+            if not (end.query() and (needed is None or needed.query())):
                 return
             self._copies.popleft()
             self.copy_ns += int(milliseconds(start, end) * 1e6)
-            self.stalled_ns += max(0, int(milliseconds(asked, end) * 1e6))
+            if needed is not None:
+                self.stalled_ns += max(0, int(milliseconds(needed, end) * 1e6))
             at_most = None if at_most is None else at_most - 1
