@@ -48,6 +48,13 @@ def test_what_it_raises_is_passed_on() -> None:
     [
         ({"rel_ci": 0.0}, "rel_ci"),
         ({"max_seconds": 0}, "no time"),
+        ({"max_seconds": "soon"}, "max_seconds='soon' is no number of seconds"),
+        ({"rel_ci": "a little"}, "rel_ci='a little': write a percentage"),
+        ({"rel_ci": None}, "rel_ci=None is not between"),
+        ({"bytes": "64M"}, "'64M' is no number of bytes"),
+        ({"bytes": [64]}, r"bytes=\[64\] is no number of them"),
+        ({"flops": float("nan")}, "flops=nan is no number"),
+        ({"flops": "2GiB"}, "'2GiB' is no number of operations"),
         ({"cache": "warm"}, "cache='warm'"),
         ({"cache": "rotate"}, "takes copies of the inputs"),
         ({"method": "cupti"}, "no work on one"),
@@ -163,6 +170,16 @@ def test_rates_are_of_the_measured_time() -> None:
     assert measured.bandwidth.per_second == pytest.approx(2 * x.nbytes / (measured.wall.median * 1e-9))
     assert measured.bandwidth.percent is not None
     assert measured.bandwidth.percent > 0
+
+
+def test_amounts_and_shares_are_numbers_or_as_on_the_command_line() -> None:
+    by_text = unstall.bench(sum, [1, 2], bytes="64MiB", flops="2e3", rel_ci="5%", **QUICK)
+    assert by_text.bandwidth is not None
+    assert by_text.rate is not None
+    assert by_text.bandwidth.per_second == pytest.approx((64 << 20) / (by_text.wall.median * 1e-9))
+    assert by_text.rate.per_second == pytest.approx(2e3 / (by_text.wall.median * 1e-9))
+    in_numpys = unstall.bench(sum, [1, 2], bytes=np.int64(64), **QUICK)  # type: ignore[arg-type]
+    assert in_numpys.bandwidth is not None
 
 
 def test_rotating_calls_with_copies_by_turns() -> None:

@@ -42,6 +42,16 @@ def test_a_function_that_computes_something_else_is_never_the_best() -> None:
     assert "wrong does not compute what right does: result is off by" in str(found)
 
 
+@pytest.mark.parametrize("functions", [[_short, _long], (_short,), _short, "ab", {}, {"a": 1}])
+def test_functions_without_names_are_refused(functions: object) -> None:
+    with pytest.raises(UsageError, match="compare takes functions by name"):
+        compare(functions)  # type: ignore[call-overload]
+
+
+def test_the_margin_may_be_a_percentage() -> None:
+    assert compare({"a": _short, "b": _short}, same_within="30%", max_seconds=0.05).margin == 0.3
+
+
 def test_results_are_not_compared_where_that_is_not_wanted() -> None:
     found = compare({"one": lambda: 1, "other": lambda: 2}, check=False, max_seconds=0.05)
     assert found.agrees
@@ -140,7 +150,7 @@ def test_json_has_every_sample() -> None:
     [
         ({"by": "gpu"}, "by='gpu' is none of"),
         ({"cache": "warm"}, "cache='warm' is none of"),
-        ({"same_within": 2.0}, "same_within=2.0: give a fraction"),
+        ({"same_within": 2.0}, "same_within=2.0 is not between 0 and 1"),
         ({"by": "device"}, "tells no device time"),
         ({"inputs": []}, "there is none to compare at"),
     ],

@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+import math
 import re
+from numbers import Real
 
 from unstall.errors import UsageError
 
 _PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d{1,2})?|\.\d+(?:[eE]\+?\d{1,2})?)\s*"
+
+
+def bytes_of(value: float | str) -> int:
+    """Bytes, of a number or of text as `parse_bytes` takes it. Raises UsageError for all else."""
+    return parse_bytes(value) if isinstance(value, str) else _count(value, "bytes", "16384 or 64MiB")
+
+
+def flops_of(value: float | str) -> int:
+    """Floating point operations, of a number or of text as `parse_flops` takes it. Raises UsageError for all else."""
+    return parse_flops(value) if isinstance(value, str) else _count(value, "flops", "2e9 or 2GFLOP")
+
+
+def share_of(value: float | str, name: str) -> float:
+    """A fraction, or what "5%" stands for. Raises UsageError, with the option's name, for all else."""
+    if isinstance(value, str):
+        try:
+            return parse_share(value)
+        except UsageError as error:
+            raise UsageError(f"{name}={error}") from None
+    if not is_number(value) or not 0 < value < 1:
+        raise UsageError(f"{name}={value!r} is not between 0 and 1: 0.01 is one percent")
+    return float(value)
+
+
+def seconds_of(value: float, name: str) -> float:
+    """Seconds above 0. Raises UsageError, with the option's name, for all else."""
+    if not is_number(value):
+        raise UsageError(f"{name}={value!r} is no number of seconds: write it as 2.5")
+    if not value > 0:
+        raise UsageError(f"{name}={value!r} leaves no time")
+    return float(value)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a whole or a floating number, NumPy's too."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _count(value: float, name: str, such: str) -> int:
+    if not is_number(value) or not 1 <= value < math.inf:
+        raise UsageError(f"{name}={value!r} is no number of them: write it as {such}")
+    return round(float(value))
 
 
 def parse_bytes(text: str) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 
 from unstall.bench.adapters import Adapter, adapter_for, copied
 from unstall.bench.agreement import Agreement, agreement, in_float64
+from unstall.bench.amounts import seconds_of, share_of
 from unstall.bench.cache import Caching
 from unstall.bench.call import Call
 from unstall.bench.choice import Choice, choose, launch_bound, probe, usual_cache
@@ -49,7 +50,7 @@ class Options(TypedDict, total=False):
     check: bool
     rel_tolerance: float | None
     ulp: float | None
-    same_within: float
+    same_within: float | str
     max_seconds: float
     num_threads: int | None
     seed: int
@@ -70,7 +71,7 @@ def compare(
     check: bool = True,
     rel_tolerance: float | None = None,
     ulp: float | None = None,
-    same_within: float = MARGIN,
+    same_within: float | str = MARGIN,
     max_seconds: float = 5.0,
     num_threads: int | None = None,
     seed: int = 0,
@@ -88,10 +89,9 @@ def compare(
     `check`, results must agree within `ulp` units in the last place or within `rel_tolerance`, or as `agreement` says;
     what does not agree is never the best. Raises UsageError for what cannot be compared.
     """
-    if not functions or not all(callable(fn) for fn in functions.values()):
+    if not isinstance(functions, Mapping) or not functions or not all(map(callable, functions.values())):
         raise UsageError('compare takes functions by name: compare({"a": f, "b": g}, x)')
-    if not 0 < same_within < 1:
-        raise UsageError(f"same_within={same_within}: give a fraction, such as 0.015 for 1.5 %")
+    same_within, max_seconds = share_of(same_within, "same_within"), seconds_of(max_seconds, "max_seconds")
     if by not in ("auto", *get_args(By)):
         raise UsageError(f'by={by!r} is none of "device", "wall" and "throughput"')
     rows = [("", args)] if inputs is None else [(name, (*args, *value)) for name, value in _named(inputs)]

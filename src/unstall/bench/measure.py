@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 from unstall.bench import ceilings, clocks
 from unstall.bench.adapters import Adapter, adapter_for, on_the_host
+from unstall.bench.amounts import bytes_of, flops_of, seconds_of, share_of
 from unstall.bench.cache import Caching
 from unstall.bench.call import Call
 from unstall.bench.compiled import compilations
@@ -79,10 +80,10 @@ def bench(
     *args: Any,
     label: str | None = None,
     cache: Cache | None = None,
-    rel_ci: float = 0.01,
+    rel_ci: float | str = 0.01,
     max_seconds: float = 2.0,
-    bytes: int | None = None,
-    flops: int | None = None,
+    bytes: float | str | None = None,
+    flops: float | str | None = None,
     method: str = "auto",
     num_threads: int | None = None,
     **kwargs: Any,
@@ -93,12 +94,17 @@ def bench(
     the call before left; "rotate", what a call with other inputs left, of which copies of the arguments are made. The
     default is "cold" on a device, "hot" on the CPU. Sampling stops where the median is known to ± `rel_ci` with 95 %
     confidence. `bytes` and `flops` are what one call moves and computes, for its rates and their share of what the
-    device can do. `method` is how device time is taken: "cupti", "events", "model" (the virtual GPU), or "auto";
-    "host" does without. `num_threads` are those of torch on the CPU.
+    device can do, as numbers or as text: "64MiB", "2GFLOP", as `rel_ci` may be "1%". `method` is how device time is
+    taken: "cupti", "events", "model" (the virtual GPU), or "auto"; "host" does without. `num_threads` are those of
+    torch on the CPU.
 
     What `fn` raises is passed on. Raises UsageError for options that make no sense or do not work here.
     """
-    _check(fn, rel_ci, max_seconds)
+    if not callable(fn):
+        raise UsageError(f"bench() takes a function, and {type(fn).__name__} cannot be called: bench(lambda: …)")
+    rel_ci, max_seconds = share_of(rel_ci, "rel_ci"), seconds_of(max_seconds, "max_seconds")
+    size_bytes = None if bytes is None else bytes_of(bytes)
+    operations = None if flops is None else flops_of(flops)
     call = Call(fn, args, kwargs)
     guess = adapter_for([value for _, value in call.inputs()])
     with guess.threads(num_threads):
@@ -118,7 +124,7 @@ def bench(
             run = _Run(
                 label, call, adapter, cache, method, rel_ci, max_seconds, first, compilations() > compiled, at_first
             )
-            return run.measured(bytes, flops)
+            return run.measured(size_bytes, operations)
 
 
 class _First(NamedTuple):
@@ -140,15 +146,6 @@ def _unawaited(result: object) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         yield
-
-
-def _check(fn: object, rel_ci: float, max_seconds: float) -> None:
-    if not callable(fn):
-        raise UsageError(f"bench() takes a function, and {type(fn).__name__} cannot be called: bench(lambda: …)")
-    if not 0 < rel_ci < 1:
-        raise UsageError(f"rel_ci={rel_ci} is not between 0 and 1: 0.01 is one percent")
-    if not max_seconds > 0:
-        raise UsageError(f"max_seconds={max_seconds} leaves no time")
 
 
 @dataclass(slots=True)
