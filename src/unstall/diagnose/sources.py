@@ -14,8 +14,9 @@ from unstall.locate.kinds import is_data_loading
 from unstall.locate.operations import has_operators
 from unstall.timeline import I64, Bool, HostKind
 
-Source = Literal["kept", "made", "loader", "workers", "unknown"]
-"""`loader` is a DataLoader that makes its batches in this process, `workers` one whose workers do."""
+Source = Literal["kept", "made", "loader", "workers", "derived", "unknown"]
+"""`loader` is a DataLoader that makes its batches in this process, `workers` one whose workers do, and `derived` what
+the program makes on the host after it got a batch of either."""
 
 # What gives a tensor that is there already, or none: these make nothing.
 _MAKES_NONE = re.compile(
@@ -29,8 +30,7 @@ _OFTEN = 0.5  # of the copies; of the steps, where each has several of them
 
 def source_of_copies(run: Run, calls: I64) -> Source:
     """Of what these copy calls read: whether a DataLoader gave a batch, or an operator on the host made a tensor, since
-    the call to CUDA before; of both, the later. What puts nothing on the device is known only where operators were
-    recorded.
+    the call to CUDA before. What puts nothing on the device is known only where operators were recorded.
     """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"
@@ -54,7 +54,9 @@ def source_of_copies(run: Run, calls: I64) -> Source:
     last = np.append(-1, batches)[np.searchsorted(batches, opens)]
     # What a DataLoader does to make a batch is no making of the program's own.
     makes = np.flatnonzero(_makes_on_host(run) & (nearest(host.parent, loading) < 0))
-    if often(before, batches) and not often(np.maximum(before, last + 1), makes):
+    if often(before, batches):
+        if often(np.maximum(before, last + 1), makes):
+            return "derived"
         return "loader" if often(before, np.flatnonzero(single)) else "workers"
     return "made" if often(before, makes) else "kept"
 

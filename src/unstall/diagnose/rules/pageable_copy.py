@@ -77,6 +77,14 @@ def _remedy(source: Source, *, small: bool) -> tuple[str, str, str]:
             "the dataset can be read from another process",
             "reuse-pinned",
         )
+    if source == "derived":
+        return (
+            "it is made on the host of what a DataLoader gave: copy the batch itself, pinned by DataLoader("
+            "num_workers=1 or more, pin_memory=True), with .to(device, non_blocking=True), and compute this on the "
+            "device; or make it in the dataset",
+            "what it is made of fits on the device, and the dataset can be read from another process",
+            "reuse-pinned",
+        )
     if source == "workers":
         return (
             "DataLoader(pin_memory=True), whose own thread then pins what the workers made, and .to(device, "
