@@ -273,3 +273,35 @@ assert told.stalled_ns < BATCHES * 100_000
 assert told.overlap > 0.75
 print("TOLD")
 """
+
+
+# Fetching ahead seems slower, and is measured again while another iteration of the loader begins.
+TWO_AT_ONCE = """
+import threading, time, torch
+from unstall import prefetch
+
+fetched = []
+
+class Loader:
+    pace = 0.0005
+    def __iter__(self):
+        for _ in range(400):
+            here = threading.current_thread() is threading.main_thread()
+            fetched.append(here)
+            time.sleep(self.pace if here else 0.002)
+            yield torch.ones(1 << 16)
+
+loader = Loader()
+batches = prefetch(loader)
+first = iter(batches)
+while "measuring again" not in batches.stats().note:
+    next(first)
+loader.pace = 0.01
+second = iter(batches)
+del fetched[:]
+for _ in range(60):
+    next(first)
+    next(second)
+assert len(fetched) > 100 and all(fetched), fetched
+print("ONE THREAD")
+"""

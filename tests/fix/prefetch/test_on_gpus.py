@@ -66,3 +66,7 @@ def test_no_batch_of_10000_is_corrupted_on_a_real_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize("program", ["ORDER", "STATE", "LEFT_OPEN", "FREED"])
 def test_order_state_and_ends_on_a_real_gpu(tmp_path: Path, program: str) -> None:
     assert on_real_gpu(tmp_path, getattr(programs, program))
+
+
+def test_no_thread_fetches_while_two_iterations_of_a_loader_are_under_way(tmp_path: Path) -> None:
+    assert "ONE THREAD" in on_virtual_gpu(tmp_path, programs.TWO_AT_ONCE)

@@ -66,10 +66,7 @@ class Iteration:
         self._states: dict[str, Any] = {}
         self._given: int | None = None  # bytes of the batch that the program has
         self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
-        self._unseen, self._apart = (
-            0,
-            1,
-        )  # batches of a plain loop since one was looked at, and until the next is
+        self._unseen, self._apart = 0, 1  # batches of a plain loop since one was looked at, and until the next is
         self._held = _why_beside(loader, depth)
         self._in_haste = True  # whether the first batch alone may tell, as long as others are like it
         self._prompt = 0  # since then: one more for each that was, _PAUSES less for each that was late
@@ -133,8 +130,9 @@ class Iteration:
     def step_aside(self) -> None:
         """Another iteration of the loader begins: from now on a batch is fetched when it is asked for, so that no two
         threads use the loader. What was fetched already comes first."""
+        if self._producer is not None or (self._batches is not None and self._batches.watch_draws):
+            self._held = self._held or _ANOTHER
         if self._producer is not None:
-            self._held = _ANOTHER
             self._producer.close(patience_s=None)
 
     def is_open(self) -> bool:
@@ -218,8 +216,8 @@ class Iteration:
         elif self._mode == "beside" and self._follows_loader() and self._dry >= _STEADY:
             self._change("plain", _STARVED)
         elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
-            if self._slower():
-                self._change("beside", "fetching ahead was slower: copies overlap alone")
+            if self._held is not None or self._slower():
+                self._change("beside", self._held or "fetching ahead was slower: copies overlap alone")
             else:
                 self._go_ahead(self._owner_depth() or _DEPTH, "fetched ahead by a thread")
 
