@@ -205,7 +205,8 @@ class TestTraceDiff:
         assert orphans.sum() == 614
         calls = (timeline.host.kind >= HostKind.LAUNCH) & (timeline.host.kind <= HostKind.CALL)
         assert not np.isin(timeline.device.correlation[orphans], timeline.host.correlation[calls]).any()
-        assert timeline.device.correlation[orphans].max() < min(c for c in timeline.host.correlation[calls].tolist() if c >= 0)
+        ids = timeline.host.correlation[calls]
+        assert timeline.device.correlation[orphans].max() < ids[ids >= 0].min()
         assert report.result.integrity.ok
         assert report.result.integrity.notes[0] == "614 of 15,632 device ops were launched before the recording began"
 
