@@ -13,7 +13,9 @@ import torch
 
 import unstall
 from unstall.bench import saved
-from unstall.bench.adapters import copied
+from unstall.bench.adapters import Adapter, copied
+from unstall.bench.ceilings import beyond
+from unstall.bench.measurement import Rate
 from unstall.errors import TraceError, UsageError
 
 QUICK: dict[str, Any] = {"max_seconds": 0.15}
@@ -180,6 +182,18 @@ def test_amounts_and_shares_are_numbers_or_as_on_the_command_line() -> None:
     assert by_text.rate.per_second == pytest.approx(2e3 / (by_text.wall.median * 1e-9))
     in_numpys = unstall.bench(sum, [1, 2], bytes=np.int64(64), **QUICK)  # type: ignore[arg-type]
     assert in_numpys.bandwidth is not None
+
+
+def test_a_rate_beyond_the_memorys_says_that_the_data_are_in_the_cache() -> None:
+    adapter = Adapter()
+    far, near = Rate(9e9, "B/s", ceiling=3e9), Rate(3e9, "B/s", ceiling=3e9)
+    (note,) = beyond(adapter, 4096, far, None)
+    assert "4.00 KiB fit the cache" in note
+    (note,) = beyond(adapter, 1 << 50, far, None)
+    assert "may move less than `bytes` says" in note
+    (note,) = beyond(adapter, None, None, Rate(9e9, "FLOP/s", ceiling=3e9))
+    assert "may do less than `flops` says" in note
+    assert beyond(adapter, 4096, near, Rate(3e9, "FLOP/s", ceiling=3e9)) == []
 
 
 def test_rotating_calls_with_copies_by_turns() -> None:

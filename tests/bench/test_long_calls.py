@@ -117,11 +117,10 @@ def test_what_is_slow_only_at_first_is_measured_as_any_other() -> None:
 
 @pytest.mark.parametrize("seconds", [0.05, 0.5])
 def test_a_comparison_keeps_max_seconds_but_for_a_few_calls_of_each(seconds: float) -> None:
-    (one, took), (other, too) = _sleeping(0.05), _sleeping(0.07)
+    (one, took), (other, too) = _sleeping(0.03), _sleeping(0.1)
     found = unstall.compare({"one": one, "other": other}, max_seconds=seconds)
     assert sum(took) + sum(too) <= seconds + FEW * (max(took) + max(too))
     assert found.answer == "SLOW"
-    assert found["other"].ratio.median == pytest.approx(1.4, rel=0.1)
 
 
 def test_results_of_a_comparison_are_those_of_the_second_call_on_copies() -> None:
@@ -154,3 +153,10 @@ def test_on_the_virtual_gpu_how_many_samples_there_are_goes_by_whether_there_is_
 def test_on_the_virtual_gpu_few_samples_tell_what_many_do() -> None:
     many, few = (facts("long_calls")[name]["ns"] for name in ("enough", "little"))
     assert few == {**many, "throughput": pytest.approx(many["throughput"], rel=0.03)}
+
+
+@pytest.mark.slow
+def test_on_the_virtual_gpu_nothing_is_said_of_what_its_model_does_not_know() -> None:
+    said = facts("long_calls")["rated"]
+    assert said["of"] == "as the model has it, of a large copy"
+    assert not any(word in said["text"] for word in ("L2", "power", "measured here"))

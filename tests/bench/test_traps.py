@@ -1,4 +1,6 @@
-"""Mistakes that benchmarks of GPU code are made with: each gets its verdict, on the virtual GPU and on a real one."""
+"""Mistakes that benchmarks of GPU code are made with: each gets its verdict, on the virtual GPU and on a real one.
+
+What the virtual GPU's model does not know has no verdict there."""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ VERDICTS = {
     "zeros": "zeros",
     "subnormals": "denormals",
 }
+NOT_OF_THE_MODEL = {"warm L2", "zeros", "subnormals"}  # it knows of no caches, and its times of no values
 LINES = {
     "sync inside": ("sync inside", "return x / total.item()  # the place of the wait"),
     "waits itself": ("sync inside", "    torch.cuda.synchronize()\n    return z"),
@@ -56,7 +59,8 @@ machines = pytest.mark.parametrize("machine", ["virtual", pytest.param("real", m
 @machines
 @pytest.mark.parametrize("trap", VERDICTS)
 def test_each_trap_gets_its_verdict(trap: str, machine: str) -> None:
-    assert VERDICTS[trap] in facts("traps", _machine(machine))[trap]["kinds"]
+    found = VERDICTS[trap] in facts("traps", _machine(machine))[trap]["kinds"]
+    assert found is not (machine == "virtual" and trap in NOT_OF_THE_MODEL)
 
 
 @pytest.mark.slow

@@ -137,3 +137,24 @@ def test_serious_ones_come_first() -> None:
     wide = Spread.of(900.0 * np.random.default_rng(1).lognormal(0, 1, 20))
     found = evidence(device=wide, host=around(11_000.0), converged=False, stopped="time is up")
     assert kinds(found) == ["not converged", "launch-bound"]
+
+
+def test_a_model_that_knows_of_no_caches_has_none_that_is_warm() -> None:
+    look = replace(LOOK, result_bytes=1 << 20)
+    assert "warm L2" in kinds(evidence(cache="hot", look=look))
+    assert "warm L2" not in kinds(evidence(cache="hot", look=look, virtual=True))
+
+
+def test_the_times_of_a_model_do_not_depend_on_values() -> None:
+    look = replace(LOOK, zeros=("x",), subnormal=("y",), nan=("z",))
+    assert {"zeros", "denormals", "NaN"} <= set(kinds(evidence(look=look)))
+    (nan,) = verdicts(evidence(look=look, virtual=True))
+    assert nan.kind == "NaN"
+    assert "power" not in nan.text
+
+
+def test_a_single_sample_is_a_serious_verdict_and_few_that_are_alike_are_none() -> None:
+    one, few, wide = Spread.of([5e9]), Spread.of([5e9, 5.01e9]), Spread.of([5e9, 6e9])
+    for spread, serious in ((one, True), (few, False), (wide, True)):
+        found = evidence(device=None, wall=spread, host=spread, throughput=None, converged=False, gpu_is_there=False)
+        assert kinds(found, serious=serious) == ["not converged"]

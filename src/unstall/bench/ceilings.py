@@ -13,7 +13,9 @@ from unstall.bench.host_time import by_itself
 from unstall.bench.look import Look
 from unstall.bench.measurement import Rate
 from unstall.bench.sampling import Until
+from unstall.figures import size
 
+_AT_MOST = 105  # percent
 _UNTIL = Until(rel_ci=0.01, seconds=0.3)
 _known: dict[tuple[str, str], tuple[float, str]] = {}
 
@@ -31,6 +33,25 @@ def rate(adapter: Adapter, flops: int, ns: float, look: Look) -> Rate:
     return Rate(1e9 * flops / ns if ns else 0.0, "FLOP/s", ceiling or None, of and f"{of} a product in {kind}")
 
 
+def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rate: Rate | None) -> list[str]:
+    """Why a rate is more than the device can do: a sentence of each that is."""
+    found = []
+    if bandwidth is not None and (bandwidth.percent or 0) > _AT_MOST:
+        cache = 0 if adapter.virtual else adapter.cache_bytes
+        more = "more bytes a second than a large copy moves"
+        if size_bytes is not None and size_bytes <= cache:
+            found.append(
+                f"{more}: {size(size_bytes)} fit the cache ({size(cache)}), and the memory is not asked for them"
+            )
+        else:
+            found.append(
+                f"{more}: the call may move less than `bytes` says{', or some of it is in the cache' if cache else ''}"
+            )
+    if rate is not None and (rate.percent or 0) > _AT_MOST:
+        found.append("more operations a second than a product of matrices: the call may do less than `flops` says")
+    return found
+
+
 def floating(look: Look) -> str:
     """The type of the largest input that has one of floating point."""
     kinds = [(array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in look.inputs]
@@ -40,7 +61,7 @@ def floating(look: Look) -> str:
 def _ceiling(
     adapter: Adapter, what: str, make: Callable[[], tuple[Callable[[], Any], int] | None]
 ) -> tuple[float, str]:
-    key = f"{adapter.name} {adapter.device_name}", what
+    key = f"{adapter.name} {adapter.device_name} {adapter.virtual}", what
     if key not in _known:
         _known[key] = _measured(adapter, make)
     return _known[key]
@@ -57,4 +78,4 @@ def _measured(adapter: Adapter, make: Callable[[], tuple[Callable[[], Any], int]
     if adapter.asynchronous:
         sampled = device_time(caching, adapter, "auto", 1e6, _UNTIL).device
     sampled = sampled or by_itself(caching, adapter, _UNTIL)
-    return 1e9 * amount / sampled.spread.median, "measured here, of"
+    return 1e9 * amount / sampled.spread.median, "as the model has it, of" if adapter.virtual else "measured here, of"

@@ -209,7 +209,7 @@ def _looked_at(
     for number, (name, call) in enumerate(calls.items()):
         seen, took, result = _called(call, adapter, kept=computed and len(calls) > 1)
         each_s.append(took)
-        for verdict in of_look(seen):
+        for verdict in of_look(seen, virtual=adapter.virtual):
             if verdict.serious:
                 said.setdefault(f"{verdict.kind}: {verdict.text}", []).append(name)
         if computed and number:

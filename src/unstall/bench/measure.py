@@ -185,6 +185,9 @@ class _Run:
         after = clocks.read(self.adapter.bus_id())
         evidence = self._evidence(taken, seen, before, after, compilations() > compiled)
         best = taken.main.spread.median
+        bandwidth = ceilings.bandwidth(self.adapter, size_bytes, best) if size_bytes is not None else None
+        rate = ceilings.rate(self.adapter, flops, best, seen) if flops is not None else None
+        taken.notes += ceilings.beyond(self.adapter, size_bytes, bandwidth, rate)
         device = taken.device
         return Measurement(
             label=self.label,
@@ -200,8 +203,8 @@ class _Run:
             first_call_ns=self._first_ns(),
             compiled_ns=max(0, self._first_ns() - round(taken.wall.spread.median)) if self.compiled_first else None,
             verdicts=verdicts(evidence),
-            bandwidth=ceilings.bandwidth(self.adapter, size_bytes, best) if size_bytes is not None else None,
-            rate=ceilings.rate(self.adapter, flops, best, seen) if flops is not None else None,
+            bandwidth=bandwidth,
+            rate=rate,
             device_name=self.adapter.device_name,
             clocks=Clocks(before.mhz, after.mhz, after.highest_mhz, after.reasons) if before and after else None,
             versions={"python": sys.version.split()[0], **self.adapter.versions()},

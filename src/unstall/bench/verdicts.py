@@ -74,7 +74,10 @@ class Evidence:
 
 def verdicts(evidence: Evidence) -> tuple[Verdict, ...]:
     """Those that hold, serious ones first."""
-    found = [*(verdict for rule in _RULES for verdict in rule(evidence)), *of_look(evidence.look)]
+    found = [
+        *(verdict for rule in _RULES for verdict in rule(evidence)),
+        *of_look(evidence.look, virtual=evidence.virtual),
+    ]
     return tuple(sorted(found, key=lambda verdict: not verdict.serious))
 
 
@@ -301,6 +304,8 @@ def cpu_tensor(seen: Evidence) -> Iterable[Verdict]:
 
 def warm_cache(seen: Evidence) -> Iterable[Verdict]:
     touched = seen.look.input_bytes + seen.look.result_bytes
+    if seen.virtual:  # its model knows of no caches
+        return
     if seen.asynchronous and seen.cache == "hot" and 0 < touched <= seen.cache_bytes:
         text = (
             f"inputs and results ({size(touched)}) fit the L2 ({size(seen.cache_bytes)}) and stay there between calls"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import unstall
 from unstall.virtual.entry import virtual_gpu
@@ -19,7 +20,7 @@ def product() -> torch.Tensor:
     return x @ x
 
 
-said = {}
+said: dict[str, Any] = {}
 for name, seconds in (("enough", 60.0), ("little", 0.02), ("none", 1e-6)):
     calls.append(0)
     measured = unstall.bench(product, max_seconds=seconds)
@@ -31,4 +32,7 @@ for name, seconds in (("enough", 60.0), ("little", 0.02), ("none", 1e-6)):
         "converged": not measured.has("not converged"),
         "text": str(measured),
     }
+zeros = torch.zeros(256, 256, device="cuda")
+rated = unstall.bench(torch.add, zeros, 1.0, cache="hot", bytes=2 * zeros.nbytes, max_seconds=0.02)
+said["rated"] = {"text": str(rated), "of": rated.bandwidth and rated.bandwidth.of}
 print(json.dumps(said))
