@@ -88,7 +88,7 @@ def test_a_profile_exported_before_is_explained_from_its_file(tmp_path: Path) ->
 
 def test_what_is_no_profile_is_refused_in_a_sentence() -> None:
     five: Any = 5
-    with pytest.raises(UsageError, match="cannot explain what is of type int: give a trace file, a Timeline or a torch"):
+    with pytest.raises(UsageError, match="cannot explain what is of type int: give a trace file, a Timeline"):
         unstall.explain(five)
 
 
