@@ -41,11 +41,11 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
 
   let was = start.ns;
   const rows = falls.map(({ step, title }, i) => {
-    const bar = track(step.step_ns, was, [step.edit, `from ${exact(was)} to ${exact(step.step_ns)}`, `${percent(Math.abs(step.gain_ns), start.ns)} of a step`]);
+    const bar = track(step.step_ns, was, [shown(step.edit), `from ${exact(was)} to ${exact(step.step_ns)}`, `${percent(Math.abs(step.gain_ns), start.ns)} of a step`]);
     was = step.step_ns;
     const what = [
-      h("span", { class: "fall-title" }, h("span", { class: "fall-number" }, String(i + 1)), title || h("span", { class: "code" }, step.edit)),
-      title !== "" && h("span", { class: "code fall-edit" }, step.edit),
+      h("span", { class: "fall-title" }, h("span", { class: "fall-number" }, String(i + 1)), title || h("span", { class: "code" }, shown(step.edit))),
+      title !== "" && h("span", { class: "code fall-edit" }, shown(step.edit)),
       ...step.notes.map((note) => h("span", { class: "fall-note" }, note)),
     ];
     return row(i + 1 < falls.length ? "fall" : "fall fall-last", what, bar, step.step_ns, saved(step.gain_ns, start.ns));
@@ -75,4 +75,9 @@ const NOTHING = 0.0005;
 
 function saved(ns: number, stepNs: number): string {
   return Math.abs(ns) < NOTHING * stepNs ? "nothing" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
+}
+
+/** Without stacks the operator alone is an edit's place. */
+function shown(edit: string): string {
+  return edit.replace(":-:-:", ":");
 }
