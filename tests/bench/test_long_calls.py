@@ -115,6 +115,21 @@ def test_what_is_slow_only_at_first_is_measured_as_any_other() -> None:
     assert measured.has("first call differs")
 
 
+@pytest.mark.parametrize("first", [[0.05, 0.2], [0.2, 0.05], [0.0, 0.2]])
+def test_what_is_slow_at_first_and_at_its_second_call_is_measured_by_those_after(first: list[float]) -> None:
+    """As what is loaded by one and captured or compiled by the other."""
+    slow = iter(first)
+    measured = unstall.bench(lambda: time.sleep(next(slow, 0.0005)), max_seconds=0.2)
+    assert measured.wall.n >= 10
+    assert measured.wall.median < 5e6
+
+
+def test_a_comparison_of_what_is_slow_at_its_second_call_has_as_many_rounds_as_any() -> None:
+    slow = iter([0.0, 0.2])
+    functions = {"captures": lambda: time.sleep(next(slow, 0.0005)), "other": lambda: time.sleep(0.0005)}
+    assert unstall.compare(functions, max_seconds=0.3).rounds >= 10
+
+
 @pytest.mark.parametrize("seconds", [0.05, 0.5])
 def test_a_comparison_keeps_max_seconds_but_for_a_few_calls_of_each(seconds: float) -> None:
     (one, took), (other, too) = _sleeping(0.03), _sleeping(0.1)

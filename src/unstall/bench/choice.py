@@ -94,7 +94,7 @@ def probed(
     kept = usual_cache("device", adapter) if cache == "auto" else cache
     candidates = [Caching(call, kept, adapter) for call in calls.values()]
     take = device_take(candidates, adapter)
-    for _ in range(0 if adapter.virtual or brief else _TRIED - 1):
+    for _ in range(0 if brief else _TRIED - 1):
         take(range(len(candidates)))
     device = np.asarray(take(range(len(candidates))), np.float64).tolist()
     batch = _SMALL_BATCH if brief else _BATCH

@@ -100,11 +100,11 @@ def compare(
     calls = [{each: Call(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()} for _, arguments in rows]
     with adapter_for(_values(calls[0])).threads(num_threads):
         begin("the first calls")
-        adapters = [_adapter(each) for each in calls]
+        adapters, first_s = zip(*(_adapter(each) for each in calls), strict=True)
         begin("the results")
         seen = [
-            _looked_at(each, adapter, rel_tolerance, ulp, check=check)
-            for each, adapter in zip(calls, adapters, strict=True)
+            _looked_at(each, adapter, took, rel_tolerance, ulp, check=check)
+            for each, adapter, took in zip(calls, adapters, first_s, strict=True)
         ]
         brief = any(_CALLS * each_s > max_seconds for each in seen for each_s in each.each_s)
         begin("which time to compare")
@@ -133,11 +133,14 @@ def compare(
     return found[0] if inputs is None else Comparisons(tuple(found), label)
 
 
-def _adapter(calls: Mapping[str, Call]) -> Adapter:
-    """Of functions that make their own arrays only what they return says where. Raises UsageError for coroutines."""
-    returned = []
+def _adapter(calls: Mapping[str, Call]) -> tuple[Adapter, list[float]]:
+    """And what each call took until it returned, s. Of functions that make their own arrays only what they return says
+    where. Raises UsageError for coroutines."""
+    returned, took = [], []
     for name, call in calls.items():
+        began = time.monotonic()
         result = call()
+        took.append(time.monotonic() - began)
         if inspect.iscoroutine(result):
             result.close()
             raise UsageError(
@@ -145,12 +148,12 @@ def _adapter(calls: Mapping[str, Call]) -> Adapter:
                 "lambda: asyncio.run(f(x))"
             )
         returned += [value for _, value in opened(result)]
-    return adapter_for([*_values(calls), *returned])
+    return adapter_for([*_values(calls), *returned]), took
 
 
 def _choices(
     calls: list[dict[str, Call]],
-    adapters: list[Adapter],
+    adapters: Sequence[Adapter],
     by: By | Literal["auto"],
     cache: Cache | Literal["auto"],
     *,
@@ -194,11 +197,17 @@ class _Seen:
 
     agreements: dict[str, Agreement]
     notes: list[str]
-    each_s: list[float]  # what the call took until it returned, by the machine's clock
+    each_s: list[float]  # the shorter of two calls, until it returned, by the machine's clock
 
 
 def _looked_at(
-    calls: Mapping[str, Call], adapter: Adapter, rel_tolerance: float | None, ulp: float | None, *, check: bool
+    calls: Mapping[str, Call],
+    adapter: Adapter,
+    first_s: list[float],
+    rel_tolerance: float | None,
+    ulp: float | None,
+    *,
+    check: bool,
 ) -> _Seen:
     """Each call on copies of the arguments, from the same state of random numbers, against the first."""
     computed = check and adapter.computes
@@ -208,7 +217,7 @@ def _looked_at(
     reference = exact = None
     for number, (name, call) in enumerate(calls.items()):
         seen, took, result = _called(call, adapter, kept=computed and len(calls) > 1)
-        each_s.append(took)
+        each_s.append(min(took, first_s[number]))
         for verdict in of_look(seen, virtual=adapter.virtual):
             if verdict.serious:
                 said.setdefault(f"{verdict.kind}: {verdict.text}", []).append(name)

@@ -53,6 +53,7 @@ from unstall.errors import UsageError
 
 _WARM_UPS, _LEAST_WARM_UPS = 10, 2
 _CALLS, _CALLS_OF_MODEL = 20, 50  # what is made of calls at least, where there is time for all
+_UNSTEADY = 2.0  # times another call: one of both captures, compiles or loads something
 _NO_FLUSH_S = 0.02  # of what takes longer the cache's state is no matter on a device
 _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # of max_seconds
 
@@ -217,7 +218,7 @@ class _Run:
             begin("the second call")
             alone = Alone(self.call, self.adapter)
             seen = look(self.call, self.adapter, self.at_first, alone)
-            if self._is_long(alone.machine_s):
+            if self._is_long(alone.machine_s) and self._is_steady(alone.machine_s):
                 self.each_s, self.brief = alone.machine_s, True
                 if self._is_as_any(alone):
                     self.alone = alone
@@ -232,6 +233,14 @@ class _Run:
             return False
         cold = self.adapter.asynchronous and self._cache() == "cold" and alone.machine_s > _NO_FLUSH_S
         return cold or self._cache() == "hot"
+
+    def _is_steady(self, second_s: float) -> bool:
+        """Whether the second call took what others will: if it was about as long as the first, or as the next."""
+        if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
+            return True
+        began = time.monotonic()
+        self.adapter.wait(self.call())
+        return second_s < _UNSTEADY * (time.monotonic() - began)
 
     def _is_long(self, seconds: float) -> bool:
         return (_CALLS_OF_MODEL if self.adapter.virtual else _CALLS) * seconds > self.max_seconds

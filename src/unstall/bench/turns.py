@@ -29,7 +29,7 @@ _MOST_CALLS = 1 << 20
 _BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
 _LEAST_IN_BATCH_IF_BRIEF = 2
 _WARM = 3
-_LONG = 50  # times a turn, what a call of its own is one of, warm or not
+_LONG = 50  # times a turn, what makes one of its own, warm or not
 _ADDED_S = 0.2  # to find out what events add to a candidate
 
 
@@ -58,7 +58,7 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
     fills = adapter.asynchronous and by == "throughput"
     ns, least = (_BATCH_NS, _LEAST_IN_BATCH_IF_BRIEF if brief else _LEAST_IN_BATCH) if fills else (_TURN_NS, 1)
     calls = [
-        1 if caching.cache == "cold" else max(1 if 1e9 * seconds > _LONG * ns else _calls(turn, ns), least)
+        1 if caching.cache == "cold" else max(1 if brief and 1e9 * seconds > _LONG * ns else _calls(turn, ns), least)
         for caching, turn, seconds in zip(candidates, turns, each_s, strict=True)
     ]
 
@@ -112,9 +112,8 @@ def _waits(adapter: Adapter) -> bool:
 def _calls(turn: Callable[[int], int], ns: int) -> int:
     """How many calls make a turn of so many ns, of a function that is warm by then."""
     calls = 1
-    for _ in range(_WARM):
-        if turn(1) > _LONG * ns:
-            return 1
+    if [turn(1) for _ in range(_WARM)][-1] > _LONG * ns:
+        return 1
     while calls < _MOST_CALLS:
         took = min(turn(calls) for _ in range(2))
         if took >= ns / 2:
