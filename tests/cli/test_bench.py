@@ -175,3 +175,8 @@ def test_quiet_leaves_the_table_out_and_writes_what_is_asked_for(unstall: Cli, t
     done = unstall("bench", "1 + 1", "--quiet", "-o", path, *QUICK)
     assert (done.code, done.out, done.err) == (0, "", "")
     assert json.loads(path.read_text("utf-8"))["label"] == "1 + 1"
+
+
+def test_an_option_that_only_says_what_to_use_is_not_offered(unstall: Cli) -> None:
+    offered = [unstall("completion", shell).out for shell in ("bash", "zsh", "fish")]
+    assert not any("--html" in text or "SUPPRESS" in text for text in (*offered, unstall("bench", "--help").out))

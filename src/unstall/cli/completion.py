@@ -51,6 +51,8 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[Command]:
         options: list[Option] = []
         arguments: list[str] = []
         for a in subparser._actions:
+            if a.help == argparse.SUPPRESS:
+                continue
             values = tuple(str(choice) for choice in a.choices or ())
             if a.option_strings:
                 help_line = (a.help or "").replace("%%", "%")
