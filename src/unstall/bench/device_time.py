@@ -128,7 +128,7 @@ def _looked_at(until: Until) -> int:
 
 
 def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[str, ...], until: Until) -> DeviceTime:
-    events = ByEvents(adapter, **({"at_once": 1} if until.brief else {}))
+    events = ByEvents(adapter, 1) if until.brief else ByEvents(adapter)
     before = caching.before if caching.cache == "cold" else None
     first = int(max(10, min(_FIRST, 0.3e9 * until.seconds / max(each_ns, 1.0))))
     try:
