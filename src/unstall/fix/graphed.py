@@ -51,7 +51,7 @@ def graphed(
 
     def wrapped(function: Any) -> Any:
         if not callable(function):
-            raise UsageError(f"graphed() takes a function or a module, and was given what is of type {type(function).__name__}")
+            raise UsageError(f"graphed() takes a function or a module, not what is of type {type(function).__name__}")
         made = Graphed(function, lanes=lanes, sizes=sizes, verify=verify, max_graphs=max_graphs, strict=strict)
         return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 
