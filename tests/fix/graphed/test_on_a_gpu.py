@@ -69,6 +69,10 @@ def test_what_cannot_be_captured_is_named_by_its_line(facts: dict[str, Any], fun
     assert any(f"on_a_gpu.py:{line} ({function}): {reason}" in message for line in (first + 1, first + 2))
 
 
+def test_a_call_that_is_looked_at_in_a_capture_leaves_its_own_gradients(facts: dict[str, Any]) -> None:
+    assert facts["gradients_beside_a_wait_that_a_capture_leaves_out"] == [[True] * 5, 3]
+
+
 def test_an_optimizer_that_counts_on_the_cpu_is_told_what_to_do(facts: dict[str, Any]) -> None:
     assert any("make it with capturable=True" in message for message in facts["optimizer_on_the_host"])
 

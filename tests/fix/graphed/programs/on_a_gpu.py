@@ -184,6 +184,37 @@ def a_wait_that_only_the_capture_finds() -> Any:
 
 
 @fact
+def gradients_beside_a_wait_that_a_capture_leaves_out() -> Any:
+    """After each call, those of plain training: the second one is looked at in a capture that is thrown away."""
+
+    def trained(make: Callable[..., Any]) -> list[list[torch.Tensor]]:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(4))).to(CUDA)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            if not torch.cuda.is_current_stream_capturing():
+                x.isnan().any().item()
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        call = make(step)
+        found = []
+        for x, _ in batches(5):
+            call(x)
+            found.append([each.grad.clone() for each in model.parameters()])
+        made.append(call)
+        return found
+
+    made: list[Any] = []
+    wanted, given = trained(lambda step: step), trained(unstall.graphed)
+    return [all(map(torch.equal, *pair)) for pair in zip(wanted, given, strict=True)], made[1].stats().hits
+
+
+@fact
 def workspaces_that_are_cleared() -> Any:
     """As torch.compile clears cuBLAS's, and gives the memory to others."""
     torch.manual_seed(0)

@@ -19,6 +19,7 @@ from unstall.fix.graphs.look.observe import Observation, observed
 from unstall.fix.graphs.look.watch import Watch
 from unstall.fix.graphs.refusals import Refusal, Refused
 from unstall.fix.graphs.signature import Call, call_of
+from unstall.fix.graphs.state import Saved
 from unstall.fix.graphs.subject import Kind, own_autocast_cache
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import is_plain, storage_of
@@ -86,7 +87,9 @@ def examined(
         *_of_autograd(made, call, seen, kind),
     ]
     if seen.only_waits and not changed and not reasons:
+        own = Saved([], [], [tensor for tensor in (*watch.tensors, *seen.leaves) if tensor.is_leaf])
         seen = _seen_in_a_capture(device, function, call, args, kwargs, seen) or seen
+        own.restore_grads()  # instead of the capture's, which nothing has computed
     if not seen.refusals:
         seen.refusals += reasons
     if not seen.refusals and not seen.launches:
