@@ -270,6 +270,21 @@ def test_a_hidden_host_value_is_found_by_replaying() -> None:
     assert fast.stats().captures == 0
 
 
+def test_of_what_asks_whether_it_is_captured_it_says_so_and_names_what_is_more_than_rounding() -> None:
+    begun = time.perf_counter()
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        assert not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+        since = time.perf_counter() - begun
+        return x.double().exp() + since * 1e-14, x.exp() + since
+
+    fast = on_tape(function, strict=False)
+    with pytest.warns(RuntimeWarning, match=r"tensor 1 of its result differs .*; it asks whether it is captured"):  # noqa: PT031
+        for _ in range(4):
+            fast(torch.zeros(1))
+    assert fast.stats().captures == 0
+
+
 def test_drawing_from_the_hosts_random_generator_is_refused() -> None:
     fast = on_tape(lambda x: x.exp() * random.random())
     fast(torch.zeros(1))

@@ -18,6 +18,10 @@ _SECONDS = 0.3  # spent on measuring, about
 _FEW = 5  # rounds
 _NOISELESS = 1e-3  # so near to each other are times of a simulation, and hardly ever two of a device
 _MARGIN = 0.99  # of the serial time, or of eager's: what is not at least so much faster is not worth a change
+_ASKS = (
+    "it asks whether it is captured, and may then take another way, as attention without a mask does in transformers: "
+    "pass an attention_mask, best one of four dimensions, which it takes as it is"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def check(subject: Subject, captured: Captured, inputs: list[torch.Tensor], save
     if not far and subject.seen.asks_whether_captured:
         return _same(replayed, anew)
     if far or _same(replayed, anew) or _same(eager, _eager(subject, inputs, saved)):
-        raise Refused(_mismatch(eager, replayed))
+        raise Refused(_mismatch(eager, replayed, far, asks=subject.seen.asks_whether_captured))
     return False
 
 
@@ -87,16 +91,17 @@ def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     return largest_difference(mine, theirs) <= _ROUNDINGS * float(torch.finfo(mine.dtype).eps) * largest
 
 
-def _mismatch(eager: Outcome, replayed: Outcome) -> Refusal:
+def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], *, asks: bool) -> Refusal:
+    """`far`: which tensors differ by more than rounding, if any. `asks`: that it asks whether it is captured."""
     what = "another number of tensors"
     for place, (mine, theirs) in enumerate(_pairs(eager, replayed)):
-        if not same_values(mine, theirs):
+        if place in far or (not far and not same_values(mine, theirs)):
             what = f"tensor {place} of its result" if place < len(eager.given) else "a tensor that it writes"
             if mine.shape == theirs.shape:
                 what += f" differs by up to {largest_difference(mine, theirs):.3g}"
             break
     reason = f"replayed, it gives something else than when it is run: {what}"
-    return Refusal(reason, None, "look for values that change on the host between calls")
+    return Refusal(reason, None, _ASKS if asks else "look for values that change on the host between calls")
 
 
 def agree(subject: Subject, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: Saved) -> bool:
