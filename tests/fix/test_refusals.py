@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from unstall.fix.graphs.refusals import Place, calling_place
+import pytest
+
+import unstall.virtual
+from unstall.fix.graphs.look.users import is_users_file
+from unstall.fix.graphs.refusals import Place, calling_place, raising_place
 
 
 def test_a_library_that_the_line_led_to_is_named_too(tmp_path: Path) -> None:
@@ -19,3 +24,19 @@ def test_a_library_that_the_line_led_to_is_named_too(tmp_path: Path) -> None:
 def test_a_place_says_both() -> None:
     assert str(Place("/home/me/train.py", 3, "step")) == "train.py:3 (step)"
     assert str(Place("/home/me/train.py", 3, "step", "lib/a.py:2")) == "train.py:3 (step, through lib/a.py:2)"
+
+
+def test_of_an_error_the_line_of_the_library_that_raised_it_is_named_too(tmp_path: Path) -> None:
+    file = tmp_path / "site-packages" / "some_library" / "masks.py"
+    names: dict[str, Any] = {}
+    exec(compile("def call():\n    return inner()\n\ndef inner():\n    return 1 / 0", str(file), "exec"), names)
+    with pytest.raises(ZeroDivisionError) as raised:
+        names["call"]()
+    place = raising_place(raised.value)
+    assert place is not None
+    assert (place.library, Path(place.file).name) == ("some_library/masks.py:5", "test_refusals.py")
+
+
+def test_no_file_of_this_package_is_the_users() -> None:
+    assert not is_users_file(unstall.virtual.__file__)
+    assert is_users_file(str(Path(unstall.__file__).parent) + "_of_mine.py")

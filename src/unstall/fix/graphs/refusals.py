@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -62,13 +62,15 @@ def calling_place() -> Place | None:
 
 
 def raising_place(error: BaseException) -> Place | None:
-    """The user's innermost line in an error's traceback."""
+    """The user's innermost line in an error's traceback, and the innermost of a library that it led to."""
     found: Place | None = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if is_users_file(code.co_filename):
             found = Place(code.co_filename, trace.tb_lineno, code.co_name)
+        elif found is not None and is_library_file(code.co_filename):
+            found = replace(found, library=f"{installed_path(code.co_filename)}:{trace.tb_lineno}")
         trace = trace.tb_next
     return found
 

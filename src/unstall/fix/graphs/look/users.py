@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import CodeType, ModuleType
 
 from unstall.locate.frameworks import is_framework
 
-_HERE = str(Path(__file__).parents[2])
+_HERE = str(Path(__file__).parents[3]) + os.sep  # all of this package
 
 
 @lru_cache(maxsize=4096)
