@@ -77,6 +77,13 @@ def test_an_optimizer_that_counts_on_the_cpu_is_told_what_to_do(facts: dict[str,
     assert any("make it with capturable=True" in message for message in facts["optimizer_on_the_host"])
 
 
+def test_an_averaged_model_that_counts_on_the_cpu_is_no_optimizer(facts: dict[str, Any]) -> None:
+    assert any(
+        "the averaged model counts its updates on the CPU" in message for message in facts["average_on_the_host"]
+    )
+    assert not any("capturable" in message for message in facts["average_on_the_host"])
+
+
 def test_after_a_capture_that_failed_all_goes_on(facts: dict[str, Any]) -> None:
     (message,), works, hits, refusals = facts["a_wait_that_only_the_capture_finds"]
     assert "could not be captured" in message

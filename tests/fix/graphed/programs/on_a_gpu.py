@@ -155,6 +155,18 @@ def optimizer_on_the_host() -> Any:
 
 
 @fact
+def average_on_the_host() -> Any:
+    model = mlp()
+    average = torch.optim.swa_utils.AveragedModel(model)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        average.update_parameters(model)
+        return model(x)
+
+    return said(unstall.graphed(step), batches(1)[0][0])
+
+
+@fact
 def a_wait_that_only_the_capture_finds() -> Any:
     """As a library's own wait would be: the function's first calls show nothing. Random numbers go on afterwards."""
     calls: list[None] = []

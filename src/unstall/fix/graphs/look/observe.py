@@ -265,7 +265,9 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self._constants.update(storage_of(tensor) for tensor in made_on_host)
 
     def _refuse_host_tensor(self) -> None:
-        if calls_through(*_OPTIMIZERS):
+        if calls_through("swa_utils"):
+            self.refuse("the averaged model counts its updates on the CPU", "update it after the call, not inside")
+        elif calls_through(*_OPTIMIZERS):
             self.refuse("the optimizer keeps its steps on the CPU", "make it with capturable=True")
         else:
             self.refuse("a CPU tensor takes part, and a graph would keep its value", "move it to the device before")
