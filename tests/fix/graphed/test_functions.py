@@ -261,6 +261,26 @@ def test_a_result_that_is_also_kept_in_a_list_is_refused() -> None:
     assert len(kept) == 5
 
 
+def test_one_call_in_several_that_changes_state_leaves_the_others_to_their_graph() -> None:
+    filled = {"first": False}  # as a cache of transformers' keeps it for each prompt
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if not filled["first"]:
+            filled["first"] = True
+            return x.exp()
+        return x.sin().cos().exp()
+
+    fast = on_tape(function)
+    for _ in range(5):
+        filled["first"] = False
+        x = torch.randn(3)
+        assert torch.equal(fast(x), x.exp())
+        for _ in range(4):
+            assert torch.equal(fast(x), x.sin().cos().exp())
+    assert fast.stats().captures == 1
+    assert fast.stats().hits == 3 + 4 * 4
+
+
 def test_a_hidden_host_value_is_found_by_replaying() -> None:
     begun = time.perf_counter()  # a clock: nothing that can be looked at
     fast = on_tape(lambda x: x.exp() + (time.perf_counter() - begun), strict=False)

@@ -50,7 +50,7 @@ class _Shelf:
     kind: Kind = Kind.PURE
     refusal: Refusal | None = None
     ready: list[Ready] = field(default_factory=list)  # the last used one first
-    effects: int = 0  # runs in a row that changed Python-side state
+    effects: int = 0  # runs that changed Python-side state, with no call between that a graph served
     strikes: int = 0
     spent: bool = False  # what was seen has led to a capture
 
@@ -181,6 +181,7 @@ class Graphed:
         if shelf.ready[0] is not ready:
             shelf.ready.remove(ready)
             shelf.ready.insert(0, ready)
+        shelf.effects = 0
         tally = self._tally
         tally.hits += 1
         tally.launches_saved += ready.launches
