@@ -31,8 +31,8 @@ _FROM_HOST = (
     "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
 )
 _IN_A_LIBRARY = (
-    "that line is the library's: have it leave that out, or graph a part of the model; of transformers, pass a "
-    "StaticCache, say cache_implementation='static' to generate(), or use_cache=False"
+    "that line is the library's: have it leave that out, or graph a part of the model; of transformers, pass an "
+    "attention_mask, a StaticCache or use_cache=False, or say cache_implementation='static' to generate()"
 )
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
