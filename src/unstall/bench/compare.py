@@ -106,7 +106,7 @@ def compare(
             _looked_at(each, adapter, took, rel_tolerance, ulp, check=check)
             for each, adapter, took in zip(calls, adapters, first_s, strict=True)
         ]
-        brief = any(_CALLS * each_s > max_seconds for each in seen for each_s in each.each_s)
+        brief = any(each.is_long(max_seconds) for each in seen)
         begin("which time to compare")
         found = []
         for row, choice in enumerate(_choices(calls, adapters, by, cache, brief=brief)):
@@ -179,8 +179,7 @@ def _by_turns(
 ) -> tuple[Rounds, Cache]:
     kept = usual_cache(choice.by, choice.adapter) if cache == "auto" else cache
     candidates = [Caching(call, kept, choice.adapter) for call in calls]
-    brief = any(_CALLS * each_s > seconds for each_s in seen.each_s)
-    take = takes(candidates, choice.adapter, choice.by, seen.each_s, brief=brief)
+    take = takes(candidates, choice.adapter, choice.by, seen.each_s, brief=seen.is_long(seconds))
     noiseless = choice.adapter.virtual and is_clock_virtual()
     left = max(0.0, seconds - sum(seen.each_s))
     return by_turns(take, len(calls), margin=margin, max_seconds=left, seed=seed, noiseless=noiseless), kept
@@ -198,6 +197,10 @@ class _Seen:
     agreements: dict[str, Agreement]
     notes: list[str]
     each_s: list[float]  # the shorter of two calls, until it returned, by the machine's clock
+
+    def is_long(self, seconds: float) -> bool:
+        """Whether so much time is too little for what tells only a little more."""
+        return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 
 def _looked_at(

@@ -116,8 +116,7 @@ def _observed(observer: Observer, caching: Caching, adapter: Adapter, each_ns: f
         if adapter.virtual
         else int(max(LEAST, min(_FIRST, 0.5e9 * until.seconds / max(each_ns, 1.0))))
     )
-    least = max(0, (1 if until.brief and not until.alike else 2) - len(there))
-    sampled = sample_until(take, until, first=until.affords(first, least), there=there)
+    sampled = sample_until(take, until, first=until.affords(first, until.least(len(there))), there=there)
     return DeviceTime(observer.method, sampled, Spread.of(np.concatenate(spans)), anatomy)
 
 

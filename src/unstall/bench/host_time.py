@@ -80,7 +80,7 @@ def synchronised(
         alone.host.clear()
         alone.wall.clear()
     known = list(alone.wall)
-    sampled = sample_until(take, until, first=until.affords(LEAST, _least(until, known)), there=known)
+    sampled = sample_until(take, until, first=until.affords(LEAST, until.least(len(known))), there=known)
     return Spread.of(alone.host), sampled
 
 
@@ -106,12 +106,7 @@ def by_itself(
                 samples[number] = _timed(run, loops, clock) / loops
         return np.maximum(samples, 0.0)
 
-    return sample_until(take, until, first=until.affords(LEAST, _least(until, there)), there=there)
-
-
-def _least(until: Until, there: Sequence[int]) -> int:
-    """So many samples, however long they take."""
-    return max(0, (1 if until.brief and not until.alike else 2) - len(there))
+    return sample_until(take, until, first=until.affords(LEAST, until.least(len(there))), there=there)
 
 
 def empty_call_ns(adapter: Adapter) -> float:

@@ -48,6 +48,10 @@ class Until:
             return least if self.brief else calls
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
+    def least(self, there: int) -> int:
+        """So many samples, beside those that are `there`, however long they take."""
+        return max(0, (1 if self.brief and not self.alike else 2) - there)
+
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
     """Take samples, in batches that grow, until they are enough or the noise's entropy is flat. There is always one

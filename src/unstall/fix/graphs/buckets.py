@@ -271,7 +271,7 @@ def _without_sizes(part: Any) -> Any:
 
 
 def sizes_from(shapes: str | Sequence[int]) -> Sizes | None:
-    """What `shapes` asks for: "exact", "bucket" or the sizes. ValueError for anything else."""
+    """What `shapes` asks for: "exact", "bucket" or the sizes. UsageError for anything else."""
     if shapes == "exact":
         return None
     if shapes == "bucket":
