@@ -147,7 +147,8 @@ class Graphed:
             if shelf.ready and shelf.spent and not any(ready.busy for ready in shelf.ready):
                 self._outlived(shelf)
         if shelf.refusal is not None:
-            self._note(shelf.refusal)
+            if self._strict:
+                self._note(shelf.refusal)
             return False, None
         if any(ready.busy for ready in shelf.ready):
             return False, None
