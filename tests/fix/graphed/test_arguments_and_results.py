@@ -210,3 +210,21 @@ def test_an_argument_that_is_returned_as_another_type_is_refused_by_name(read_as
     fast(torch.complex(_numbers(3, 4), _numbers(3, 4)))
     with pytest.raises(GraphedError, match="an argument's memory read as another type"):
         fast(torch.complex(_numbers(3, 4), _numbers(3, 4)))
+
+
+def _view_that_autograd_refuses_to_speak_about() -> torch.Tensor:
+    base, weight = torch.ones(4), torch.full((4,), 2.0, requires_grad=True)
+    with torch.no_grad():
+        view = base.view(2, 2)
+    base.mul_(weight)
+    with pytest.raises(RuntimeError):
+        _ = view.is_leaf
+    return view
+
+
+def test_views_that_autograd_refuses_to_speak_about() -> None:
+    """As an argument, and as state: whether one is a leaf cannot be asked."""
+    argument, kept = _view_that_autograd_refuses_to_speak_about(), _view_that_autograd_refuses_to_speak_about()
+    fast = on_tape(lambda x: x.detach().exp() + kept.detach())
+    for _ in range(4):
+        assert torch.equal(fast(argument), argument.detach().exp() + kept.detach())

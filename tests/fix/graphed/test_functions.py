@@ -414,3 +414,20 @@ def test_a_search_for_what_gives_a_nan_finds_it_in_a_step_that_has_a_graph() -> 
     assert fast.stats().hits == 2
     with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="SqrtBackward0"):
         fast(-_numbers(3, 4).abs())
+
+
+def _leaves_the_compiler(x: torch.Tensor) -> torch.Tensor:
+    y = x @ _WEIGHT
+    torch._dynamo.graph_break()
+    return y.relu()
+
+
+@pytest.mark.parametrize(("function", "in_one"), [(_branches, True), (_leaves_the_compiler, False)])
+def test_a_compiler_sees_the_function_itself(function: Callable[..., Any], in_one: bool) -> None:
+    """Between the parts of a function that it could not compile in one, too: nothing of graphs' own is compiled."""
+    fast = on_tape(function)
+    compiled = torch.compile(lambda x: fast(x) + 1, backend="eager", fullgraph=in_one)
+    for seed in range(4):
+        x = _numbers(3, 4, seed=seed)
+        assert torch.equal(compiled(x), function(x) + 1)
+    assert fast.stats().calls == 0

@@ -23,10 +23,14 @@ _REAL = pytest.param(
 
 
 @functools.cache
-def _facts(launcher: tuple[str, ...]) -> dict[str, Any]:
+def _ran(launcher: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *launcher, str(_PROGRAM)]
     with tempfile.TemporaryDirectory() as folder:  # where its trace is written
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
+
+
+def _facts(launcher: tuple[str, ...]) -> dict[str, Any]:
+    done = _ran(launcher)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

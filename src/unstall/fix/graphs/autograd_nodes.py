@@ -17,6 +17,14 @@ def node_of(tensor: torch.Tensor) -> Any:
         return None
 
 
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether nothing of autograd's made it. Such a view, which `Tensor.is_leaf` raises for, is none."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
+
+
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
     """Each once, from the tensors' own on."""
     todo = [node_of(tensor) for tensor in tensors]

@@ -8,6 +8,7 @@ import torch
 from torch.autograd import forward_ad
 
 _local = threading.local()
+_compiles_frames = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
 _hooks_on_saved = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
@@ -26,10 +27,11 @@ def is_inside() -> bool:
     forward-mode AD, a search for the operator that gave a NaN, or hooks on what autograd saves, as those of
     checkpoints."""
     return bool(
-        getattr(_local, "depth", 0)
+        torch.compiler.is_compiling()  # first: it traces this too, and then the others are not asked
+        or (_compiles_frames is not None and _compiles_frames() is not None)  # what it left out, between its parts
+        or getattr(_local, "depth", 0)
         or torch._C._len_torch_dispatch_stack()
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or getattr(forward_ad, "_current_level", -1) >= 0
         or torch.is_anomaly_enabled()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from unstall.fix.graphs.accumulate_grad import no_stream_warnings, silence_nodes_of
-from unstall.fix.graphs.autograd_nodes import node_of
+from unstall.fix.graphs.autograd_nodes import is_leaf, node_of
 from unstall.fix.graphs.capture.device import Device
 from unstall.fix.graphs.inside import inside
 from unstall.fix.graphs.look.observe import Observation, observed
@@ -55,11 +55,11 @@ def examined(
     """Runs on the stream of captures: what the call leaves behind, as workspaces, is then there."""
     watch = Watch([function, *call.others], of_host_tensors=device.type != "cpu")
     before = _Before(
-        [tensor.grad if tensor.is_leaf else None for tensor in call.tensors],
+        [tensor.grad if is_leaf(tensor) else None for tensor in call.tensors],
         [(tensor, tensor.data_ptr()) for tensor in (*watch.tensors, *call.tensors) if is_plain(tensor)],
-        [(tensor, tensor.requires_grad) for tensor in (*watch.tensors, *call.tensors) if tensor.is_leaf],
+        [(tensor, tensor.requires_grad) for tensor in (*watch.tensors, *call.tensors) if is_leaf(tensor)],
     )
-    grads = {id(tensor): tensor.grad for tensor in watch.tensors if tensor.is_leaf}
+    grads = {id(tensor): tensor.grad for tensor in watch.tensors if is_leaf(tensor)}
     with device.side(), own_autocast_cache(), inside(), no_stream_warnings():
         result, seen = observed(lambda: function(*args, **kwargs), call.tensors, device)
     tensors = tensors_in(result)
@@ -87,7 +87,7 @@ def examined(
         *_of_autograd(made, call, seen, kind),
     ]
     if seen.only_waits and not changed and not reasons:
-        own = Saved([], [], [tensor for tensor in (*watch.tensors, *seen.leaves) if tensor.is_leaf])
+        own = Saved([], [], [tensor for tensor in (*watch.tensors, *seen.leaves) if is_leaf(tensor)])
         seen = _seen_in_a_capture(device, function, call, args, kwargs, seen) or seen
         own.restore_grads()  # instead of the capture's, which nothing has computed
     if not seen.refusals:
@@ -121,7 +121,7 @@ def _of_arguments(
     if not same:
         reason = "it changes a container or a shape that was passed in, or a mode of torch's"
         found.append(Refusal(reason, None, "return what is new instead"))
-    elif any(t.grad is not grad for t, grad in zip(call.tensors, before.grads, strict=True) if t.is_leaf):
+    elif any(t.grad is not grad for t, grad in zip(call.tensors, before.grads, strict=True) if is_leaf(t)):
         found.append(Refusal("it leaves a gradient in an argument", None, "return what torch.autograd.grad gives"))
     return found
 

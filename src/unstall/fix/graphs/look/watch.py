@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from unstall.fix.graphs.autograd_nodes import is_leaf
 from unstall.fix.graphs.look.slots import Attributes, Cells, contents_of
 from unstall.fix.graphs.look.unchanged import Unchanged, item_of, unchanged
 from unstall.fix.graphs.look.users import is_users_class, is_users_code, is_users_module
@@ -299,7 +300,7 @@ class Watch:
 
 
 def _hooks_of(label: str, tensor: torch.Tensor) -> list[tuple[str, Any]]:
-    held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)) if tensor.is_leaf else ()
+    held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)) if is_leaf(tensor) else ()
     return [(f"a hook of {label}", hook) for hooks in held if hooks for hook in hooks.values()]
 
 
