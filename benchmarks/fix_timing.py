@@ -46,10 +46,16 @@ def milliseconds(run: Callable[[], Any]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def interleaved(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each way, one of each in turn and then in opposite order, after a round that does not count."""
+def interleaved(
+    ways: dict[str, Callable[[], Any]], rounds: int, most: int | None = None, error: float = 0.0
+) -> dict[str, list[float]]:
+    """Milliseconds of each way, one of each in turn and then in opposite order, after a round that does not count.
+    With `most`: up to so many rounds, until the ratio of the last way to the first is known to `error`."""
     took: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(rounds + 1):
+    for turn in range((most or rounds) + 1):
+        first, *_, last = took.values()
+        if turn > rounds and ratio(last, first)["error"] <= error:
+            break
         for name in list(ways)[:: -1 if turn % 2 else 1]:
             ms = milliseconds(ways[name])
             if turn:
@@ -58,9 +64,13 @@ def interleaved(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, li
 
 
 def ratio(over: list[float], under: list[float]) -> dict[str, float]:
-    """Of neighbours: median, least and most."""
+    """Of neighbours: median, its standard error, least and most. The error is by the median distance from the median,
+    as for a normal distribution, since a few are far off where the host pauses."""
     each = [one / other for one, other in zip(over, under, strict=True)]
-    return {"median": statistics.median(each), "least": min(each), "most": max(each)}
+    median = statistics.median(each)
+    spread = 1.4826 * statistics.median(abs(one - median) for one in each)
+    error = 1.2533 * spread / len(each) ** 0.5
+    return {"median": median, "error": error, "least": min(each), "most": max(each)}
 
 
 LOADS = {"copy-bound": 0.5, "balanced": 1.0, "compute-bound": 2.0}  # kernels' time over that of a copy
@@ -152,7 +162,8 @@ def _told(figures: dict[str, Any]) -> str:
     parts = []
     for key, value in figures.items():
         if isinstance(value, dict):
-            parts.append(f"{key} {value['median']:.3f} ({value['least']:.3f} to {value['most']:.3f})")
+            spread = f"± {value['error']:.3f}, {value['least']:.3f} to {value['most']:.3f}"
+            parts.append(f"{key} {value['median']:.3f} ({spread})")
         elif isinstance(value, float):
             parts.append(f"{key} {value:.3f}")
         else:

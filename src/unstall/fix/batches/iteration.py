@@ -24,6 +24,8 @@ from unstall.record.active import handed
 if TYPE_CHECKING:
     from unstall.fix.prefetch import Prefetch
 
+_Mode = Literal["look", "ahead", "again", "beside", "plain"]
+
 _LOOKED_AT = 3  # batches that the program's own thread fetches first; 2 where the depth is given
 _TRIED = 24  # batches ahead, before they are held against those
 _AGAIN = 12  # batches that are not, where those ahead seemed slower
@@ -57,7 +59,7 @@ class Iteration:
         self._producer: Producer | None = None
         self._batches: Batches | None = None
         self._batches = Batches(loader, accelerator, self._sender(loader), self._room)
-        self._mode: Literal["look", "ahead", "again", "beside", "plain"] = "look"
+        self._mode: _Mode = "look"
         self._judged = False
         self._seen: list[Seen] = []
         self._intervals: list[int] = []  # in this mode
@@ -70,9 +72,11 @@ class Iteration:
         self._held = _why_beside(loader, depth)
         self._in_haste = True  # whether the first batch alone may tell, as long as others are like it
         self._prompt = 0  # since then: one more for each that was, _PAUSES less for each that was late
+        # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
+        self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
         owner._iterations.add(self)
         owner._settled = owner._settled or (0, "the first batches are being measured")
-        if self._follows_loader():
+        if self._follows_loader:
             # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
             # as long as the device waits for the loader, nothing is done but what the loop would do by itself.
             self._change("plain", _STARVED)
@@ -105,7 +109,8 @@ class Iteration:
         if self._given is not None:  # all that the program did with it is before `asked` on its stream
             self._room.handed_out(asked, self._given)
             self._given = None
-        self._choose()
+        if self._chosen() == "plain":  # from this batch on
+            return self._in_place(entered)
         batch, sent = self._next_batch(states)
         if sent.exposed:  # the program may write there next
             sent.late.synchronize()
@@ -196,7 +201,7 @@ class Iteration:
         if self._mode == "ahead":
             self._change("beside")
 
-    def _choose(self) -> None:
+    def _chosen(self) -> _Mode:
         """Which thread fetches from here on."""
         if self._mode == "look":
             enough = _LOOKED_AT if self._depth == "auto" and not self._owner_depth() else 2
@@ -213,13 +218,14 @@ class Iteration:
                 self._judged = True
                 if self._slower():
                     self._stop_ahead("again", "fetching ahead seemed slower: measuring again")
-        elif self._mode == "beside" and self._follows_loader() and self._dry >= _STEADY:
+        elif self._mode == "beside" and self._follows_loader and self._dry >= _STEADY:
             self._change("plain", _STARVED)
         elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
             if self._held is not None or self._slower():
                 self._change("beside", self._held or "fetching ahead was slower: copies overlap alone")
             else:
                 self._go_ahead(self._owner_depth() or _DEPTH, "fetched ahead by a thread")
+        return self._mode
 
     def _decide(self) -> None:
         assert self._batches is not None
@@ -266,10 +272,6 @@ class Iteration:
         """How many batches ahead leave the program half of the memory that it never needed so far."""
         return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
-    def _follows_loader(self) -> bool:
-        """Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself."""
-        return self._batches is not None and self._batches.pinned_by_loader and self._depth == "auto"
-
     def _note_dry(self, asked: Any) -> None:
         """`asked`: what the device had to do when the batch was asked for."""
         self._dry = max(1, self._dry + 1) if asked.query() else min(-1, self._dry - 1)
@@ -287,9 +289,7 @@ class Iteration:
         self._producer.stop()
         self._change(mode, why)
 
-    def _change(
-        self, mode: Literal["look", "ahead", "again", "beside", "plain"], why: str | None = None, depth: int = 0
-    ) -> None:
+    def _change(self, mode: _Mode, why: str | None = None, depth: int = 0) -> None:
         self._mode, self._intervals, self._seen = mode, [], []
         if mode == "plain":
             self._entered = None  # what comes between such batches is not timed
@@ -337,7 +337,7 @@ class Iteration:
         assert self._batches is not None
         asked = None
         self._unseen += 1
-        if self._unseen >= self._apart and self._follows_loader():
+        if self._unseen >= self._apart and self._follows_loader:
             # Each such call gives up the interpreter's lock, which the loader's thread that pins may take meanwhile.
             asked = self._accelerator.event()
             asked.record(self._accelerator.current())
@@ -361,7 +361,7 @@ class Iteration:
             return tensor.to(device, non_blocking=kept or not tensor.is_pinned())
 
         moved = map_tensors(value, move)
-        if self._in_haste and not self._follows_loader():
+        if self._in_haste and not self._follows_loader:
             prompt = at_hand(largest_bytes, fetch_ns)
             self._prompt = min(self._prompt + 1, 0) if prompt else self._prompt - _PAUSES
             if self._prompt < -_PAUSES or largest_bytes > SMALL_BYTES:

@@ -20,7 +20,7 @@ def node_of(tensor: torch.Tensor) -> Any:
 def is_leaf(tensor: torch.Tensor) -> bool:
     """Whether nothing of autograd's made it. Such a view, which `Tensor.is_leaf` raises for, is none."""
     try:
-        return tensor.is_leaf
+        return bool(tensor.is_leaf)
     except RuntimeError:
         return False
 
