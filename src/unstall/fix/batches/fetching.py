@@ -80,7 +80,7 @@ class Batches:
 
     def __init__(self, loader: Any, accelerator: Accelerator, sender: Sender, room: Room) -> None:
         self._loader = loader
-        self._iterator = HandedOn(iter(loader))
+        self.iterator = HandedOn(iter(loader))
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
         self.watch_draws = type(loader) not in (list, tuple)  # which only hand out what they have
@@ -88,14 +88,11 @@ class Batches:
         self.ahead = False  # whether it is all done on a thread of its own
         self._full = False  # whether memory ran out there
         self._fetched = 0
-        self._states = hasattr(loader, "state_dict")
+        self.has_state = hasattr(loader, "state_dict")
 
-    def fetch(self) -> tuple[Any, int, Any]:
-        """The loader's next batch as it is, how long that took in ns, and its state after it."""
-        start = time.perf_counter_ns()
-        value = next(self._iterator)
-        state = copy.deepcopy(self._loader.state_dict()) if self._states else None
-        return value, time.perf_counter_ns() - start, state
+    def state(self) -> Any:
+        """The loader's, after the batch that was fetched last."""
+        return copy.deepcopy(self._loader.state_dict())
 
     def next(self, before: dict[str, Any] | None = None) -> Batch:
         """`before`: states of the random generators as they are. Raises NoRoomAheadError after one that stayed."""
@@ -106,7 +103,10 @@ class Batches:
         if watch and not before:
             before = random_states()
         self._sender.wait_until_read()
-        value, fetch_ns, state = self.fetch()
+        start = time.perf_counter_ns()
+        value = next(self.iterator)
+        state = self.state() if self.has_state else None
+        fetch_ns = time.perf_counter_ns() - start
         self._sender.wait_for_slot()
         start = time.perf_counter_ns()
         sent: Sent | None = None

@@ -11,13 +11,13 @@ from torch.utils.data import DataLoader
 
 from unstall.figures import counted
 from unstall.fix.batches.fetching import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
+from unstall.fix.batches.in_place import InPlace
 from unstall.fix.batches.producer import PATIENCE_S, Ended, Producer
-from unstall.fix.batches.seen import Seen, at_hand
+from unstall.fix.batches.seen import Seen
 from unstall.fix.batches.stats import Tally
 from unstall.fix.tensors.accelerator import Accelerator
-from unstall.fix.tensors.nesting import map_tensors
 from unstall.fix.tensors.parts import bytes_of
-from unstall.fix.tensors.staging import SMALL_BYTES, Sender, Sent
+from unstall.fix.tensors.staging import Sender, Sent
 from unstall.random_states import drawn_from, random_states
 from unstall.record.active import handed
 
@@ -32,14 +32,12 @@ _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
 _STEADY = 4  # batches in a row that tell the same of the device
-_RARELY = 64  # of so many batches of a plain loop one is looked at, if those before told that nothing is to be gained
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
 _SMALL = "a plain loop: batches are small, and copied as they come"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
 _ANOTHER = "another iteration of the loader is under way"
 _ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
 _JITTER = 2.0  # of fetches: the longest over the median
-_PAUSES = 8  # one fetch in so many may be late in a plain loop of small batches: the host has paused, perhaps
 
 
 class Iteration:
@@ -59,6 +57,9 @@ class Iteration:
         self._producer: Producer | None = None
         self._batches: Batches | None = None
         self._batches = Batches(loader, accelerator, self._sender(loader), self._room)
+        # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
+        self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
+        self._place = InPlace(accelerator, tally, self._follows_loader)
         self._mode: _Mode = "look"
         self._judged = False
         self._seen: list[Seen] = []
@@ -67,13 +68,7 @@ class Iteration:
         self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
         self._states: dict[str, Any] = {}
         self._given: int | None = None  # bytes of the batch that the program has
-        self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
-        self._unseen, self._apart = 0, 1  # batches of a plain loop since one was looked at, and until the next is
         self._held = _why_beside(loader, depth)
-        self._in_haste = True  # whether the first batch alone may tell, as long as others are like it
-        self._prompt = 0  # since then: one more for each that was, _PAUSES less for each that was late
-        # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
-        self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
         owner._iterations.add(self)
         owner._settled = owner._settled or (0, "the first batches are being measured")
         if self._follows_loader:
@@ -95,7 +90,7 @@ class Iteration:
             raise StopIteration
         entered = time.perf_counter_ns()
         if self._mode == "plain":
-            return self._in_place(entered)
+            return self._as_the_loop(entered)
         if self._entered is not None:
             self._intervals.append(entered - self._entered)
             self._count_interval(entered - self._entered)
@@ -110,7 +105,7 @@ class Iteration:
             self._room.handed_out(asked, self._given)
             self._given = None
         if self._chosen() == "plain":  # from this batch on
-            return self._in_place(entered)
+            return self._as_the_loop(entered)
         batch, sent = self._next_batch(states)
         if sent.exposed:  # the program may write there next
             sent.late.synchronize()
@@ -120,7 +115,7 @@ class Iteration:
         sent.hand_over(current)
         self._given = sent.bytes
         self._count(batch, sent, entered)
-        self._note_dry(asked)
+        self._place.note_dry(asked)
         self._tally.note_copy(needed, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
         handed(self._owner._loader)
@@ -207,7 +202,7 @@ class Iteration:
             enough = _LOOKED_AT if self._depth == "auto" and not self._owner_depth() else 2
             if self._depth != "auto" and self._batches is not None and not self._batches.watch_draws:
                 enough = 0
-            if self._in_haste and len(self._seen) == 1 and enough == _LOOKED_AT and self._seen[0].is_at_hand():
+            if self._place.in_haste and len(self._seen) == 1 and enough == _LOOKED_AT and self._seen[0].is_at_hand():
                 self._change("plain", _SMALL)
             elif len(self._seen) >= enough:
                 self._decide()
@@ -218,7 +213,7 @@ class Iteration:
                 self._judged = True
                 if self._slower():
                     self._stop_ahead("again", "fetching ahead seemed slower: measuring again")
-        elif self._mode == "beside" and self._follows_loader and self._dry >= _STEADY:
+        elif self._mode == "beside" and self._follows_loader and self._place.dry >= _STEADY:
             self._change("plain", _STARVED)
         elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
             if self._held is not None or self._slower():
@@ -271,10 +266,6 @@ class Iteration:
     def _fitting(self, size_bytes: int) -> int:
         """How many batches ahead leave the program half of the memory that it never needed so far."""
         return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
-
-    def _note_dry(self, asked: Any) -> None:
-        """`asked`: what the device had to do when the batch was asked for."""
-        self._dry = max(1, self._dry + 1) if asked.query() else min(-1, self._dry - 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
         assert self._batches is not None
@@ -332,47 +323,25 @@ class Iteration:
         if self._mode == "look" and not self._owner_depth():
             self._owner._settled = 0, "too few batches to fetch ahead: copies overlapped alone"
 
-    def _in_place(self, entered: int) -> Any:
-        """As the loop would do it by itself."""
-        assert self._batches is not None
-        asked = None
-        self._unseen += 1
-        if self._unseen >= self._apart and self._follows_loader:
-            # Each such call gives up the interpreter's lock, which the loader's thread that pins may take meanwhile.
-            asked = self._accelerator.event()
-            asked.record(self._accelerator.current())
+    def _as_the_loop(self, entered: int) -> Any:
+        place, batches = self._place, self._batches
+        assert batches is not None
         try:
-            value, fetch_ns, state = self._batches.fetch()
+            value = place.batch(batches, entered)
         except StopIteration:
             self._owner._state = None
             self.close()
             raise
-        if asked is not None:
-            self._note_dry(asked)
-            self._unseen, self._apart = 0, min(2 * self._apart, _RARELY) if self._dry > 0 else 1
-            if self._dry <= -2:
-                self._change("beside", _FED)
-        device, kept = self._accelerator.device, self._batches.pinned_by_loader
-        largest_bytes = 0
-
-        def move(tensor: torch.Tensor) -> torch.Tensor:
-            nonlocal largest_bytes
-            largest_bytes = max(largest_bytes, bytes_of(tensor))
-            return tensor.to(device, non_blocking=kept or not tensor.is_pinned())
-
-        moved = map_tensors(value, move)
-        if self._in_haste and not self._follows_loader:
-            prompt = at_hand(largest_bytes, fetch_ns)
-            self._prompt = min(self._prompt + 1, 0) if prompt else self._prompt - _PAUSES
-            if self._prompt < -_PAUSES or largest_bytes > SMALL_BYTES:
-                self._in_haste = False
-                self._change("look", "batches are being measured")
-        self._tally.batches += 1
-        self._tally.fetch_ns += fetch_ns
-        self._tally.waited_ns += time.perf_counter_ns() - entered
-        self._owner._state = state
+        if place.is_fed:
+            place.is_fed = False
+            self._change("beside", _FED)
+        elif place.is_over:
+            place.is_over = False
+            self._change("look", "batches are being measured")
+        if batches.has_state:
+            self._owner._state = batches.state()
         handed(self._owner._loader)
-        return moved
+        return value
 
 
 def _raise(ended: Ended) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any
@@ -21,17 +22,17 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     """
     if isinstance(value, torch.Tensor):
         return change(value)
-    if isinstance(value, Mapping):
-        return _mapping(value, {key: map_tensors(item, change) for key, item in value.items()})
-    if isinstance(value, PackedSequence):
+    if isinstance(value, PackedSequence):  # a tuple too
         data = change(value.data)
         order = [map_tensors(indices, change) for indices in (value.sorted_indices, value.unsorted_indices)]
         return PackedSequence(data, value.batch_sizes, *order)
     if isinstance(value, (tuple, list)):
-        items = [map_tensors(item, change) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
+        items = [change(item) if isinstance(item, torch.Tensor) else map_tensors(item, change) for item in value]
+        if all(map(operator.is_, items, value)):
             return value
         return _tuple(value, items) if isinstance(value, tuple) else _list(value, items)
+    if isinstance(value, Mapping):
+        return _mapping(value, {key: map_tensors(item, change) for key, item in value.items()})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _dataclass(value, change)
     return value
