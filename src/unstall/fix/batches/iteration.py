@@ -31,7 +31,6 @@ _TRIED = 24  # batches ahead, before they are held against those
 _AGAIN = 12  # batches that are not, where those ahead seemed slower
 _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
-_STEADY = 4  # batches in a row that tell the same of the device
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
 _SMALL = "a plain loop: batches are small, and copied as they come"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
@@ -59,7 +58,7 @@ class Iteration:
         self._batches = Batches(loader, accelerator, self._sender(loader), self._room)
         # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
         self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
-        self._place = InPlace(accelerator, tally, self._follows_loader)
+        self._place = InPlace(accelerator, tally, _held_ready(loader) if self._follows_loader else None)
         self._mode: _Mode = "look"
         self._judged = False
         self._seen: list[Seen] = []
@@ -74,7 +73,7 @@ class Iteration:
         if self._follows_loader:
             # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
             # as long as the device waits for the loader, nothing is done but what the loop would do by itself.
-            self._change("plain", _STARVED)
+            self._change(*("beside", _FED) if owner._fed else ("plain", _STARVED))
 
     def __iter__(self) -> Iteration:
         return self
@@ -90,7 +89,7 @@ class Iteration:
             raise StopIteration
         entered = time.perf_counter_ns()
         if self._mode == "plain":
-            return self._as_the_loop(entered)
+            return self._in_place(entered)
         if self._entered is not None:
             self._intervals.append(entered - self._entered)
             self._count_interval(entered - self._entered)
@@ -105,7 +104,7 @@ class Iteration:
             self._room.handed_out(asked, self._given)
             self._given = None
         if self._chosen() == "plain":  # from this batch on
-            return self._as_the_loop(entered)
+            return self._in_place(entered)
         batch, sent = self._next_batch(states)
         if sent.exposed:  # the program may write there next
             sent.late.synchronize()
@@ -213,7 +212,8 @@ class Iteration:
                 self._judged = True
                 if self._slower():
                     self._stop_ahead("again", "fetching ahead seemed slower: measuring again")
-        elif self._mode == "beside" and self._follows_loader and self._place.dry >= _STEADY:
+        elif self._mode == "beside" and self._follows_loader and self._place.is_starved():
+            self._owner._fed = False
             self._change("plain", _STARVED)
         elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
             if self._held is not None or self._slower():
@@ -323,7 +323,7 @@ class Iteration:
         if self._mode == "look" and not self._owner_depth():
             self._owner._settled = 0, "too few batches to fetch ahead: copies overlapped alone"
 
-    def _as_the_loop(self, entered: int) -> Any:
+    def _in_place(self, entered: int) -> Any:
         place, batches = self._place, self._batches
         assert batches is not None
         try:
@@ -332,12 +332,10 @@ class Iteration:
             self._owner._state = None
             self.close()
             raise
-        if place.is_fed:
-            place.is_fed = False
-            self._change("beside", _FED)
-        elif place.is_over:
+        if place.is_over:
             place.is_over = False
-            self._change("look", "batches are being measured")
+            self._owner._fed = self._follows_loader
+            self._change(*("beside", _FED) if self._follows_loader else ("look", "batches are being measured"))
         if batches.has_state:
             self._owner._state = batches.state()
         handed(self._owner._loader)
@@ -351,6 +349,11 @@ def _raise(ended: Ended) -> NoReturn:
         raise error
     finally:
         del error
+
+
+def _held_ready(loader: DataLoader[Any]) -> int:
+    """How many batches its workers may have made before the first is asked for."""
+    return int(loader.num_workers * (loader.prefetch_factor or 1))
 
 
 def _why_beside(loader: Any, depth: int | Literal["auto"]) -> str | None:

@@ -9,7 +9,7 @@ from unstall.fix.batches.fetching import Batch
 from unstall.fix.tensors.accelerator import milliseconds
 from unstall.fix.tensors.staging import SMALL_BYTES
 
-_HANDING_OVER_NS = 20_000  # by one thread to another, at the least
+HANDING_OVER_NS = 20_000  # by one thread to another, at the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +37,4 @@ class Seen:
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:
     """Whether nothing of such batches could be hidden, however short a step is."""
-    return largest_bytes <= SMALL_BYTES and fetch_ns < _HANDING_OVER_NS
+    return largest_bytes <= SMALL_BYTES and fetch_ns < HANDING_OVER_NS
