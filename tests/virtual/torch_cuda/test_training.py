@@ -48,6 +48,11 @@ def test_nccl_s_collectives_within_one_process(told: dict[str, Any]) -> None:
     assert told["nccl"] == [[3.0] * 4, [3.0] * 8, [6.0] * 2]
 
 
+def test_only_what_draws_moves_the_generator(told: dict[str, Any]) -> None:
+    """As on CUDA; the parameters of an LSTM are drawn on the CPU."""
+    assert [name for name, moved in told["who draws"].items() if moved] == ["attention with dropout", "dropout"]
+
+
 def test_random_numbers_follow_seeds_and_states(told: dict[str, Any]) -> None:
     assert told["random numbers"] == [True, True, True, [16], 5, 2]
 

@@ -28,6 +28,8 @@ uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+constexpr uint64_t STEP = 4; // of the offset
+
 struct Virtual final : c10::GeneratorImpl {
   explicit Virtual(int device)
       : GeneratorImpl(
@@ -82,12 +84,21 @@ struct Virtual final : c10::GeneratorImpl {
   uint64_t draw() {
     std::lock_guard guard(mutex_);
     uint64_t drawn = mixed(state->seed ^ mixed(state->offset));
-    state->offset += 4;
+    state->offset += STEP;
     return drawn;
+  }
+  // What was drawn last was used by nobody. Nothing where another thread has drawn since.
+  void put_back(uint64_t drawn) {
+    std::lock_guard guard(mutex_);
+    if (state->offset >= STEP && drawn == mixed(state->seed ^ mixed(state->offset - STEP))) state->offset -= STEP;
   }
 
   std::shared_ptr<State16> state = std::make_shared<State16>();
 };
+
+Virtual& the_default(int device) {
+  return *static_cast<Virtual*>(default_generator(device).unsafeGetGeneratorImpl());
+}
 
 uint64_t seed_from(const std::optional<at::Generator>& generator, int device) {
   const at::Generator& chosen = generator && generator->defined() ? *generator : default_generator(device);
@@ -119,6 +130,7 @@ struct InsteadOfDefault::State {
   at::mt19937 engine;
   std::optional<float> float_sample;
   std::optional<double> double_sample;
+  uint64_t seed; // for meanwhile
 };
 
 // Held for as long as one lives: of two at once each would put back what the other had put there.
@@ -127,18 +139,24 @@ static Lock& the_only_one() {
   return *lock;
 }
 
-InsteadOfDefault::InsteadOfDefault(int device) {
+static bool has_drawn(const at::mt19937& engine, uint64_t seed) {
+  auto now = engine.data(), fresh = at::mt19937(seed).data();
+  return now.left_ != fresh.left_ || now.next_ != fresh.next_;
+}
+
+InsteadOfDefault::InsteadOfDefault(int device) : device_(device) {
   auto* cpu = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
-  uint64_t seed = seed_from(std::nullopt, device);
+  uint64_t seed = the_default(device).draw();
   the_only_one().lock(); // from here on nothing raises
   std::lock_guard guard(cpu->mutex_);
-  before_ = new State{cpu->engine(), cpu->next_float_normal_sample(), cpu->next_double_normal_sample()};
+  before_ = new State{cpu->engine(), cpu->next_float_normal_sample(), cpu->next_double_normal_sample(), seed};
   cpu->set_current_seed(seed);
 }
 
 InsteadOfDefault::~InsteadOfDefault() {
   auto* cpu = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
   std::lock_guard guard(cpu->mutex_);
+  if (!has_drawn(cpu->engine(), before_->seed)) the_default(device_).put_back(before_->seed); // a dropout of 0
   cpu->set_engine(before_->engine);
   cpu->set_next_float_normal_sample(before_->float_sample);
   cpu->set_next_double_normal_sample(before_->double_sample);

@@ -12,7 +12,7 @@ at::Generator new_generator(int device);
 at::Generator draw_from(const std::optional<at::Generator>& generator, int device);
 
 // The CPU's default generator is a virtual device's for as long as this lives: for kernels that take none. What the
-// program draws on the CPU does not change by it.
+// program draws on the CPU does not change by it, nor the device's where the kernel draws nothing.
 class InsteadOfDefault {
  public:
   explicit InsteadOfDefault(int device);
@@ -23,6 +23,7 @@ class InsteadOfDefault {
  private:
   struct State;
   State* before_;
+  int device_;
 };
 
 } // namespace unstall

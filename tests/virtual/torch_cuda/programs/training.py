@@ -116,6 +116,24 @@ def random_numbers() -> object:
     ]
 
 
+def who_draws() -> dict[str, bool]:
+    """Whether it moves the device's generator."""
+    functional, x = torch.nn.functional, torch.randn(1, 2, 8, 16, device="cuda")
+    calls = {
+        "attention": lambda: functional.scaled_dot_product_attention(x, x, x),
+        "attention with dropout": lambda: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+        "dropout": lambda: functional.dropout(x, 0.5),
+        "dropout of 0": lambda: functional.dropout(x, 0.0),
+        "LSTM": lambda: torch.nn.LSTM(16, 4, 2).cuda()(x[0]),
+    }
+    moved = {}
+    for name, call in calls.items():
+        before = torch.cuda.get_rng_state()
+        call()
+        moved[name] = not torch.equal(before, torch.cuda.get_rng_state())
+    return moved
+
+
 def compiled() -> object:
     @torch.compile(mode="reduce-overhead")  # type: ignore[untyped-decorator]
     def add(x: torch.Tensor) -> torch.Tensor:
@@ -134,6 +152,7 @@ fact("data parallel", data_parallel)
 fact("collectives", collectives)
 fact("nccl", nccl)
 fact("random numbers", random_numbers)
+fact("who draws", who_draws)
 fact("random before cuda", lambda: torch.Generator("cuda").initial_seed())
 fact("pinned", lambda: [torch.ones(3).pin_memory().is_pinned(), torch.empty(3, pin_memory=True).is_pinned()])
 fact("compiled", compiled)
