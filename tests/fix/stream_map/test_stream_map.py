@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -128,10 +129,25 @@ def test_without_a_gpu_it_is_a_plain_loop_that_says_so() -> None:
     assert "there is no cuda device with streams here" in str(results.stats())
 
 
-def test_results_without_a_gpu_are_the_programs_own() -> None:
-    total = torch.zeros(1)
-    results = list(unstall.stream_map(lambda item: total.add_(item), [torch.ones(1)] * 4))
-    assert [float(each) for each in results] == [1, 2, 3, 4]
+@pytest.mark.parametrize("out", ["pinned", "cpu", "device"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_results_without_a_gpu_are_the_programs_own(out: Literal["pinned", "cpu", "device"], device: str) -> None:
+    total = torch.zeros(4)
+
+    def adds(item: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"itself": total.add_(item), "a view": total[1:3]}
+
+    results = list(unstall.stream_map(adds, [torch.ones(1)] * 4, device=device, out=out))
+    assert [float(each["itself"][0]) for each in results] == [1, 2, 3, 4]
+    assert [float(each["a view"][0]) for each in results] == [1, 2, 3, 4]
+
+
+def test_results_left_on_the_device_have_their_graph_without_a_gpu_too() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    results = unstall.stream_map(lambda item: item * weight, [torch.ones(3)] * 2, device="cpu", out="device")
+    sum(each.sum() for each in results).backward()
+    assert weight.grad is not None
+    assert float(weight.grad[0]) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"strategy": "fast"}, {"out": "gpu"}, {"in_flight": 0}])

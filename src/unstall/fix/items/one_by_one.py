@@ -66,13 +66,19 @@ def on_and_back(
 def without_streams(
     fn: Callable[[Any], Any], device: torch.device, tally: Tally, *, back: bool
 ) -> Callable[[Any], Any]:
-    """`fn` where the device has no streams, or is not there at all: items then come as they are. Results that come
-    `back` are copies, as from any device: the function may write to what it gave before."""
+    """`fn` where the device has no streams, or is not there at all: items then come as they are. Results are copies, as
+    from any device, and only those that come `back` leave autograd: the function may write to what it gave before, and
+    nothing tells memory that it keeps from memory that it made just now."""
     there = is_there(device)
+
+    def back_here(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to("cpu", copy=True)
+
+    keep = back_here if back else torch.clone
 
     def one(item: Any) -> Any:
         result = fn(map_tensors(item, lambda tensor: tensor.to(device)) if there else item)
         tally.items += 1
-        return map_tensors(result, lambda tensor: tensor.detach().to("cpu", copy=True)) if back else result
+        return map_tensors(result, keep)
 
     return one
