@@ -243,8 +243,6 @@ def ours(fn: Case, cache: Any, seconds: float, torch: Any) -> dict[str, Any]:
             measured = unstall.bench(fn, cache=cache, max_seconds=seconds / TURNS, method=method)
             assert measured.device is not None
             turns[method].append(measured.device.median)
-            found[f"{method} ±"] = measured.device.relative_ci
-            found[f"{method} n"] = measured.device.n
             if method == "events":
                 found["too short for events"] = measured.has("too short to resolve")
                 found["events notes"] = list(measured.notes)
@@ -255,6 +253,7 @@ def ours(fn: Case, cache: Any, seconds: float, torch: Any) -> dict[str, Any]:
             found["host"], found["wall"] = measured.host.median, measured.wall.median
             found["verdicts"] = [f"{each.kind}: {each.text}" for each in measured.verdicts]
     found |= {which: statistics.median(each) for which, each in turns.items() if each}
+    found["turns"] = turns
     return found | kernels(fn, cache, torch)
 
 

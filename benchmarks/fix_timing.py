@@ -53,8 +53,7 @@ def interleaved(
     With `most`: up to so many rounds, until the ratio of the last way to the first is known to `error`."""
     took: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range((most or rounds) + 1):
-        first, *_, last = took.values()
-        if turn > rounds and ratio(last, first)["error"] <= error:
+        if most and turn > rounds and _known(took, error):
             break
         for name in list(ways)[:: -1 if turn % 2 else 1]:
             ms = milliseconds(ways[name])
@@ -63,13 +62,18 @@ def interleaved(
     return took
 
 
+def _known(took: dict[str, list[float]], error: float) -> bool:
+    first, *_, last = took.values()
+    return ratio(last, first)["error"] <= error
+
+
 def ratio(over: list[float], under: list[float]) -> dict[str, float]:
-    """Of neighbours: median, its standard error, least and most. The error is by the median distance from the median,
-    as for a normal distribution, since a few are far off where the host pauses."""
+    """Of neighbours: median, its standard error (of two at the least), least and most. The error is by the median
+    distance from the median, as for a normal distribution, since a few are far off where the host pauses."""
     each = [one / other for one, other in zip(over, under, strict=True)]
     median = statistics.median(each)
     spread = 1.4826 * statistics.median(abs(one - median) for one in each)
-    error = 1.2533 * spread / len(each) ** 0.5
+    error = 1.2533 * spread / len(each) ** 0.5 if len(each) > 1 else float("inf")
     return {"median": median, "error": error, "least": min(each), "most": max(each)}
 
 

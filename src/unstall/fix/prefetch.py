@@ -59,7 +59,6 @@ class Prefetch:
         self._left: Producer | None = None  # one that was closed while it fetched, and did not end soon
         self._sender: Sender | None = None  # what it learns of the loader's memory holds for the next iteration too
         self._settled: tuple[int, str] | None = None  # depth, and why: of iterations before
-        self._fed = False  # whether the loader's own workers kept up with the device: likewise
         self._state: Any = None
 
     def __iter__(self) -> Iterator[Any]:

@@ -305,3 +305,84 @@ for _ in range(60):
 assert len(fetched) > 100 and all(fetched), fetched
 print("ONE THREAD")
 """
+
+
+# A loader that raises and goes on: what comes, and the state after it, are those of a plain loop.
+RAISES = """
+import torch
+from unstall import prefetch
+small = [torch.full((16,), float(i)) for i in range(60)]
+large = [torch.full((1 << 18,), float(i)) for i in range(60)]
+
+class Raises:
+    # Goes on after an error. Its state is the number of the item that comes next.
+    def __init__(self, batches, at, error):
+        self.batches, self.at, self.error, self.i = batches, at, error, 0
+    def __iter__(self):
+        self.i = 0
+        return self
+    def __next__(self):
+        i = self.i
+        self.i += 1
+        if i >= 40:
+            raise StopIteration
+        if i == self.at:
+            raise self.error(str(i))
+        return self.batches[i]
+    def state_dict(self): return {"i": self.i}
+    def load_state_dict(self, state): self.i = state["i"]
+
+def walk(loader, it):
+    got = []
+    while True:
+        try:
+            told = float((batch := next(it))[0])
+        except StopIteration:
+            break
+        except BaseException as error:
+            told = repr(error)
+        got.append((told, loader.state_dict()["i"]))
+        torch.cuda._sleep(200_000)
+    return [*got, loader.state_dict()["i"]]
+
+for batches in (small, large):
+    for error in (ValueError, KeyboardInterrupt, torch.OutOfMemoryError):
+        for at in (0, 1, 2, 5, 30):
+            for depth in ("auto", 0, 2):
+                plain = Raises(batches, at, error)
+                wanted = walk(plain, iter(plain))
+                loader = prefetch(Raises(batches, at, error), depth=depth)
+                assert walk(loader, iter(loader)) == wanted, (error, at, depth, loader.stats())
+print("STATES")
+"""
+
+
+# Fetching draws random numbers early, and then long after, when the program draws too.
+DRAWS_LATE = """
+import time, torch
+from unstall import prefetch
+
+weights, small = torch.randn(64, 64, device="cuda"), [torch.full((16,), float(number)) for number in range(200)]
+
+def loader():
+    for number, batch in enumerate(small):
+        time.sleep(0.002 if number >= 10 else 0)
+        yield batch + torch.rand(16) if number == 3 or number >= 60 else batch
+
+def run(batches):
+    torch.manual_seed(0)
+    for number, batch in enumerate(batches):
+        for _ in range(20):
+            weights @ weights
+        yield batch.cpu(), torch.rand(16) if number > 100 else torch.zeros(16)
+
+class Loader:
+    def __iter__(self):
+        return loader()
+
+ahead = prefetch(Loader())
+pairs = zip(list(run(batch.cuda() for batch in loader())), list(run(ahead)), strict=True)
+differ = [place for place, (wanted, given) in enumerate(pairs) if not all(map(torch.equal, wanted, given))]
+assert not differ and "drew from torch" in ahead.stats().note, (differ, ahead.stats())
+print("AS DRAWN")
+"""

@@ -44,6 +44,16 @@ def test_a_loader_whose_workers_fetch_ahead_gets_no_thread_more_for_small_copies
 
 
 @pytest.mark.slow
+def test_a_loader_that_raises_and_goes_on_has_the_states_of_a_plain_loop(tmp_path: Path) -> None:
+    assert "STATES" in on_virtual_gpu(tmp_path, programs.RAISES)
+
+
+@pytest.mark.slow
+def test_a_loader_that_draws_late_draws_what_it_would_in_a_plain_loop(tmp_path: Path) -> None:
+    assert "AS DRAWN" in on_virtual_gpu(tmp_path, programs.DRAWS_LATE)
+
+
+@pytest.mark.slow
 def test_one_small_batch_tells_of_those_that_are_like_it_and_of_no_others(tmp_path: Path) -> None:
     assert "LOOKED AGAIN" in on_virtual_gpu(tmp_path, programs.SMALL_FIRST)
 

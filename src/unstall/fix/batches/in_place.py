@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,9 +16,15 @@ from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import SMALL_BYTES
 
+ENDED = object()
+"""In the place of a batch: the loader has none left."""
+
 _RARELY = 64  # of so many batches one is looked at, if those before told that nothing is to be gained
+_NEVER = sys.maxsize
 _PAUSES = 8  # one look in so many may find a small batch late: the host has paused, perhaps
 _STEADY = 4  # looks in a row that tell the same of the device
+
+News = Literal["starved", "fed", "not at hand"]
 
 
 class InPlace:
@@ -34,16 +40,17 @@ class InPlace:
         self.in_haste = of_workers is None  # whether it goes on only as long as batches are small, and come at once
         self._unseen, self._apart = -(of_workers or 0), 1  # batches since one was looked at, and until the next is
         self._prompt = 0  # one more for each look at a batch that came at once, up to 0; _PAUSES less for a late one
-        self._dry = 0  # batches in a row for which the device was waiting when they came; below 0: was not
-        self.is_over = False  # it is no longer the case that nothing is to be gained
+        self.news: News | None = None  # what the last batch told, for whoever takes it away
 
     def batch(self, batches: Batches, entered: int) -> Any:
-        """The next one on the device. `entered`: the time in ns when it was asked for. Raises StopIteration."""
+        """The next one on the device, or ENDED. `entered`: the time in ns when it was asked for."""
         self._unseen += 1
         looks = self._unseen >= self._apart
         asked = self._asked_now() if looks and self._from_workers else None
         start = time.perf_counter_ns()
-        value = next(batches.iterator)
+        value = next(batches.iterator, ENDED)
+        if value is ENDED:
+            return ENDED
         fetch_ns = time.perf_counter_ns() - start
         if looks or (fetch_ns >= HANDING_OVER_NS and self.in_haste):
             self._look(value, fetch_ns, asked)
@@ -56,11 +63,16 @@ class InPlace:
 
     def note_dry(self, asked: Any) -> None:
         """`asked`: what the device had to do when the batch was asked for."""
-        self._dry = max(1, self._dry + 1) if asked.query() else min(-1, self._dry - 1)
+        dry = self._tally.dry
+        self._tally.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
 
     def is_starved(self) -> bool:
         """Whether the device was waiting for each of the last batches."""
-        return self._dry >= _STEADY
+        return self._tally.dry >= _STEADY
+
+    def is_fed(self) -> bool:
+        """Whether it had work left when each of the last batches came."""
+        return self._tally.dry <= -_STEADY
 
     def _sent_from_pinned(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
@@ -77,13 +89,14 @@ class InPlace:
     def _look(self, value: Any, fetch_ns: int, asked: Any) -> None:
         if asked is not None:
             self.note_dry(asked)
-            nothing_new = self._dry > 0
-            self.is_over = self._dry <= -_STEADY
+            nothing_new = self._tally.dry > 0
+            self.news = "fed" if self.is_fed() else "starved" if self.is_starved() else None
         else:
             largest_bytes = max(map(bytes_of, tensors_in(value)), default=0)
             nothing_new = at_hand(largest_bytes, fetch_ns)
             self._prompt = min(self._prompt + 1, 0) if nothing_new else self._prompt - _PAUSES
-            self.is_over = self._prompt < -_PAUSES or largest_bytes > SMALL_BYTES
+            if self.in_haste and (self._prompt < -_PAUSES or largest_bytes > SMALL_BYTES):
+                self.news = "not at hand"
         self._unseen, self._apart = 0, min(2 * self._apart, _RARELY) if nothing_new else 1
-        if self.is_over and self.in_haste:  # whoever comes back knows more
-            self.in_haste, self._apart = False, sys.maxsize
+        if self.news == "not at hand":  # whoever comes back knows more
+            self.in_haste, self._apart = False, _NEVER

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from unstall.figures import counted
 from unstall.fix.batches.fetching import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
-from unstall.fix.batches.in_place import InPlace
+from unstall.fix.batches.in_place import ENDED, InPlace, News
 from unstall.fix.batches.producer import PATIENCE_S, Ended, Producer
 from unstall.fix.batches.seen import Seen
 from unstall.fix.batches.stats import Tally
@@ -33,6 +33,7 @@ _WORTH = 0.02
 _DEPTH, _DEEP = 2, 4
 _FED = "copies overlap alone: the loader's own workers fetch ahead"
 _SMALL = "a plain loop: batches are small, and copied as they come"
+_AT_FIRST = "a plain loop: the loader's own workers fetch ahead"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
 _ANOTHER = "another iteration of the loader is under way"
 _ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
@@ -73,7 +74,7 @@ class Iteration:
         if self._follows_loader:
             # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
             # as long as the device waits for the loader, nothing is done but what the loop would do by itself.
-            self._change(*("beside", _FED) if owner._fed else ("plain", _STARVED))
+            self._change(*("beside", _FED) if self._place.is_fed() else ("plain", _AT_FIRST))
 
     def __iter__(self) -> Iteration:
         return self
@@ -164,10 +165,12 @@ class Iteration:
                 largest = max(map(bytes_of, sent.tensors), default=0)
                 self._seen.append(Seen(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
             return batch, sent
-        except StopIteration:
-            self._settle_short()
-            self._owner._state = None  # the loader's own says what follows the last batch
-            self.close()
+        except BaseException as error:
+            if self._producer is None:  # nothing is ahead: the loader's own says what comes next
+                self._owner._state = None
+            if isinstance(error, StopIteration):
+                self._settle_short()
+                self.close()
             raise
 
     def _from_producer(self) -> Batch | None:
@@ -213,7 +216,6 @@ class Iteration:
                 if self._slower():
                     self._stop_ahead("again", "fetching ahead seemed slower: measuring again")
         elif self._mode == "beside" and self._follows_loader and self._place.is_starved():
-            self._owner._fed = False
             self._change("plain", _STARVED)
         elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
             if self._held is not None or self._slower():
@@ -282,6 +284,7 @@ class Iteration:
 
     def _change(self, mode: _Mode, why: str | None = None, depth: int = 0) -> None:
         self._mode, self._intervals, self._seen = mode, [], []
+        self._states = {}  # what is drawn from here on is not between two batches that were looked at
         if mode == "plain":
             self._entered = None  # what comes between such batches is not timed
         if mode == "beside" and self._producer is None and self._batches is not None:
@@ -326,20 +329,26 @@ class Iteration:
     def _in_place(self, entered: int) -> Any:
         place, batches = self._place, self._batches
         assert batches is not None
-        try:
-            value = place.batch(batches, entered)
-        except StopIteration:
-            self._owner._state = None
+        self._owner._state = None  # until the program has the batch, the loader's own says what comes next
+        value = place.batch(batches, entered)
+        if value is ENDED:
             self.close()
-            raise
-        if place.is_over:
-            place.is_over = False
-            self._owner._fed = self._follows_loader
-            self._change(*("beside", _FED) if self._follows_loader else ("look", "batches are being measured"))
+            raise StopIteration
+        if place.news is not None:
+            self._heed(place.news)
+            place.news = None
         if batches.has_state:
             self._owner._state = batches.state()
         handed(self._owner._loader)
         return value
+
+    def _heed(self, news: News) -> None:
+        if news == "fed":
+            self._change("beside", _FED)
+        elif news == "starved":
+            self._owner._settled = 0, _STARVED
+        else:
+            self._change("look", "batches are being measured")
 
 
 def _raise(ended: Ended) -> NoReturn:
@@ -352,8 +361,13 @@ def _raise(ended: Ended) -> NoReturn:
 
 
 def _held_ready(loader: DataLoader[Any]) -> int:
-    """How many batches its workers may have made before the first is asked for."""
-    return int(loader.num_workers * (loader.prefetch_factor or 1))
+    """How many batches its workers may have made before the first is asked for; at most half of them, so that a short
+    loop tells something too."""
+    ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
+    try:
+        return min(ready, len(loader) // 2)
+    except TypeError:  # of a data set without a length
+        return ready
 
 
 def _why_beside(loader: Any, depth: int | Literal["auto"]) -> str | None:

@@ -64,6 +64,7 @@ class Tally:
     stalled_ns: int = 0
     tensors: int = 0  # in batches
     empty: str | None = None  # the type of a batch that had none
+    dry: int = 0  # batches in a row for which the device was waiting when they came; below 0: was not
     beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
     ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
     _copies: deque[tuple[Any, Any, Any]] = field(default_factory=deque)

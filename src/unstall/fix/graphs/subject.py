@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unstall.fix.graphs.autograd_nodes import nodes_behind
+from unstall.fix.graphs.autograd_nodes import is_leaf, node_of, nodes_behind
 from unstall.fix.graphs.capture.captured import Captured, Segment
 from unstall.fix.graphs.capture.device import Device
 from unstall.fix.graphs.inside import inside
@@ -160,8 +160,8 @@ def differentiable(result: Any) -> list[torch.Tensor]:
 
 def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
     """For each output the places of those that it depends on: a backward from others leaves them without gradients."""
-    leaves = {id(tensor): place for place, tensor in enumerate(wanted) if tensor.is_leaf}
-    nodes = {tensor.grad_fn: place for place, tensor in enumerate(wanted) if not tensor.is_leaf}
+    leaves = {id(tensor): place for place, tensor in enumerate(wanted) if is_leaf(tensor)}
+    nodes = {node_of(tensor): place for place, tensor in enumerate(wanted) if not is_leaf(tensor)}
     found: list[set[int]] = []
     for output in outputs:
         reached = {leaves[id(output)]} if id(output) in leaves else set()
