@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
+import pytest
 from findings import found, only, place, result_of
 from traces import TraceBuilder
 
@@ -201,3 +204,35 @@ def test_a_check_of_a_distributions_arguments_is_gone_with_all_that_it_launches(
     assert "waits in torch/distributions/distribution.py:40 __init__" in finding.saw
     assert finding.gain_ns is not None
     assert finding.gain_ns > 50_000
+
+
+def waits_within(*frames: str) -> TraceBuilder:
+    trace = TraceBuilder()
+    with ExitStack() as stack:
+        stack.enter_context(trace.frame("train.py", 12, "train"))
+        for frame in frames:
+            stack.enter_context(trace.named_frame(frame))
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 300)
+        with trace.named_frame("torch/cuda/__init__.py(1219): synchronize"):
+            trace.sync("device")
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 300)
+    return trace
+
+
+@pytest.mark.parametrize("folder", ["", "/opt/lib/python3.12/site-packages/"])
+def test_what_unstalls_own_helpers_wait_for_is_nobodys_to_remove(folder: str) -> None:
+    trace = waits_within(
+        "unstall/fix/graphs/serving.py(90): __call__", f"{folder}unstall/fix/graphs/verify.py(40): time"
+    )
+    assert not sync_findings(trace)
+
+
+@pytest.mark.parametrize("within", ["mine.py(3): forward", "torch/nn/modules/rnn.py(9): forward"])
+def test_what_a_function_waits_for_that_unstall_calls_is_the_programs(within: str) -> None:
+    assert sync_findings(waits_within("unstall/fix/graphs/serving.py(90): __call__", within)) == ["sync-explicit"]
+
+
+def test_a_promise_that_is_read_too_early_is_a_wait_of_the_programs() -> None:
+    assert sync_findings(waits_within("unstall/fix/to_host.py(60): HostFuture.result")) == ["sync-explicit"]

@@ -20,6 +20,8 @@ _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user'
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
+# What unstall's helpers wait for while they measure or prove is nobody's to remove; to_host(…).result() is.
+_OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 _READS: tuple[Read, ...] = ("", "value", "data")
 
 
@@ -107,7 +109,7 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
 
 
 def _ways(run: Run, rows: I64) -> I64:
-    """Index into WAYS for each wait; -1 for those of the recorder and of `empty_cache`."""
+    """Index into WAYS for each wait; -1 for those of the recorder, of `empty_cache` and of unstall's own helpers."""
     host, timeline = run.timeline.host, run.timeline
     top = run.places.top_op[rows]
     op = np.where(top >= 0, host.name[np.maximum(top, 0)], -1)
@@ -125,11 +127,17 @@ def _way(run: Run, op: int, call: int, stack: int, user: int, read: int, kernel:
     """The arguments are text indices, rows of Stacks, and whether a value (1) or more (2) is read."""
     text = run.timeline.text
     frames = _frames(run, stack, user)
-    if _RECORDER.search(frames) or _ALLOCATOR.search(frames):
+    if _RECORDER.search(frames) or _ALLOCATOR.search(frames) or _is_ours(frames):
         return -1
     operator = called(frames) if bare else text(op)
     wait = Wait(op=operator, frames=frames, call=text(call), read=_READS[read], kernel=text(kernel))
     return next(i for i, way in enumerate(WAYS) if way.matches(wait))
+
+
+def _is_ours(frames: str) -> bool:
+    """Whether unstall itself asked for the wait: a module that it calls may wait too, and that is the program's."""
+    asking = (each for each in frames.splitlines() if not (each.startswith("<") or _TENSORS_OWN.search(each)))
+    return _OURS.match(next(asking, "")) is not None
 
 
 def _bytes_read(run: Run, rows: I64) -> I64:
