@@ -31,6 +31,7 @@ _MOST_FAMILIES = 64
 _WHOLE = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _PROVABLE = {*_WHOLE, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 _ONE_A_SHAPE = "unpadded it is, with a graph for each shape"
+LOOKS = 10  # in a row, at what may be another thread's doing
 _PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
 
 Dim = tuple[int, int]
@@ -67,6 +68,7 @@ class _Family:
     zeros: bool = False  # whether integers are padded with zeros, and not with the call's own
     off: bool = False
     changed_once: bool = False
+    doubts: int = 0  # looks in a row that found what may be another thread's doing
 
     def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
         """Padded with zeros, or with one of its own integers."""
@@ -191,6 +193,11 @@ def prove(padded: Padded, found: Examined, run: Callable[[], Any]) -> None:
     try:
         if seen.refusals:
             raise Refused(seen.refusals[0])
+        padded.family.doubts = padded.family.doubts + 1 if seen.doubts else 0
+        if seen.doubts:
+            if padded.family.doubts < LOOKS:
+                return
+            raise Refused(seen.doubts[0])
         if found.changed:
             if not padded.family.changed_once:  # it may have filled a cache
                 padded.family.changed_once = True

@@ -12,7 +12,7 @@ from typing import Any
 
 from unstall.errors import GraphedError
 from unstall.fix.graphs.accumulate_grad import no_stream_warnings
-from unstall.fix.graphs.buckets import Buckets, Padded, Sizes, prove
+from unstall.fix.graphs.buckets import LOOKS, Buckets, Padded, Sizes, prove
 from unstall.fix.graphs.capture.device import Device, device_for
 from unstall.fix.graphs.inside import inside, is_inside
 from unstall.fix.graphs.look.examine import examined
@@ -51,6 +51,7 @@ class _Shelf:
     refusal: Refusal | None = None
     ready: list[Ready] = field(default_factory=list)  # the last used one first
     effects: int = 0  # runs that changed Python-side state, with no call between that a graph served
+    doubts: int = 0  # looks in a row that found what may be another thread's doing
     strikes: int = 0
     spent: bool = False  # what was seen has led to a capture
 
@@ -229,8 +230,11 @@ class Graphed:
         if shelf.effects > 1:  # the first time may fill a cache
             reason = f"it changes the program's own state at each call, and a graph would not: {found.changed[0]}"
             self._refuse(shelf, Refusal(reason, None, "do that outside, or write into a tensor"))
+        shelf.doubts = shelf.doubts + 1 if found.seen.doubts else 0
+        if shelf.doubts >= LOOKS:
+            self._refuse(shelf, found.seen.doubts[0])
         shelf.kind, shelf.watch = found.kind, found.watch
-        shelf.seen = None if found.changed else found.seen
+        shelf.seen = None if found.changed or found.seen.doubts else found.seen
         return found.result
 
     def _capture(

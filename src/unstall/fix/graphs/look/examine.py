@@ -225,6 +225,7 @@ def _seen_in_a_capture(
         return None
     graph.reset()
     dry.random = seen.random
+    dry.doubts = seen.doubts  # of the run that was no capture
     grads = {id(leaf): grad for leaf, grad in zip(seen.leaves, seen.entry_grads, strict=True)}
     dry.entry_grads = [grads.get(id(leaf)) for leaf in dry.leaves]
     dry.names = None if dry.names is None or seen.names is None else dry.names | seen.names

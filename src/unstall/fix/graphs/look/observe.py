@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from unstall.fix.graphs.capture.device import Device
+from unstall.fix.graphs.look.draws import Draws
 from unstall.fix.graphs.look.heard import heard
 from unstall.fix.graphs.look.users import is_users_code
 from unstall.fix.graphs.look.waits import SYNCHRONIZING, wait_of, waits_named
@@ -24,7 +25,6 @@ from unstall.fix.graphs.look.watch import Scope
 from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.tensors.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
 from unstall.locate.frameworks import top_module
-from unstall.random_states import drawn_from, random_states
 
 _FROM_HOST = (
     "a copy from CPU memory would be of the memory of one call",
@@ -39,11 +39,6 @@ _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
 _TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
 _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
 _COMPUTES_NAMES = {"getattr", "vars", "globals", "locals", "eval", "exec", "attrgetter", "__dict__", "__getattribute__"}
-_HOST_GENERATORS = {
-    "torch": "torch's CPU generator",
-    "random": "Python's random",
-    "numpy.random": "numpy.random",
-}  # of `random_states`
 # The device stops for good where what they are given is not as they expect it; so it does for an index out of bounds.
 _ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy", "binary_cross_entropy_backward"}
 _SPEAKS = {"print", "open", "input", "write", "writelines"}
@@ -61,6 +56,7 @@ class Observation:
     derived: list[torch.Tensor] = field(default_factory=list)  # those through which gradients go on to before the call
     written_inputs: set[int] = field(default_factory=set)  # places among the inputs
     refusals: list[Refusal] = field(default_factory=list)
+    doubts: list[Refusal] = field(default_factory=list)  # reasons that may be another thread's
     generators: list[torch.Generator] = field(default_factory=list)
     names: frozenset[str] | None = None  # read by any Python code that ran; None: not known
     scopes: list[Scope] = field(default_factory=list)  # of the user's code that ran
@@ -96,9 +92,12 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
     """Notes what every operator touches. `device_type` is of the tensors that a graph can hold. With `stops` a wait is
     not begun: `Refused` is raised instead."""
 
-    def __init__(self, inputs: list[torch.Tensor], device_type: str, index: int | None, *, stops: bool = False) -> None:
+    def __init__(
+        self, inputs: list[torch.Tensor], device_type: str, index: int | None, draws: Draws, *, stops: bool = False
+    ) -> None:
         super().__init__()
         self.seen = Observation()
+        self._draws = draws
         self._stops = stops
         self._device_type = device_type
         self._index = index
@@ -157,6 +156,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         seen.backward_ran |= torch._C._current_graph_task_id() != -1
         seen.grad_was_enabled |= torch.is_grad_enabled()
         generator = kwargs.get("generator")
+        self._draws.note_operator(func, generator, returned)
         if isinstance(generator, torch.Generator) and not any(generator is known for known in seen.generators):
             seen.generators.append(generator)
 
@@ -279,19 +279,23 @@ def observed(
     """What `run` returns, and what it did. Errors of it are raised as they are, and `Refused` instead of a wait where
     it `stops` at one."""
     device_type = device.type
-    observer = Observer(inputs, device_type, device.index, stops=stops)
-    codes: dict[CodeType, dict[str, Any]] = {}
     profiled = sys.getprofile() is not None
+    draws = Draws(follows=not profiled)
+    observer = Observer(inputs, device_type, device.index, draws, stops=stops)
+    codes: dict[CodeType, dict[str, Any]] = {}
 
     def note(frame: FrameType, event: str, called: Any) -> None:
         if event == "call":
             codes.setdefault(frame.f_code, frame.f_globals)
-        elif event == "c_call" and _seeds(called):
-            observer.refuse("it seeds a random generator, and a graph would not", "seed before the call")
-        elif event == "c_call" and _speaks(called) and _is_asked_by_user(frame):
-            observer.refuse("it prints, or reads or writes a file, and a graph would not", "do that outside the graph")
+        elif event == "c_call":
+            draws.note_call(called)
+            if _seeds(called):
+                observer.refuse("it seeds a random generator, and a graph would not", "seed before the call")
+            elif _speaks(called) and _is_asked_by_user(frame):
+                reason = "it prints, or reads or writes a file, and a graph would not"
+                observer.refuse(reason, "do that outside the graph")
 
-    before, drawn = random_states(), None if stops else device.generator().get_state()
+    drawn = None if stops else device.generator().get_state()
     with heard(observer.hears), waits_named(observer.note_wait, device_type):
         if not profiled:
             sys.setprofile(note)
@@ -302,10 +306,9 @@ def observed(
             if not profiled:
                 sys.setprofile(None)
     observer.note_handed_out(tensors_of(result))
-    for name in sorted(drawn_from(before, random_states())):
-        if name in _HOST_GENERATORS and not (name == "torch" and device_type == "cpu"):
-            reason = f"it draws from {_HOST_GENERATORS[name]}, and a graph would repeat what was drawn"
-            observer.seen.refusals.append(Refusal(reason, None, "draw on the device"))
+    refusals, doubts = draws.found(codes, beside="torch" if device_type == "cpu" else "")
+    observer.seen.refusals += refusals
+    observer.seen.doubts += doubts
     observer.seen.random = bool(observer.seen.generators)
     if drawn is not None:  # else it is captured, and the generator may not be asked
         observer.seen.random |= not torch.equal(drawn, device.generator().get_state())

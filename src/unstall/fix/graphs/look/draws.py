@@ -1,0 +1,72 @@
+"""Whether a call drew from the host's random generators, or another thread did meanwhile.
+
+A generator's state tells that somebody drew. Operators are seen in the thread that calls them, those of its backward
+too: so torch's CPU generator was drawn from by the call where an operator of that kind ran. What draws from Python's
+generator or NumPy's may do so in C and be seen by nobody: where there are other threads, that stays in doubt.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+from types import CodeType
+from typing import Any
+
+import torch
+
+from unstall.fix.graphs.refusals import Refusal
+from unstall.locate.frameworks import top_module
+from unstall.random_states import drawn_from, random_states
+
+_NAMES = {"torch": "torch's CPU generator", "random": "Python's random", "numpy.random": "numpy.random"}
+_OF_TORCH = {"aten", "prims", "prim"}  # namespaces of operators that carry a tag where they draw
+_OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio", "multiprocessing"}
+
+
+class Draws:
+    """Begun before a call, told of its operators and of what it calls in C, and asked afterwards. `follows`: whether it
+    is told of the latter."""
+
+    def __init__(self, *, follows: bool) -> None:
+        self._before = random_states()
+        self._alone = len(sys._current_frames()) == 1  # threads that are there by now; the call's own do not count
+        self._seen: set[str] = set()
+        self._hidden = not follows  # some of it may run where no operator is seen
+
+    def note_operator(self, operator: Any, generator: Any, returned: list[torch.Tensor]) -> None:
+        if operator.namespace not in _OF_TORCH:
+            self._hidden = True
+        if torch.Tag.nondeterministic_seeded not in operator.tags:
+            return
+        # Attention of a device gives its seed in CPU memory, beside its result.
+        home = generator.device if generator is not None else returned[0].device if returned else None
+        if home is None or home.type == "cpu":
+            self._seen.add("torch")
+
+    def note_call(self, called: Any) -> None:
+        owner = getattr(called, "__self__", None)
+        if owner is random._inst:
+            self._seen.add("random")
+        elif owner is torch.default_generator and called.__name__ == "set_state":
+            self._seen.add("torch")
+        elif type(owner).__module__ in _OF_THREADS or called.__name__ == "start_new_thread":
+            self._hidden = True
+
+    def found(self, codes: Iterable[CodeType], *, beside: str = "") -> tuple[list[Refusal], list[Refusal]]:
+        """What speaks against a graph for certain, and what in doubt. `codes`: all Python code that ran in the call;
+        `beside`: a generator that does not matter."""
+        self._hidden |= any(top_module(code.co_filename) in _OF_THREADS for code in codes)
+        certain: list[Refusal] = []
+        doubtful: list[Refusal] = []
+        for name in sorted(drawn_from(self._before, random_states())):
+            if name not in _NAMES or name == beside:
+                continue
+            reason = f"it draws from {_NAMES[name]}, and a graph would repeat what was drawn"
+            if self._alone or name in self._seen:
+                certain.append(Refusal(reason, None, "draw on the device"))
+            elif name != "torch" or self._hidden:
+                reason += ", or another thread does each time that it is looked at"
+                remedy = "draw on the device, or let that thread wait during the function's first calls"
+                doubtful.append(Refusal(reason, None, remedy))
+        return certain, doubtful
