@@ -81,6 +81,7 @@ class Activity:
     waits: HostWaits
     input_rows: I64
     input: Spans
+    feeding: I64  # threads that ask a DataLoader for batches and launch no kernel: they fetch ahead of the program's
     allocator_rows: I64
     allocator: Spans
     startup_rows: I64
@@ -99,6 +100,13 @@ def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
     if not counts.any():
         return np.arange(len(timeline.threads))
     return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
+
+
+def _feeding(timeline: Timeline, loading: I64) -> I64:
+    host, device = timeline.host, timeline.device
+    kernels = np.unique(host.thread[device.launch[(device.launch >= 0) & (device.kind == DeviceKind.KERNEL)]])
+    asking = np.unique(host.thread[loading])
+    return np.setdiff1d(asking, kernels).astype(np.int64) if len(kernels) else np.zeros(0, np.int64)
 
 
 def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> Activity:
@@ -136,6 +144,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         waits=waits,
         input_rows=loading,
         input=input_spans,
+        feeding=_feeding(timeline, loading),
         allocator_rows=allocating,
         allocator=spans(allocating),
         # The recorder's own events are on no thread: what they held up is to blame on the launch that came late.

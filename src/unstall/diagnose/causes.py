@@ -23,10 +23,11 @@ def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity,
 
     If its launch had been made before the device ran dry, the op was held: by an event of another stream, else
     by plain latency. If not, the host was late, and what it did since then decides: the largest share wins,
-    where all dispatching after a wait that had drained the queue counts as that wait's.
+    where all dispatching after a wait that had drained the queue counts as that wait's, and what a thread does that
+    only feeds the device with batches, as data loading.
     """
     idle = busy.gaps(*window)
-    end = _find_ends(timeline, ops, idle)
+    end = _find_ends(timeline, ops, idle, activity.feeding)
     doings = _doings(activity)
     cause = _shares(activity, doings, idle, end).argmax(axis=0).astype(np.int8)
     cause[end.queued] = np.where(end.by_event[end.queued], CAUSE["event"], CAUSE["latency"])
@@ -48,9 +49,10 @@ class _Ends:
     begun_at: I64  # … and begun, wherever that is
     queued: Bool  # the op was launched before the device ran dry
     by_event: Bool  # its stream had been told to wait for an event
+    fed: Bool  # the launch is of a thread that fetches batches, and does nothing else
 
 
-def _find_ends(timeline: Timeline, ops: Bool, idle: Spans) -> _Ends:
+def _find_ends(timeline: Timeline, ops: Bool, idle: Spans, feeding: I64) -> _Ends:
     host, device = timeline.host, timeline.device
     rows = np.flatnonzero(ops)
     op = _ending_op(device.start[rows], rows, idle)
@@ -68,6 +70,7 @@ def _find_ends(timeline: Timeline, ops: Bool, idle: Spans) -> _Ends:
         begun_at=begun,
         queued=(launch >= 0) & ((ended <= idle.start) | (inner & (begun <= idle.start))),
         by_event=_held_by_event(timeline, op, launch),
+        fed=(launch >= 0) & np.isin(host.thread[np.maximum(launch, 0)], feeding) if len(host) else launch >= 0,
     )
 
 
@@ -112,8 +115,11 @@ def _shares(activity: Activity, doings: tuple[_Doing, ...], idle: Spans, end: _E
     dispatching = idle.end - idle.start - shares.sum(axis=0)
     drain = _draining_wait(activity, idle.start, end.begun_at)
     for_copy = waits.for_copy[np.maximum(drain, 0)] if len(waits) else drain >= 0
-    to = np.where(drain < 0, CAUSE["launch"], np.where(for_copy, CAUSE["copy"], CAUSE["sync"]))
+    late = np.where(end.fed, CAUSE["input"], CAUSE["launch"])
+    to = np.where(drain < 0, late, np.where(for_copy, CAUSE["copy"], CAUSE["sync"]))
     np.add.at(shares, (to, np.arange(len(idle))), dispatching)
+    shares[CAUSE["input"], end.fed] += shares[CAUSE["python"], end.fed]
+    shares[CAUSE["python"], end.fed] = 0
     return shares
 
 
@@ -128,6 +134,9 @@ def _culprits(
         rows = doing.rows[np.argsort(host.start[doing.rows], kind="stable")]
         longest = _longest_within(host.start[rows], host.end[rows], idle.start[mine], idle.end[mine])
         culprit[mine[longest >= 0]] = rows[longest[longest >= 0]]
+        if doing.cause == "input" and len(rows):  # what comes after a batch was fetched is still that batch
+            after = mine[(longest < 0) & end.fed[mine]]
+            culprit[after] = rows[np.maximum(np.searchsorted(host.start[rows], end.begun_at[after]) - 1, 0)]
     drain = _draining_wait(activity, idle.start, end.begun_at)
     drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
     culprit[drained] = activity.waits.row[drain[drained]]

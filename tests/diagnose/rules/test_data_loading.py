@@ -59,3 +59,59 @@ def test_without_stacks_the_annotation_tells_it() -> None:
 
 def test_a_loader_that_keeps_up_is_not_found() -> None:
     assert found(training(2), "data-loading") == []
+
+
+LOADER = 460
+
+
+def fed_by_a_thread(
+    loader: str = "_SingleProcessDataLoaderIter", *, staging_us: float = 400, kernels: bool = True
+) -> TraceBuilder:
+    """Batches are fetched, staged and copied on a thread of their own; the device runs dry for each."""
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.on_thread(LOADER):
+                trace.next_batch(300, loader=loader)
+                trace.work(staging_us)
+                with trace.op("aten::copy_"):
+                    trace.copy("HtoD", 5, size=1 << 16, memory="Pinned")
+            if kernels:
+                with trace.op("aten::mm"):
+                    trace.launch("gemm", 300)
+    return trace
+
+
+def test_who_fetches_on_a_thread_already_is_not_told_to() -> None:
+    alone, workers = (
+        only(fed_by_a_thread(kind), "data-loading") for kind in ("_SingleProcessDataLoaderIter", "_Multi")
+    )
+    assert "a thread fetches ahead" in alone.saw
+    assert "num_workers=4" in alone.fix
+    assert "more workers" in workers.fix
+    assert "prefetch(" not in alone.fix + workers.fix
+
+
+def test_what_a_fetching_thread_does_to_a_batch_is_data_loading_too() -> None:
+    """A batch takes 300 µs to fetch and 400 to stage, of which a kernel of 300 hides some in two of three steps."""
+    trace = fed_by_a_thread()
+    assert 500_000 <= only(trace, "data-loading").exposed_ns <= 530_000
+    assert not found(trace, "launch-bound")
+    assert result_of(trace).accounts.idle_ns.launch == 0
+
+
+def test_a_program_that_only_copies_fetches_its_own_batches() -> None:
+    assert "a thread" not in only(fed_by_a_thread(staging_us=50, kernels=False), "data-loading").saw
+
+
+def test_prefetch_that_stands_aside_is_not_advised_again() -> None:
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.frame("unstall/fix/batches/iteration.py", 200, "__next__"):
+                trace.next_batch(1_000, loader="_SingleProcessDataLoaderIter")
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 300)
+    finding = only(trace, "data-loading")
+    assert "its stats() say why" in finding.saw
+    assert "prefetch(" not in finding.fix

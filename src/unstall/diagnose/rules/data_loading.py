@@ -12,7 +12,7 @@ from unstall.figures import counted, duration
 from unstall.result import Finding
 
 _SINGLE = re.compile(r".*_SingleProcessDataLoaderIter")
-_A_THREAD = ", or unstall.prefetch(loader), which fetches ahead on a thread"
+_PREFETCH = re.compile(r"(^|/)unstall/fix/batches/")
 _WORTH = 0.005  # of the window
 
 
@@ -28,7 +28,7 @@ def data_loading(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         single = _in_this_process(run, group)
-        how = "num_workers=0: the main process makes each batch itself" if single else "its workers are too slow"
+        how, fix = _remedy(single=single, ahead=_ahead(run, group), prefetched=_by_prefetch(run, group))
         findings.append(
             run.finding(
                 "data-loading",
@@ -36,14 +36,51 @@ def data_loading(run: Run) -> list[Finding]:
                 title="The device waits for data loading",
                 saw=f"{counted(len(group.rows), 'batch request')}, with the device idle for "
                 f"{duration(round(exposed / len(group.rows)))} each; {how}",
-                fix="DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
-                f"{_A_THREAD if single else ''}; move heavy transforms to the device or do them beforehand",
+                fix=f"{fix}; move heavy transforms to the device or do them beforehand",
                 total_exposed_ns=exposed,
                 safe_if="the dataset can be read from several processes",
                 confidence="high" if single else "medium",
             )
         )
     return findings
+
+
+def _remedy(*, single: bool, ahead: bool, prefetched: bool) -> tuple[str, str]:
+    """(why batches come late, what to do). `ahead`: a thread fetches them already, as `unstall.prefetch` does where it
+    gains something; `prefetched`: that is known to be asked."""
+    if single and ahead:
+        return (
+            "num_workers=0: a thread fetches ahead, and makes each batch itself, with the interpreter that the program "
+            "needs too",
+            "DataLoader(num_workers=4 or more, persistent_workers=True, prefetch_factor=4), and let the thread fetch "
+            "from that; or a data set that makes whole batches in one call",
+        )
+    if ahead:
+        return (
+            "a thread fetches ahead, and the workers are too slow for it",
+            "more workers than now (num_workers=), persistent_workers=True, prefetch_factor=4",
+        )
+    workers = "DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
+    if not single:
+        return "its workers are too slow", workers
+    how = "num_workers=0: the main process makes each batch itself"
+    if prefetched:
+        return f"{how}, and unstall.prefetch fetches none ahead: its stats() say why", workers
+    return how, f"{workers}, or unstall.prefetch(loader), which fetches ahead on a thread"
+
+
+def _ahead(run: Run, group: Group) -> bool:
+    return bool(np.isin(run.timeline.host.thread[group.rows], run.activity.feeding).all())
+
+
+def _by_prefetch(run: Run, group: Group) -> bool:
+    """Whether it is unstall.prefetch that asks, where its frames were recorded."""
+    timeline, stack = run.timeline, int(run.timeline.host.stack[group.rows[0]])
+    while stack >= 0:
+        if _PREFETCH.search(timeline.text(int(timeline.lines.file[timeline.stacks.line[stack]]))):
+            return True
+        stack = int(timeline.stacks.parent[stack])
+    return False
 
 
 def _in_this_process(run: Run, group: Group) -> bool:
