@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -310,7 +309,7 @@ def test_a_graphed_module_is_the_module_in_all_else() -> None:
     assert list(fast.state_dict()) == list(model.state_dict())
     assert [name for name, _ in fast.named_modules()] == [name for name, _ in model.named_modules()]
     assert isinstance(fast, torch.nn.Module)
-    assert type(copy.deepcopy(fast)) is torch.nn.Sequential
+    assert isinstance(fast, torch.nn.Sequential)
     fast[0].weight = torch.nn.Parameter(torch.zeros(8, 4))
     assert model[0].weight.sum() == 0
     fast.double()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import operator
 from typing import Any
 
 import torch
 
+from unstall.fix.graphs.serving import Graphed
 from unstall.fix.graphs.stats import GraphedStats
 
 
@@ -17,7 +18,7 @@ class GraphedModule(torch.nn.Module):  # type: ignore[misc]
 
     __slots__ = ("_unstall_graphed", "_unstall_module")
 
-    def __init__(self, module: torch.nn.Module, graphed: Callable[..., Any]) -> None:
+    def __init__(self, module: torch.nn.Module, graphed: Graphed) -> None:
         object.__setattr__(self, "__dict__", module.__dict__)
         object.__setattr__(self, "_unstall_module", module)
         object.__setattr__(self, "_unstall_graphed", graphed)
@@ -30,19 +31,26 @@ class GraphedModule(torch.nn.Module):  # type: ignore[misc]
         return f"graphed({self._unstall_module!r})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copied or saved, it is the module that it was made of: graphs cannot be."""
-        return self._unstall_module.__reduce_ex__(protocol)
+        """Saved, it is the module that it was made of: what loads it needs nothing of this package."""
+        return operator.getitem, ([self._unstall_module], 0)
+
+    def __copy__(self) -> torch.nn.Module:
+        return self._unstall_anew(copy.copy(self._unstall_module))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Module:
-        return copy.deepcopy(self._unstall_module, memo)
+        return self._unstall_anew(copy.deepcopy(self._unstall_module, memo))
+
+    def _unstall_anew(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Another module, with graphs of its own."""
+        return graphed_module(module, self._unstall_graphed.anew(module))
 
     def stats(self) -> GraphedStats:
         """What its graphs did so far."""
-        found: GraphedStats = self._unstall_graphed.stats()
-        return found
+        graphed: Graphed = self._unstall_graphed
+        return graphed.stats()
 
 
-def graphed_module(module: torch.nn.Module, graphed: Callable[..., Any]) -> torch.nn.Module:
+def graphed_module(module: torch.nn.Module, graphed: Graphed) -> torch.nn.Module:
     """An instance of the module's own class too, so that methods that it overrides, as `train`, are its own."""
     kind = type(module)
     try:

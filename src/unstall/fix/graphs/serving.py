@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import operator
+import sys
 import threading
 import warnings
 from collections import OrderedDict
@@ -72,6 +75,9 @@ class Graphed:
     ) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function = function
+        self._asked = functools.partial(
+            Graphed, lanes=lanes, sizes=sizes, verify=verify, max_graphs=max_graphs, strict=strict, device=device
+        )
         self._options = Options(lanes, verify)
         self._max_graphs = max_graphs
         self._strict = strict
@@ -115,6 +121,28 @@ class Graphed:
 
     def __repr__(self) -> str:
         return f"graphed({getattr(self._function, '__qualname__', type(self._function).__name__)})"
+
+    def anew(self, function: Callable[..., Any]) -> Graphed:
+        """Another function, with the same options and graphs of its own."""
+        return self._asked(function)
+
+    def __copy__(self) -> Graphed:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graphed:
+        """A function is its own copy, and a method is that of what it is bound to."""
+        function = copy.deepcopy(self._function, memo)
+        return self if function is self._function else self.anew(function)
+
+    def __reduce__(self) -> Any:
+        """Saved, it is the name that leads to it; where none does, the function that it was made of."""
+        name = str(getattr(self, "__qualname__", ""))
+        try:
+            if operator.attrgetter(name)(sys.modules[self.__module__]) is self:
+                return name
+        except (AttributeError, KeyError):
+            pass
+        return operator.getitem, ([self._function], 0)
 
     def stats(self) -> GraphedStats:
         """What it did so far."""
