@@ -59,7 +59,9 @@ def test_autograd_goes_through_a_module(facts: dict[str, Any]) -> None:
     ("function", "reason"),
     [
         ("item", "the host reads a value from the device and waits for it"),
-        ("to_cpu", "a copy to CPU memory waits for the device"),
+        ("to_cpu", "a copy to CPU memory waits for the device; return the tensor and copy it after the call"),
+        ("handed_over", "a copy to CPU memory would be into the memory of one call; return the tensor and copy it"),
+        ("measured", "a copy to CPU memory would be into the memory of one call; return the tensor and copy it"),
         ("from_cpu", "a copy from CPU memory would be of the memory of one call"),
         ("mask", "how large its result is depends on values"),
         ("synchronize", "synchronize() waits for the device"),

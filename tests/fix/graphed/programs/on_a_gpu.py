@@ -113,6 +113,18 @@ def to_cpu(x: torch.Tensor) -> torch.Tensor:
     return x.cpu()
 
 
+def handed_over(x: torch.Tensor) -> list[torch.Tensor]:
+    return [unstall.to_host(x.exp())] and [x]
+
+
+METRICS = unstall.MetricBuffer()
+
+
+def measured(x: torch.Tensor) -> torch.Tensor:
+    METRICS.add(loss=x.sum())
+    return x.exp()
+
+
 def from_cpu(x: torch.Tensor) -> torch.Tensor:
     return x + torch.tensor([1.0, 2.0, 3.0], device=CUDA)
 
@@ -135,7 +147,7 @@ def host_scalar(x: torch.Tensor) -> torch.Tensor:
 
 @fact
 def refused() -> Any:
-    functions = (item, to_cpu, from_cpu, mask, synchronize, host_scalar)
+    functions = (item, to_cpu, handed_over, measured, from_cpu, mask, synchronize, host_scalar)
     return {function.__name__: said(unstall.graphed(function), torch.ones(3, device=CUDA)) for function in functions}
 
 

@@ -30,6 +30,7 @@ _FROM_HOST = (
     "a copy from CPU memory would be of the memory of one call",
     "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
 )
+_TO_HOST = "return the tensor and copy it after the call, where unstall.to_host and MetricBuffer do so without a wait"
 _IN_A_LIBRARY = (
     "that line is the library's: have it leave that out, or graph a part of the model; of transformers, pass an "
     "attention_mask, a StaticCache or use_cache=False, or say cache_implementation='static' to generate()"
@@ -145,7 +146,8 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self._made.update(map(storage_of, given))
             self._constants.update(storage_of(tensor) for tensor in given if tensor.device.type == "cpu")
         self._made.update(touched.fresh)
-        self._look_at_memory(name, given, returned, touched)
+        waits = not (kwargs.get("non_blocking") or (name == "copy_" and args[2:] == (True,)))
+        self._look_at_memory(name, given, returned, waits=waits)
         for tensor in given:
             self.note_external(tensor)
         self._note_writes(touched)
@@ -241,7 +243,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
             self.refuse(*wait, waits=True)
 
     def _look_at_memory(
-        self, name: str, given: list[torch.Tensor], returned: list[torch.Tensor], touched: Touched
+        self, name: str, given: list[torch.Tensor], returned: list[torch.Tensor], *, waits: bool
     ) -> None:
         if self._device_type == "cpu":
             return
@@ -253,7 +255,8 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         if name in _COPIES and on_device and (host or made_on_host):
             target = returned[0] if returned else given[0]
             if target.device.type == "cpu":
-                self.refuse("a copy to CPU memory waits for the device", "return the tensor, or see unstall.to_host")
+                why = "waits for the device" if waits else "would be into the memory of one call"
+                self.refuse(f"a copy to CPU memory {why}", _TO_HOST)
             else:
                 self.refuse(*_FROM_HOST)
         elif name == "lift_fresh" and on_device:  # of torch.tensor(…), which has copied it there unseen
