@@ -22,6 +22,7 @@ from unstall.fix.metric_rows import Batch, Kind, Pool, read_ns
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 
 _MOST_AT_ONCE = 8  # steps whose values are copied together
+_TELLS = 0.05  # of what is compared: clocks and caches make as much
 _OF_THE_LAG = 4  # where that is no more than this part of `max_lag`
 
 
@@ -57,8 +58,11 @@ class MetricStats:
         )
         if self.calls_ns is not None and self.gain_ns is not None:
             at_once, gain = (self.spared_ns + self.calls_ns) // steps, abs(self.gain_ns) // steps
-            what = "that is up to {} lost" if self.gain_ns < 0 else "{} gained"
-            text += f"; reading at once would cost at least {duration(at_once)} a step: {what.format(duration(gain))}"
+            text += f"; reading at once would cost at least {duration(at_once)} a step"
+            if gain < _TELLS * at_once:
+                text += ", about as much"
+            else:
+                text += f": that is up to {duration(gain)} lost" if self.gain_ns < 0 else f": {duration(gain)} gained"
         return f"{text}; {self.note}" if self.note else text
 
 

@@ -14,7 +14,7 @@ from unstall.figures import counted
 from unstall.fix.items.one_by_one import Tally, on_and_back, without_streams
 from unstall.fix.items.results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
 from unstall.fix.items.stats import StreamMapStats
-from unstall.fix.items.trial import Trial, best_of
+from unstall.fix.items.trial import Trial, best_of, why
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, device_of, milliseconds, none_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.outside import Outside
@@ -30,6 +30,7 @@ _IN_FLIGHT = 5  # one on its way in, one computed, one on its way out, and the r
 _WATCHED = 2  # calls for each shape: what one makes and keeps, the next may write to
 _BOUND = 0.9  # of an item's time that copying takes where no strategy can be faster
 _SMALL_BYTES = 8 << 20  # in and out; about 150 µs by PCIe 5.0, as long as streams and events of an item take the host
+_WAITED_BYTES = 512 << 10  # in and out; about 10 µs: what each item is waited for, where nothing is in flight
 
 
 def stream_map(
@@ -52,7 +53,7 @@ def stream_map(
     Strategy "engines": one stream copies in, one computes, one copies out. Strategy "streams": an item goes all its way
     on one of a ring of streams, so that small kernels of several items run side by side. "auto" measures both on the
     first items, and leaves "streams" alone where `fn` writes to tensors that outlive a call, since then the order
-    counts; of small items, for which the host is what takes the time, also "plain": all on the program's own stream.
+    counts; of items of up to 8 MiB also "plain", all on the program's own stream: the host may be what takes the time.
     When memory runs out, fewer are in flight and that item's call is made again, the random state as before it.
     """
     if strategy not in ("auto", "streams", "engines"):
@@ -94,6 +95,7 @@ class StreamMap:
         self._open = strategy == "auto"  # whether it may still change
         self._calls: dict[Any, Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
+        self._each = 0  # bytes of an item in and out
         self._drawn: set[str] = set()  # generators of the host's that calls were seen to draw from
         self._trial: Trial | None = None
         self._made: Any = None  # after the calls that were watched: what they made is then there
@@ -337,7 +339,8 @@ class StreamMap:
     def _fit(self, accelerator: Accelerator) -> None:
         """The window that memory has room for, by what an item has so far."""
         each = self._tally.bytes_in // _WATCHED
-        self._small = each + self._tally.bytes_out // _WATCHED <= _SMALL_BYTES
+        self._each = each + self._tally.bytes_out // _WATCHED
+        self._small = self._each <= _SMALL_BYTES
         if self._fits or self._small:
             return
         free, _ = accelerator.memory_bytes()
@@ -365,8 +368,8 @@ class StreamMap:
             self._idle = self._idle + 1 if behind.end.query() and not self._blocked else 0
             if self._idle == self._window:
                 self._trial = None
-                self._settle("plain", "items are small, and the host is what takes the time")
-                self._alone = self._out != "device"
+                self._settle("plain", "the host is what takes the time, whatever the streams")
+                self._alone = self._out != "device" and self._each <= _WAITED_BYTES
 
     def _copying_ns(self) -> float:
         """Of one item in or out, whichever takes longer; 0 if that is not known yet."""
@@ -375,11 +378,7 @@ class StreamMap:
 
     def _decide(self, trial: Trial) -> None:
         best = best_of(self._item_ns)
-        others = " and ".join(name for name in trial.strategies if name != "engines") or "others"
-        why = _IN_ORDER if self._stateful else f"{others} were not faster"
-        if best != "engines":
-            why = f"{self._item_ns['engines'] / self._item_ns[best]:.2f} times as fast as engines"
-        self._settle(best, f"items are small: {why}" if best == "plain" else why)
+        self._settle(best, _IN_ORDER if best == "engines" and self._stateful else why(best, self._item_ns))
 
     def _settle(self, strategy: str, why: str) -> None:
         self._strategy, self._note, self._open = strategy, why, False

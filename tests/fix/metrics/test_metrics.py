@@ -384,3 +384,13 @@ def test_stats_say_what_it_costs_and_what_was_lost() -> None:
     assert stats.gain_ns == -300_000
     assert "costs 50.0 µs a step" in str(stats)
     assert str(stats).endswith("reading at once would cost at least 20.0 µs a step: that is up to 30.0 µs lost")
+
+
+@pytest.mark.parametrize(
+    ("calls_ns", "said"), [(515_000, ", about as much"), (485_000, ", about as much"), (600_000, "gained")]
+)
+def test_a_difference_that_a_clock_cannot_tell_is_neither_lost_nor_gained(calls_ns: int, said: str) -> None:
+    stats = MetricStats(
+        steps=10, arrived=10, longest_lag=1, add_ns=500_000, waited_ns=0, spared_ns=0, calls_ns=calls_ns, note=""
+    )
+    assert str(stats).endswith(said)

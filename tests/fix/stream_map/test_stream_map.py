@@ -11,6 +11,7 @@ from fix.on_a_gpu import on_real_gpu, on_virtual_gpu
 
 import unstall
 from unstall.errors import UsageError
+from unstall.fix.items.trial import best_of, why
 
 # Items from buffers that are filled again, results that are kept for long, functions with a memory of their own.
 RESULTS = """
@@ -420,3 +421,50 @@ print("NOTHING BACK")
 @pytest.mark.slow
 def test_small_items_of_which_nothing_comes_back_are_waited_for_only_where_they_are_filled_anew(tmp_path: Path) -> None:
     assert "NOTHING BACK" in on_virtual_gpu(tmp_path, NOTHING_BACK)
+
+
+@pytest.mark.parametrize(
+    ("item_ns", "best", "said"),
+    [
+        ({"plain": 362, "engines": 289, "streams": 283}, "engines", "streams was faster by less than 3 %"),
+        ({"plain": 362, "engines": 289, "streams": 290}, "engines", "plain and streams were not faster"),
+        ({"engines": 300, "streams": 250}, "streams", "1.20 times as fast as engines"),
+    ],
+)
+def test_what_is_said_of_a_choice_is_what_was_measured(item_ns: dict[str, int], best: str, said: str) -> None:
+    assert best_of(item_ns) == best
+    assert why(best, item_ns) == said
+
+
+# 2 MiB there and back, pinned, through small kernels that the host bounds: whichever way is taken, no other is faster.
+HOST_BOUND = """
+import time
+import torch
+import unstall
+
+layer = torch.nn.Linear(256, 256).cuda().requires_grad_(False)
+items = [torch.randn(2048, 256).pin_memory() for _ in range(100)]
+
+def model(x):
+    for _ in range(5):
+        x = layer(x)
+    return x
+
+def took(strategy):
+    mapped = unstall.stream_map(model, items, strategy=strategy)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    list(mapped)
+    return time.perf_counter() - start, mapped.stats()
+
+took("auto")
+(mine, stats), *others = (took(strategy) for strategy in ("auto", "engines", "streams"))
+assert mine < 1.02 * min(took for took, _ in others), (mine, others, stats)
+assert "small" not in str(stats) and "the host is what takes the time" in str(stats), stats
+print("QUICKEST")
+"""
+
+
+@pytest.mark.slow
+def test_items_of_some_mib_that_the_host_bounds_stay_in_flight(tmp_path: Path) -> None:
+    assert "QUICKEST" in on_virtual_gpu(tmp_path, HOST_BOUND)

@@ -56,3 +56,14 @@ def best_of(item_ns: dict[str, int]) -> str:
         if took < (1 - _BETTER) * item_ns[best]:
             best = other
     return best
+
+
+def why(best: str, item_ns: dict[str, int]) -> str:
+    """Why that one was taken of those that were measured."""
+    if best != "engines":
+        return f"{item_ns['engines'] / item_ns[best]:.2f} times as fast as engines"
+    others = [name for name in item_ns if name != "engines"]
+    ahead = [name for name in others if item_ns[name] < item_ns["engines"]]
+    if ahead:
+        return f"{' and '.join(ahead)} {'was' if len(ahead) == 1 else 'were'} faster by less than {100 * _BETTER:.0f} %"
+    return f"{' and '.join(others) or 'others'} {'was' if len(others) == 1 else 'were'} not faster"
