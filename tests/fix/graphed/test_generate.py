@@ -20,6 +20,7 @@ ends = dict(vocab_size=101, bos_token_id=1, eos_token_id=None)
 sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 configs = [
     GPT2Config(n_layer=2, n_embd=64, n_head=2, n_positions=128, **ends),
+    GPT2Config(n_layer=2, n_embd=64, n_head=2, n_positions=128, pad_token_id=0, **ends),  # looks for padding, and waits
     LlamaConfig(max_position_embeddings=128, **sizes, **ends),
     GemmaConfig(max_position_embeddings=128, head_dim=16, **sizes, **ends),
 ]
@@ -42,6 +43,14 @@ for config in configs:
     given = model.generate(prompts[0], **options, cache_implementation="static")
     assert torch.equal(given, wanted[0]), config.model_type
     assert fast.stats().captures == 4, fast.stats()
+    # A cache that grows is the reason then, and none of the waits that a capture leaves out.
+    alone = unstall.graphed(type(model).forward)
+    with torch.no_grad():
+        for _ in range(3):
+            alone(model, prompts[0], attention_mask=torch.ones_like(prompts[0]))
+    refusals = alone.stats().refusals
+    assert {refusal.place.library.split(":")[0] for refusal in refusals} == {"transformers/cache_utils.py"}, refusals
+    assert all("StaticCache" in refusal.remedy for refusal in refusals)
 print("GENERATED")
 """
 

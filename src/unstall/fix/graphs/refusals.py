@@ -27,7 +27,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason. `place` is None where no line of Python was running, as in backward. `waits`: that the host waits."""
+    """One reason. `place` is None where no line of Python was running, as in backward. `waits`: that the host waits, be
+    it for a copy that it makes: what a function may leave out while it is captured."""
 
     reason: str
     place: Place | None = None

@@ -17,7 +17,7 @@ from unstall.fix.graphs.capture.device import Device
 from unstall.fix.graphs.inside import inside
 from unstall.fix.graphs.look.observe import Observation, observed
 from unstall.fix.graphs.look.watch import Watch
-from unstall.fix.graphs.refusals import Refusal, Refused
+from unstall.fix.graphs.refusals import Refusal, Refused, raising_place
 from unstall.fix.graphs.signature import Call, call_of
 from unstall.fix.graphs.state import Saved
 from unstall.fix.graphs.subject import Kind, own_autocast_cache
@@ -80,13 +80,10 @@ def examined(
     if seen.warns:
         changed.append(f"it warns: {seen.warns.splitlines()[0]}")
     silence_nodes_of(tensors_in(result))
-    reasons = [
-        *_of_arguments(device, call, args, kwargs, before),
-        *_of_state(limited, call, kind),
-        *_of_result(device, result, call, watch),
-        *_of_autograd(made, call, seen, kind),
-    ]
-    if seen.only_waits and not changed and not reasons:
+    reasons = [*_of_arguments(device, call, args, kwargs, before), *_of_state(limited, call, kind)]
+    may_run_again = not changed and not reasons
+    reasons += [*_of_result(device, result, call, watch), *_of_autograd(made, call, seen, kind)]
+    if seen.only_waits and may_run_again:
         own = Saved([], [], [tensor for tensor in (*watch.tensors, *seen.leaves) if is_leaf(tensor)])
         seen = _seen_in_a_capture(device, function, call, args, kwargs, seen) or seen
         own.restore_grads()  # instead of the capture's, which nothing has computed
@@ -211,7 +208,8 @@ def _seen_in_a_capture(
     kwargs: dict[str, Any],
     seen: Observation,
 ) -> Observation | None:
-    """What a function does that leaves out its waits while it is captured. None where it does not."""
+    """What a function does that leaves out its waits while it is captured. None where it does not; those of its waits
+    that it leaves out are no reasons then."""
     if not seen.asks_whether_captured:
         return None
     try:
@@ -221,7 +219,10 @@ def _seen_in_a_capture(
                 [device.generator(), *seen.generators],
                 lambda: observed(lambda: function(*args, **kwargs), call.tensors, device, stops=True),
             )
-    except (Refused, RuntimeError):
+    except (Refused, RuntimeError) as error:
+        stopped = error.refusals[0].place if isinstance(error, Refused) else raising_place(error)
+        first = next((at for at, refusal in enumerate(seen.refusals) if refusal.place == stopped), 0)
+        del seen.refusals[:first]
         return None
     graph.reset()
     dry.random = seen.random

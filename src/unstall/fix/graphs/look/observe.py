@@ -31,10 +31,15 @@ _FROM_HOST = (
     "make the tensor on the device, as with torch.full or torch.arange, or pass it in",
 )
 _TO_HOST = "return the tensor and copy it after the call, where unstall.to_host and MetricBuffer do so without a wait"
-_IN_A_LIBRARY = (
-    "that line is the library's: have it leave that out, or graph a part of the model; of transformers, pass an "
-    "attention_mask, a StaticCache or use_cache=False, or say cache_implementation='static' to generate()"
-)
+_IN_A_LIBRARY = "that line is the library's: have it leave that out, or graph a part of the model"
+_MASK = "pass an attention_mask, best one of four dimensions, which it takes as it is"
+_IN_TRANSFORMERS = {  # by the file of the line: what spares it
+    "transformers/cache_utils.py": (
+        "pass a StaticCache or use_cache=False, or say cache_implementation='static' to generate()"
+    ),
+    "transformers/masking_utils.py": _MASK,
+    "transformers/modeling_attn_mask_utils.py": _MASK,
+}
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
 _TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
@@ -169,8 +174,8 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
     def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
         """Notes a reason with the line that runs now; the same of one line once."""
         place = calling_place()
-        if place is not None and place.library and (waits or (reason, remedy) == _FROM_HOST):
-            remedy = _IN_A_LIBRARY
+        if place is not None and place.library and waits:
+            remedy = _IN_TRANSFORMERS.get(place.library.partition(":")[0], _IN_A_LIBRARY)
         if (reason, str(place)) not in self._said:
             self._said.add((reason, str(place)))
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
@@ -258,9 +263,9 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
                 why = "waits for the device" if waits else "would be into the memory of one call"
                 self.refuse(f"a copy to CPU memory {why}", _TO_HOST)
             else:
-                self.refuse(*_FROM_HOST)
+                self.refuse(*_FROM_HOST, waits=True)
         elif name == "lift_fresh" and on_device:  # of torch.tensor(…), which has copied it there unseen
-            self.refuse(*_FROM_HOST)
+            self.refuse(*_FROM_HOST, waits=True)
         elif any(storage_of(tensor) not in self._constants for tensor in host):
             self._refuse_host_tensor()
         else:
