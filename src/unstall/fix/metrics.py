@@ -102,8 +102,8 @@ class MetricBuffer:
     ) -> None:
         if deliver is not None and not callable(deliver):
             raise UsageError(f"a MetricBuffer gives its rows to a function, and {deliver!r} is none")
-        if max_lag < 0:
-            raise UsageError(f"max_lag is a number of steps, not {max_lag}")
+        if isinstance(max_lag, bool) or not hasattr(max_lag, "__index__") or max_lag < 0:
+            raise UsageError(f"max_lag is a number of steps, not {max_lag!r}")
         self._deliver = deliver
         self._max_lag = max_lag
         self._stop_on_nan = stop_on_nan

@@ -56,11 +56,15 @@ def stream_map(
     counts; of items of up to 8 MiB also "plain", all on the program's own stream: the host may be what takes the time.
     When memory runs out, fewer are in flight and that item's call is made again, the random state as before it.
     """
+    if not callable(fn):
+        raise UsageError(f"stream_map() calls a function for each item, and {fn!r} is none")
+    if not hasattr(items, "__iter__") and not hasattr(items, "__getitem__"):
+        raise UsageError(f"stream_map() takes the items of a list or of whatever can be iterated, not {items!r}")
     if strategy not in ("auto", "streams", "engines"):
         raise UsageError(f"strategy is 'auto', 'streams' or 'engines', not {strategy!r}")
     if out not in ("pinned", "cpu", "device"):
         raise UsageError(f"out is 'pinned', 'cpu' or 'device', not {out!r}")
-    if in_flight != "auto" and not (isinstance(in_flight, int) and in_flight >= 1):
+    if in_flight != "auto" and not (isinstance(in_flight, int) and in_flight is not True and in_flight >= 1):
         raise UsageError(f"in_flight is 'auto' or a number from 1 on, not {in_flight!r}")
     return StreamMap(fn, items, device_of(device), in_flight, strategy, out)
 

@@ -48,8 +48,10 @@ def warm_up(fn: Callable[..., Any], *largest_inputs: Any) -> WarmUpStats:
 
     An input that is a tuple holds the arguments of one call; anything else is the only argument. Random states are put
     back afterwards; all else that `fn` does it does, so give it a step whose effects you can spare (a forward and
-    backward pass without the optimizer). Raises UsageError without inputs.
+    backward pass without the optimizer). Raises UsageError without a function or without inputs.
     """
+    if not callable(fn):
+        raise UsageError(f"warm_up() calls a function, and {fn!r} is none")
     if not largest_inputs:
         raise UsageError("warm_up() needs at least one input: the largest that the program will have")
     ordered = sorted(largest_inputs, key=_bytes_of, reverse=True)

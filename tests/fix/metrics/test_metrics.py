@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import unstall
-from unstall.fix.metrics import MetricRow, MetricStats
+from unstall.errors import UsageError
+from unstall.fix.metrics import MetricBuffer, MetricRow, MetricStats
 
 IN_ORDER = """
 import torch
@@ -394,3 +396,9 @@ def test_a_difference_that_a_clock_cannot_tell_is_neither_lost_nor_gained(calls_
         steps=10, arrived=10, longest_lag=1, add_ns=500_000, waited_ns=0, spared_ns=0, calls_ns=calls_ns, note=""
     )
     assert str(stats).endswith(said)
+
+
+@pytest.mark.parametrize("wrong", ["x", None, 1.5, True, -1])
+def test_a_lag_that_is_no_number_of_steps_is_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="max_lag is a number of steps, not"):
+        MetricBuffer(print, max_lag=wrong)

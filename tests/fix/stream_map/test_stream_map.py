@@ -151,10 +151,17 @@ def test_results_left_on_the_device_have_their_graph_without_a_gpu_too() -> None
     assert float(weight.grad[0]) == 2
 
 
-@pytest.mark.parametrize("wrong", [{"strategy": "fast"}, {"out": "gpu"}, {"in_flight": 0}])
+@pytest.mark.parametrize("wrong", [{"strategy": "fast"}, {"out": "gpu"}, {"in_flight": 0}, {"in_flight": True}])
 def test_options_that_make_no_sense_are_refused_by_name(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         unstall.stream_map(lambda x: x, [], **wrong)  # type: ignore[arg-type]
+
+
+def test_a_function_and_items_are_asked_for() -> None:
+    with pytest.raises(UsageError, match="5 is none"):
+        unstall.stream_map(5, [])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="not 7"):
+        unstall.stream_map(print, 7)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -63,7 +63,9 @@ def test_without_a_gpu_the_largest_comes_first_and_random_numbers_stay() -> None
     assert "there is no CUDA device" in str(stats)
 
 
-def test_no_input_is_refused() -> None:
+def test_no_function_and_no_input_are_refused() -> None:
+    with pytest.raises(UsageError, match="calls a function, and 5 is none"):
+        unstall.warm_up(5, torch.ones(2))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="at least one input"):
         unstall.warm_up(print)
 
