@@ -37,7 +37,8 @@ def graphed(
     has a graph for each shape; "bucket", or sizes, pads inputs to powers of two, or to those, and cuts results back,
     where that gives the same bits. `verify=False` trusts a capture unseen. Of more than `max_graphs` graphs, the one
     used longest ago is let go. Where a graph cannot be, calls run as they are and a warning says once why, with the
-    line; `strict=True` raises `GraphedError` instead. `.stats()` of what is returned says what it did.
+    line; `strict=True` raises `GraphedError` instead. A graph that is no faster is not kept, and that is no error.
+    `.stats()` of what is returned says what it did.
 
     Results are copies, the caller's own. The gradients that a training step leaves in `.grad` are not: the next call
     of the step writes into the same memory. Without a CUDA device, all calls run as they are.

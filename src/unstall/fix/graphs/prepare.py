@@ -73,9 +73,8 @@ def prepared(device: Device, pool: Any, candidate: Candidate, options: Options) 
         saved.restore()
     best = min(times.serial, times.parallel if captured.lanes > 1 and times.parallel else times.serial)
     if best >= times.eager:
-        raise Refused(
-            Refusal(f"a graph gains nothing: {times.eager * 1e3:.3f} ms as it is, {best * 1e3:.3f} ms as a graph")
-        )
+        reason = f"a graph gains nothing: {times.eager * 1e3:.3f} ms as it is, {best * 1e3:.3f} ms as a graph"
+        raise Refused(Refusal(reason, gainless=True))
     changed = watch.changes()
     if changed:
         raise Refused(Refusal(f"while it was captured, {changed[0]}"))

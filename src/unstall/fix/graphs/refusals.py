@@ -28,16 +28,26 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One reason. `place` is None where no line of Python was running, as in backward. `waits`: that the host waits, be
-    it for a copy that it makes: what a function may leave out while it is captured."""
+    it for a copy that it makes: what a function may leave out while it is captured. `gainless`: a graph can be,
+    and is no faster."""
 
     reason: str
     place: Place | None = None
     remedy: str = ""
     waits: bool = False
+    gainless: bool = False
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""
         return f"{where}{self.reason}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+def changing(what: str) -> Refusal:
+    """Of what is another at each call, in words."""
+    remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
+    if "param_groups" in what:
+        remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
+    return Refusal(f"what it relies on changes between calls: {what}", None, remedy)
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves this room

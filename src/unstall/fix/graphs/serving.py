@@ -24,7 +24,7 @@ from unstall.fix.graphs.look.observe import Observation
 from unstall.fix.graphs.look.watch import Watch
 from unstall.fix.graphs.prepare import Candidate, Options, prepared
 from unstall.fix.graphs.ready import Ready
-from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, raising_place
+from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, changing, raising_place
 from unstall.fix.graphs.sharing import Sharing
 from unstall.fix.graphs.signature import Call, call_of
 from unstall.fix.graphs.state import Saved
@@ -117,7 +117,7 @@ class Graphed:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: what it is bound to is an argument, and has graphs of its own."""
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else Bound(self, instance)
 
     def __repr__(self) -> str:
         return f"graphed({getattr(self._function, '__qualname__', type(self._function).__name__)})"
@@ -237,7 +237,7 @@ class Graphed:
         shelf.strikes = shelf.strikes + 1 if newest.hits < _FEW_HITS else 0
         if shelf.strikes >= _STRIKES:
             broken = newest.broken() or ["a tensor that it reads"]
-            self._refuse(shelf, _changing(broken[0]))
+            self._refuse(shelf, changing(broken[0]))
             return
         shelf.seen, shelf.spent = None, False
         del shelf.ready[_VARIANTS - 1 :]
@@ -276,7 +276,7 @@ class Graphed:
         if changed:
             shelf.strikes += 1
             if shelf.strikes >= _STRIKES:
-                self._refuse(shelf, _changing(changed[0]))
+                self._refuse(shelf, changing(changed[0]))
                 return False, None
             return True, self._observe(device, shelf, call, args, kwargs)
         if not Sharing(shelf.seen).is_safe(call.tensors):
@@ -339,11 +339,11 @@ class Graphed:
         self._note(refusal, cause)
 
     def _note(self, refusal: Refusal, cause: Exception | None = None) -> None:
-        """Says why, once for each reason; raises with strict=True, each time."""
+        """Says why, once for each reason; raises with strict=True, each time, unless a graph could be."""
         known = refusal in self._tally.refusals
         if not known:
             self._tally.refusals.append(refusal)
-        if self._strict:
+        if self._strict and not refusal.gainless:
             raise GraphedError(f"{self!r} runs as it is: {refusal}") from cause
         if not known:
             caller = calling_place()
@@ -372,8 +372,12 @@ class Graphed:
         return found.result
 
 
-def _changing(what: str) -> Refusal:
-    remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
-    if "param_groups" in what:
-        remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
-    return Refusal(f"what it relies on changes between calls: {what}", None, remedy)
+class Bound(functools.partial[Any]):
+    """A graphed method of an object, called in C as a partial is."""
+
+    __slots__ = ()
+
+    def stats(self) -> GraphedStats:
+        """Of all objects that have the method."""
+        graphed: Graphed = self.func  # type: ignore[assignment]
+        return graphed.stats()
