@@ -20,6 +20,7 @@ from unstall.errors import UsageError
 from unstall.figures import counted, duration
 from unstall.fix.metric_rows import Batch, Kind, Pool, read_ns
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
+from unstall.fix.wrapped import wrapped
 
 _MOST_AT_ONCE = 8  # steps whose values are copied together
 _TELLS = 0.05  # of what is compared: clocks and caches make as much
@@ -51,6 +52,11 @@ class MetricStats:
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
     def __str__(self) -> str:
+        return wrapped(self.text)
+
+    @property
+    def text(self) -> str:
+        """All of it, with lines of any length."""
         steps = max(self.steps, 1)
         text = (
             f"{counted(self.steps, 'step')}, {self.arrived:,} arrived, at most {self.longest_lag} late; "
@@ -191,7 +197,7 @@ class MetricBuffer:
 
     def __repr__(self) -> str:
         where = "" if self._deliver is None else f"{getattr(self._deliver, '__name__', type(self._deliver).__name__)}, "
-        return f"MetricBuffer({where}max_lag={self._max_lag}): {self.stats()}"
+        return wrapped(f"MetricBuffer({where}max_lag={self._max_lag}): {self.stats().text}")
 
     def __enter__(self) -> Self:
         return self

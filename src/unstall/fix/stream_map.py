@@ -20,6 +20,7 @@ from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.outside import Outside
 from unstall.fix.tensors.parts import bytes_of, record
 from unstall.fix.tensors.staging import SMALL_BYTES, Sender
+from unstall.fix.wrapped import wrapped
 from unstall.random_states import RandomStates, drawn_from, random_states
 from unstall.record.active import HandedOn, handed
 
@@ -194,7 +195,8 @@ class StreamMap:
     def __repr__(self) -> str:
         name = getattr(self._fn, "__name__", type(self._fn).__name__)
         flying = f", {counted(len(self._flights), 'item')} in flight" if self._flights else ""
-        return f"stream_map({name}{flying}{', ended' if self._ended and not self._flights else ''}): {self.stats()}"
+        ended = ", ended" if self._ended and not self._flights else ""
+        return wrapped(f"stream_map({name}{flying}{ended}): {self.stats().text}")
 
     def stats(self) -> StreamMapStats:
         ended = all(end.query() for _, end in self._spans)

@@ -15,6 +15,7 @@ from unstall.figures import duration, size
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of, is_simple
+from unstall.fix.wrapped import wrapped
 
 # Below, a copy takes less than 0.1 ms on PCIe 5.0, on the current stream; above, it runs beside what comes next.
 LARGE_BYTES = 4 << 20
@@ -30,6 +31,11 @@ class CopyStats:
     waited_ns: int  # what it still waited for then
 
     def __str__(self) -> str:
+        return wrapped(self.text)
+
+    @property
+    def text(self) -> str:
+        """All of it, with lines of any length."""
         if self.beside_ns is None:
             return f"{size(self.bytes)} by {self.by}, not read yet"
         return (
@@ -72,8 +78,8 @@ class HostFuture:
 
     def __repr__(self) -> str:
         if self._read is None:
-            return f"<HostFuture: {'there' if self.done() else 'under way'}, {self.stats()}>"
-        return f"<HostFuture: {self.stats()}>"
+            return wrapped(f"<HostFuture: {'there' if self.done() else 'under way'}, {self.stats().text}>")
+        return wrapped(f"<HostFuture: {self.stats().text}>")
 
     def stats(self) -> CopyStats:
         beside = None if self._read is None else self._read - self._asked

@@ -13,6 +13,7 @@ from unstall.figures import counted, share, size
 from unstall.fix.tensors.accelerator import accelerator_for, is_there
 from unstall.fix.tensors.nesting import tensors_in
 from unstall.fix.tensors.parts import bytes_of
+from unstall.fix.wrapped import wrapped
 from unstall.random_states import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
@@ -32,6 +33,11 @@ class WarmUpStats:
     note: str
 
     def __str__(self) -> str:
+        return wrapped(self.text)
+
+    @property
+    def text(self) -> str:
+        """All of it, with lines of any length."""
         text = f"{counted(self.calls, 'call')}, inputs of up to {size(self.largest_bytes)}"
         if self.reserved_bytes is not None:
             text += f"; largest first, {size(self.reserved_bytes)} are reserved"

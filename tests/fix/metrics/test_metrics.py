@@ -117,7 +117,7 @@ def test_without_a_gpu_values_are_there_at_once_and_stats_say_so() -> None:
     loss.zero_()
     assert [(row.step, dict(row.values)) for row in metrics.take()] == [(0, {"loss": 1.5, "lr": 0.1})]
     assert metrics.take() == []
-    assert "nothing was on a device" in str(metrics.stats())
+    assert "nothing was on a device" in metrics.stats().text
 
 
 def test_a_metric_of_several_elements_is_refused_by_name() -> None:
@@ -384,8 +384,8 @@ def test_stats_say_what_it_costs_and_what_was_lost() -> None:
         steps=10, arrived=10, longest_lag=1, add_ns=500_000, waited_ns=0, spared_ns=20_000, calls_ns=180_000, note=""
     )
     assert stats.gain_ns == -300_000
-    assert "costs 50.0 µs a step" in str(stats)
-    assert str(stats).endswith("reading at once would cost at least 20.0 µs a step: that is up to 30.0 µs lost")
+    assert "costs 50.0 µs a step" in stats.text
+    assert stats.text.endswith("reading at once would cost at least 20.0 µs a step: that is up to 30.0 µs lost")
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_a_difference_that_a_clock_cannot_tell_is_neither_lost_nor_gained(calls_
     stats = MetricStats(
         steps=10, arrived=10, longest_lag=1, add_ns=500_000, waited_ns=0, spared_ns=0, calls_ns=calls_ns, note=""
     )
-    assert str(stats).endswith(said)
+    assert stats.text.endswith(said)
 
 
 @pytest.mark.parametrize("wrong", ["x", None, 1.5, True, -1])

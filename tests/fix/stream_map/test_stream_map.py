@@ -127,7 +127,7 @@ def test_without_a_gpu_it_is_a_plain_loop_that_says_so() -> None:
     results = unstall.stream_map(lambda x: x + 1, [torch.tensor([number]) for number in range(4)])
     assert [int(result) for result in results] == [1, 2, 3, 4]
     assert results.stats().strategy == "plain"
-    assert "there is no cuda device with streams here" in str(results.stats())
+    assert "there is no cuda device with streams here" in results.stats().text
 
 
 @pytest.mark.parametrize("out", ["pinned", "cpu", "device"])
@@ -467,7 +467,7 @@ def took(strategy):
 took("auto")
 (mine, stats), *others = (took(strategy) for strategy in ("auto", "engines", "streams"))
 assert mine < 1.02 * min(took for took, _ in others), (mine, others, stats)
-assert "small" not in str(stats) and "the host is what takes the time" in str(stats), stats
+assert "small" not in stats.text and "the host is what takes the time" in stats.text, stats
 print("QUICKEST")
 """
 

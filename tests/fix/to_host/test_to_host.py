@@ -58,7 +58,7 @@ def test_a_tensor_of_the_cpu_is_cloned_so_that_later_writes_do_not_count() -> No
     x.zero_()
     assert future.done()
     assert future.result()["x"].tolist() == [1, 1, 1]
-    assert "a plain copy" in str(future.stats())
+    assert "a plain copy" in future.stats().text
 
 
 def test_it_can_be_awaited() -> None:
@@ -92,7 +92,7 @@ from unstall import to_host
 
 D = "cuda" if torch.cuda.is_available() else "cpu"
 future = to_host(torch.arange(3.0, device=D))
-assert future.result() is future.result() and "waited" in repr(future)
+assert future.result() is future.result() and "waited" in " ".join(repr(future).split())
 
 async def value_of(future):
     return await future
@@ -151,7 +151,7 @@ def test_what_a_future_prints_says_whether_it_is_there() -> None:
     future = unstall.to_host(torch.ones(4))
     assert repr(future) == "<HostFuture: there, 16 B by a plain copy, not read yet>"
     future.result()
-    assert "the host went on for" in repr(future)
+    assert "the host went on for" in " ".join(repr(future).split())
 
 
 def test_tensors_of_several_memories_are_counted_and_cloned() -> None:

@@ -60,7 +60,7 @@ def test_without_a_gpu_the_largest_comes_first_and_random_numbers_stay() -> None
     stats = unstall.warm_up(lambda x: seen.append(len(x + torch.rand(()))), torch.ones(2), torch.ones(9), torch.ones(5))
     assert seen == [9, 5, 2]
     assert torch.rand(()).item() == expected
-    assert "there is no CUDA device" in str(stats)
+    assert "there is no CUDA device" in stats.text
 
 
 def test_no_function_and_no_input_are_refused() -> None:
@@ -110,7 +110,7 @@ assert float(torch.rand((), device="cuda")) == wanted
 
 torch.cuda.memory._record_memory_history("all", context=None, stacks="python")
 stats = warm_up(model, *inputs)
-assert stats.reserved_bytes is None and "records its memory itself" in str(stats), stats
+assert stats.reserved_bytes is None and "records its memory itself" in stats.text, stats
 assert torch._C._cuda_isHistoryEnabled()
 try:
     warm_up(lambda x: 1 / 0, *inputs)

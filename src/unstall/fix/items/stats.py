@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unstall.figures import counted, duration, size
+from unstall.fix.wrapped import wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,11 @@ class StreamMapStats:
         return self.apart_ns / mine if self.apart_ns and mine else None
 
     def __str__(self) -> str:
+        return wrapped(self.text)
+
+    @property
+    def text(self) -> str:
+        """All of it, with lines of any length."""
         lines = [
             f"{counted(self.items, 'item')}, {size(self.bytes_in)} to the device and {size(self.bytes_out)} back; "
             f"strategy {self.strategy}, up to {self.in_flight} in flight: {self.note}"
