@@ -12,6 +12,7 @@ runs as it is, and the function is captured anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -43,10 +44,10 @@ def graphed(
     Results are copies, the caller's own. The gradients that a training step leaves in `.grad` are not: the next call
     of the step writes into the same memory. Without a CUDA device, all calls run as they are.
     """
-    if streams != "auto" and (not isinstance(streams, int) or streams < 1):
+    if streams != "auto" and not _counts(streams):
         raise UsageError(f'streams={streams!r}: it is "auto" or a number of streams')
-    if max_graphs < 1:
-        raise UsageError(f"max_graphs={max_graphs}: at least one graph is needed")
+    if not _counts(max_graphs):
+        raise UsageError(f"max_graphs={max_graphs!r}: it is a number of graphs, and at least one is needed")
     sizes = sizes_from(shapes)
     lanes = None if streams == "auto" else () if streams == 1 else (int(streams),)
 
@@ -57,3 +58,7 @@ def graphed(
         return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 
     return wrapped if fn is None else wrapped(fn)
+
+
+def _counts(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

@@ -42,6 +42,17 @@ def test_results_of_every_size_are_those_of_eager(shapes: object) -> None:
     assert 0 < stats.padding_waste < 0.5
 
 
+def test_until_a_bucket_is_proved_stats_say_how_far_it_is() -> None:
+    fast = on_tape(_elementwise, shapes="bucket")
+    for size in (3, 5, 6):
+        fast(_rows(size, size))
+    assert "a bucket must give the same bits for 2 sizes, and did so for 2" in str(fast.stats())
+    for size in (5, 6, 5):
+        fast(_rows(size, size))
+    assert fast.stats().note == ""
+    assert fast.stats().captures == 1
+
+
 def test_two_inputs_of_one_size_and_another_of_its_own() -> None:
     def function(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return (a.exp() + b).sin(), c.exp().sin()

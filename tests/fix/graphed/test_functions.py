@@ -108,6 +108,18 @@ def test_of_more_than_max_graphs_the_one_used_longest_ago_goes() -> None:
     stats = fast.stats()
     assert [graph.shapes for graph in stats.graphs] == [((3,),), ((4,),)]
     assert (stats.captures, stats.evictions) == (3, 1)
+    assert "1 graph let go, used longest ago: a larger max_graphs keeps more" in str(stats)
+    assert "let go" not in str(on_tape(lambda x: x).stats())
+
+
+def test_until_there_is_a_graph_stats_say_what_it_waits_for() -> None:
+    fast = on_tape(lambda x: x.exp() + 1)
+    assert ":" not in str(fast.stats())
+    for size in (2, 3, 4):
+        fast(torch.ones(size))
+    assert "looks at the first of each shape, and captures at the next" in str(fast.stats())
+    fast(torch.ones(4))
+    assert "looks at" not in str(fast.stats())
 
 
 def test_random_numbers_are_those_of_eager_and_so_are_the_next() -> None:
@@ -388,7 +400,11 @@ def test_without_a_cuda_device_it_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"streams": "many"}, "streams='many'"), ({"shapes": "round"}, "shapes='round'"), ({"max_graphs": 0}, "at least")],
+    [
+        *(({"streams": value}, 'it is "auto" or a number of streams') for value in ("many", 0, 1.5, True, None)),
+        *(({"shapes": value}, "or a list of sizes to pad to") for value in ("round", 7, None, [], [0], ["a"], {8: 1})),
+        *(({"max_graphs": value}, "at least one is needed") for value in (0, "x", 1.5, True, None)),
+    ],
 )
 def test_options_that_make_no_sense_are_errors(options: dict[str, Any], said: str) -> None:
     import unstall

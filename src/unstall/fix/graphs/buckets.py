@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -176,6 +177,12 @@ class Buckets:
         larger = call_of(others, named)
         return Padded(family, larger, others, named, call.tensors, real, target, padding, elements)
 
+    def progress(self) -> str:
+        """How far the bucket is that has had most proofs, in words."""
+        proved = (len(bucket.proved) for family in self._families.values() for bucket in family.buckets.values())
+        most = max(proved, default=0)
+        return f"before that a bucket must give the same bits for {_PROOFS} sizes, and did so for {most}"
+
     def _family(self, call: Call) -> _Family:
         key = tuple(_without_sizes(part) for part in call.key)
         if key not in self._families:
@@ -277,12 +284,12 @@ def _without_sizes(part: Any) -> Any:
     return part
 
 
-def sizes_from(shapes: str | Sequence[int]) -> Sizes | None:
+def sizes_from(shapes: Any) -> Sizes | None:
     """What `shapes` asks for: "exact", "bucket" or the sizes. UsageError for anything else."""
-    if shapes == "exact":
-        return None
-    if shapes == "bucket":
-        return Sizes()
-    if isinstance(shapes, str) or not shapes or not all(isinstance(size, int) and size > 0 for size in shapes):
-        raise UsageError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
-    return Sizes(tuple(sorted(set(shapes))))
+    if isinstance(shapes, str) and shapes in ("exact", "bucket"):
+        return Sizes() if shapes == "bucket" else None
+    if isinstance(shapes, Iterable) and not isinstance(shapes, (str, bytes, Mapping)):
+        sizes = list(shapes)
+        if sizes and all(isinstance(size, Integral) and not isinstance(size, bool) and int(size) > 0 for size in sizes):
+            return Sizes(tuple(sorted(set(map(int, sizes)))))
+    raise UsageError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')

@@ -38,6 +38,7 @@ _VARIANTS = 2  # graphs of one shape for different states, as of a module that i
 _STRIKES = 3  # captures in a row that served next to nothing before what they rely on had changed
 _FEW_HITS = 10
 _PATIENCE_SECONDS = 0.02
+_YET = "it warms up with the first call of all, looks at the first of each shape, and captures at the next"
 
 _turn = threading.RLock()
 
@@ -148,7 +149,11 @@ class Graphed:
         """What it did so far."""
         tally = self._tally
         graphs = tuple(ready.stats(shelf.shapes) for shelf in self._shelves.values() for ready in shelf.ready)
-        note = "no CUDA device: it runs as it is" if tally.calls and self._device is None else ""
+        note = ""
+        if tally.calls and self._device is None:
+            note = "no CUDA device: it runs as it is"
+        elif tally.calls and not graphs and not tally.refusals:
+            note = _YET + (f"; {self._buckets.progress()}" if self._buckets is not None else "")
         return GraphedStats(
             tally.calls,
             tally.hits,

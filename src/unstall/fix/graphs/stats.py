@@ -68,6 +68,9 @@ class GraphedStats:
             lines.append(f"  {counted(self.launches_saved, 'launch')} and about {spared} saved")
         if self.pool_bytes:
             lines.append(f"  {self.pool_bytes / 2**20:.1f} MiB in graphs' memory")
+        if self.evictions:
+            gone = counted(self.evictions, "graph")
+            lines.append(f"  {gone} let go, used longest ago: a larger max_graphs keeps more")
         if self.padding_waste:
             lines.append(f"  {self.padding_waste:.1%} of what they worked on was padding")
         lines += [f"  runs as it is: {refusal}" for refusal in self.refusals]
