@@ -12,6 +12,7 @@ import msgspec
 from unstall._version import __version__
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
+from unstall.diagnose.proofs import note_of_proofs
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
 from unstall.diagnose.usable import load_usable
@@ -213,6 +214,8 @@ def notes_of(run: Run) -> tuple[str, ...]:
             f"an annotation, {steps.hint!r}, is around nearly all launches, again and again: if it marks a step, "
             f"--step {shlex.quote(steps.hint)} goes by it",
         )
+    if proofs := note_of_proofs(run):
+        notes = (*notes, proofs)
     if run.places.unmatched and timeline.meta.has_stacks:
         globs = ", ".join(map(shlex.quote, run.places.unmatched))
         so = "" if run.places.is_user_frame.any() else ", so places are annotations or operators, not lines"

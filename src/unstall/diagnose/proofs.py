@@ -1,0 +1,32 @@
+"""What `unstall.graphed` did while it was recorded to find out what a function does, and to prove its capture: once."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from unstall.diagnose.activity import named
+from unstall.diagnose.run import Run
+from unstall.diagnose.spans import Spans
+from unstall.figures import share
+from unstall.timeline import HostKind
+
+PROVING = ("_capture", "_observe", "_checked")
+"""Methods of `Graphed` below which a function is looked at, captured and held against eager, and no call is served."""
+
+_FRAME = re.compile(rf"(.*/)?unstall/fix/graphs/serving\.py\(\d+\): (\w+\.)*({'|'.join(PROVING)})$")
+_WORTH = 0.01  # of the window
+
+
+def note_of_proofs(run: Run) -> str | None:
+    """A sentence, where it took a part of the window; None where it did not, or its frames were not recorded."""
+    timeline, host = run.timeline, run.timeline.host
+    rows = np.flatnonzero((host.kind == HostKind.PYTHON) & named(timeline, _FRAME, host.name))
+    took = Spans.union(host.start[rows], host.end[rows]).clip(*run.window).total
+    if took < _WORTH * run.wall:
+        return None
+    return (
+        f"{share(took, run.wall)} of what was recorded is unstall.graphed proving its captures, which it does once: "
+        "record later steps (unstall run --warmup N) to see what the program does from then on"
+    )
