@@ -120,3 +120,15 @@ def test_another_thread_that_draws_now_and_then_costs_a_few_looks() -> None:
     for _ in range(3):
         fast(torch.ones(2))
     assert fast.stats().hits == 2
+
+
+def test_after_too_many_looks_another_is_taken_when_calls_have_doubled() -> None:
+    fast = on_tape(_long, strict=False)
+    with _another_thread(np.random.rand), pytest.warns(RuntimeWarning, match="or another thread does") as said:  # noqa: PT031
+        for _ in range(22):  # refused at the 11th call, and looked at again at the 22nd
+            fast(torch.ones(2))
+    assert len(said) == len(fast.stats().refusals) == 1
+    for _ in range(24):
+        fast(torch.ones(2))
+    assert fast.stats().hits == 2
+    assert fast.stats().refusals == ()

@@ -56,6 +56,7 @@ class _Shelf:
     ready: list[Ready] = field(default_factory=list)  # the last used one first
     effects: int = 0  # runs that changed Python-side state, with no call between that a graph served
     doubts: int = 0  # looks in a row that found what may be another thread's doing
+    again_at: int = 0  # of the function's calls, the one at which it is looked at again after so many; 0: never
     strikes: int = 0
     spent: bool = False  # what was seen has led to a capture
 
@@ -181,6 +182,8 @@ class Graphed:
             if shelf.ready and shelf.spent and not any(ready.busy for ready in shelf.ready):
                 self._outlived(shelf)
         if shelf.refusal is not None:
+            if 0 < shelf.again_at <= self._tally.calls:
+                return True, self._observe(device, shelf, call, args, kwargs)
             if self._strict:
                 self._note(shelf.refusal)
             return False, None
@@ -254,6 +257,7 @@ class Graphed:
         if not self._warm:
             self._warm = True
             return found.result
+        doubted, shelf.refusal, shelf.again_at = shelf.refusal, None, 0
         for refusal in found.seen.refusals:
             self._note(refusal)
         if found.seen.refusals:
@@ -264,7 +268,10 @@ class Graphed:
             reason = f"it changes the program's own state at each call, and a graph would not: {found.changed[0]}"
             self._refuse(shelf, Refusal(reason, None, "do that outside, or write into a tensor"))
         shelf.doubts = shelf.doubts + 1 if found.seen.doubts else 0
+        if not shelf.doubts and doubted in self._tally.refusals:
+            self._tally.refusals.remove(doubted)
         if shelf.doubts >= LOOKS:
+            shelf.again_at = 2 * self._tally.calls
             self._refuse(shelf, found.seen.doubts[0])
         shelf.kind, shelf.watch = found.kind, found.watch
         shelf.seen = None if found.changed or found.seen.doubts else found.seen
