@@ -65,7 +65,7 @@ def main() -> None:
         "step_ms": statistics.median(took["without"]) / STEPS,
         "add_us": statistics.median(add_us),
         "over_none": ratio(took["MetricBuffer"], took["without"]),
-        "stats": str(last[0].stats()),
+        "stats": last[0].stats().text,
     }
     report.add("MetricBuffer", figures, at_most={"over_none": 1.02})
     took = interleaved({"without": without, "item": at_once}, min(options.rounds, 5))

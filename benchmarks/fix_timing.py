@@ -110,7 +110,7 @@ def against_plain(took: dict[str, list[float]], mine: str, last: list[Any], limi
     if limit_ms is not None:
         figures["limit_ms"] = limit_ms
         figures["of_the_limit"] = ratio([limit_ms] * len(took[mine]), took[mine])
-    return {**figures, "over_plain": ratio(took[mine], took["plain"]), "stats": str(last[0].stats())}
+    return {**figures, "over_plain": ratio(took[mine], took["plain"]), "stats": last[0].stats().text}
 
 
 class Report:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from unstall.fix import wrapped
 from unstall.locate.frameworks import is_framework
 from unstall.record.places import read_places
 
@@ -68,6 +69,14 @@ def test_paths_are_short_and_stay_the_users_or_a_frameworks(path: str, short: st
     (shown, _, _) = read_places(folder, "/home/me").lines[0]
     assert shown == short
     assert is_framework(shown) == is_framework(path)
+
+
+def test_files_of_unstall_are_a_frameworks_in_a_checkout_too(tmp_path: Path) -> None:
+    """Whose folder the program may have been started in."""
+    folder = _write(tmp_path, {"place": 0, "file": wrapped.__file__, "line": 1, "function": "f"})
+    (shown, _, _) = read_places(folder, str(Path(wrapped.__file__).parents[3])).lines[0]
+    assert shown == "unstall/fix/wrapped.py"
+    assert is_framework(shown)
 
 
 def test_paths_of_a_program_that_was_started_at_the_root_are_relative_to_it(tmp_path: Path) -> None:

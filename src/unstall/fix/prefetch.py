@@ -98,7 +98,7 @@ class Prefetch:
 
     def __repr__(self) -> str:
         wanted = f"device={str(self._device)!r}, depth={self._depth!r}"
-        return f"prefetch({type(self._loader).__name__}, {wanted}): {self.stats()}"
+        return f"prefetch({type(self._loader).__name__}, {wanted}): {self.stats().text}"
 
     def _state_dict(self) -> Any:
         """The loader's, as it was after the batch that the program got last."""

@@ -33,6 +33,7 @@ except ImportError:
 BACKWARD, LOADING = "backward", "enumerate(DataLoader)#__next__"
 _DESCRIBE_S = 0.5
 _OURS = str(Path(__file__).parents[1]) + os.sep
+_HELPERS = _OURS + "fix" + os.sep  # which programs call
 # Calls of these are spans: (module, names to it, what the span is called).
 _WATCHED = (
     ("torch.autograd", ("_engine_run_backward",), BACKWARD),  # of that name all callers take it
@@ -229,7 +230,8 @@ def _all_code() -> Iterator[CodeType]:
     waiting += [frame.f_code for frame in running_frames()]
     while waiting:
         code = waiting.pop()
-        if code not in seen and not code.co_filename.startswith(_OURS):
+        file = code.co_filename
+        if code not in seen and (not file.startswith(_OURS) or file.startswith(_HELPERS)):
             seen.add(code)
             yield code
             waiting += [each for each in code.co_consts if isinstance(each, CodeType)]

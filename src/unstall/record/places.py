@@ -58,6 +58,7 @@ def _add(places: Places, entry: dict[str, Any], short: Shortened) -> None:
             places.threads[native_id] = name
 
 
+_OURS = str(Path(__file__).parents[1]) + os.sep  # in a checkout too
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.\d+/(?!site-packages|dist-packages)")
 
 
@@ -71,6 +72,10 @@ class Shortened(dict[str, str]):
         self._folder = started_in.rstrip(os.sep) + os.sep
 
     def __missing__(self, path: str) -> str:
-        short = _INSTALLED.sub("", path).removeprefix(self._folder)
-        self[path] = found = short if is_framework(short) == is_framework(path) else path
+        if path.startswith(_OURS):
+            found = "unstall/" + path.removeprefix(_OURS)
+        else:
+            short = _INSTALLED.sub("", path).removeprefix(self._folder)
+            found = short if is_framework(short) == is_framework(path) else path
+        self[path] = found
         return found

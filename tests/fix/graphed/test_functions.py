@@ -108,18 +108,18 @@ def test_of_more_than_max_graphs_the_one_used_longest_ago_goes() -> None:
     stats = fast.stats()
     assert [graph.shapes for graph in stats.graphs] == [((3,),), ((4,),)]
     assert (stats.captures, stats.evictions) == (3, 1)
-    assert "1 graph let go, used longest ago: a larger max_graphs keeps more" in str(stats)
-    assert "let go" not in str(on_tape(lambda x: x).stats())
+    assert "1 graph let go, used longest ago: a larger max_graphs keeps more" in stats.text
+    assert "let go" not in on_tape(lambda x: x).stats().text
 
 
 def test_until_there_is_a_graph_stats_say_what_it_waits_for() -> None:
     fast = on_tape(lambda x: x.exp() + 1)
-    assert ":" not in str(fast.stats())
+    assert ":" not in fast.stats().text
     for size in (2, 3, 4):
         fast(torch.ones(size))
-    assert "looks at the first of each shape, and captures at the next" in str(fast.stats())
+    assert "looks at the first of each shape, and captures at the next" in fast.stats().text
     fast(torch.ones(4))
-    assert "looks at" not in str(fast.stats())
+    assert "looks at" not in fast.stats().text
 
 
 def test_random_numbers_are_those_of_eager_and_so_are_the_next() -> None:
@@ -395,7 +395,7 @@ def test_without_a_cuda_device_it_says_so() -> None:
         pytest.skip("there is a CUDA device")
     fast = unstall.graphed(lambda x: x + 1)
     assert fast(torch.ones(1)).item() == 2.0
-    assert str(fast.stats()) == "1 call, 0 by a graph, 0 captures: no CUDA device: it runs as it is"
+    assert fast.stats().text == "1 call, 0 by a graph, 0 captures: no CUDA device: it runs as it is"
 
 
 @pytest.mark.parametrize(

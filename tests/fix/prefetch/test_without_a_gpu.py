@@ -33,7 +33,7 @@ def test_batches_come_as_they_are_in_order_and_stats_say_so() -> None:
     loader = unstall.prefetch(Loader())
     assert [int(batch) for batch in loader] == [0, 1, 2, 3, 4]
     assert loader.stats().batches == 5
-    assert "plain loop" in str(loader.stats())
+    assert "plain loop" in loader.stats().text
 
 
 def test_length_and_attributes_are_the_loaders() -> None:

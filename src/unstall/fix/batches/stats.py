@@ -8,6 +8,7 @@ from typing import Any
 
 from unstall.figures import counted, duration, share, size
 from unstall.fix.tensors.accelerator import milliseconds
+from unstall.fix.wrapped import wrapped
 
 _LATE = 4  # copies that are let be before the device is asked whether they have ended
 
@@ -38,6 +39,11 @@ class PrefetchStats:
         return self.hidden_ns / whole if whole else 1.0
 
     def __str__(self) -> str:
+        return wrapped(self.text)
+
+    @property
+    def text(self) -> str:
+        """All of it, with lines of any length."""
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         lines = [f"{counted(self.batches, 'batch')}, {size(self.bytes)} to the device; {self.note}"]
         if whole:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from unstall.figures import counted, duration
 from unstall.fix.graphs.refusals import Refusal
+from unstall.fix.wrapped import wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class GraphedStats:
     note: str = ""
 
     def __str__(self) -> str:
+        return wrapped(self.text)
+
+    @property
+    def text(self) -> str:
+        """All of it, with lines of any length."""
         lines = [f"{counted(self.calls, 'call')}, {self.hits:,} by a graph, {counted(self.captures, 'capture')}"]
         if self.note:
             lines[0] += f": {self.note}"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _OURS = str(Path(__file__).parents[2].absolute()) + os.sep
+_HELPERS = _OURS + "fix" + os.sep
 
 
 class Keeper:
@@ -270,10 +271,14 @@ def allocator_settings() -> str:
 
 
 def _without_ours(stack: Stack) -> Stack:
-    """What stands in for torch's own functions is none of the program's frames."""
-    if not any(code.co_filename.startswith(_OURS) for code, _ in stack):
+    """What stands in for torch's own functions is none of the program's frames; the helpers that it calls are."""
+    if not any(_stands_in(code.co_filename) for code, _ in stack):
         return stack
-    return [(code, offset) for code, offset in stack if not code.co_filename.startswith(_OURS)]
+    return [(code, offset) for code, offset in stack if not _stands_in(code.co_filename)]
+
+
+def _stands_in(file: str) -> bool:
+    return file.startswith(_OURS) and not file.startswith(_HELPERS)
 
 
 def _torch_error() -> type[Exception]:
