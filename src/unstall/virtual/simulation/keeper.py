@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +81,11 @@ class Keeper:
         try:
             signatures = self._source.signatures(self._signatures)
             self._signatures += len(signatures)
-            stacks = [_without_ours(stack) for stack in self._source.stacks(len(self.stacks))]
-            self.stacks += stacks
+            stacks = self._source.stacks(len(self.stacks))
+            self.stacks += [_without(_stands_in, stack) for stack in stacks]
             self.names += self._source.names(len(self.names))
-            self.simulation.know(signatures, stacks)
+            # What Python's calls cost was measured with all that is ours in torch's place, and is charged so.
+            self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
             self.races.add(records, uses)
             self.simulation.feed(records)
             requests = self.simulation.requests
@@ -164,12 +165,13 @@ class Keeper:
         with self._lock:
             self.drain()
             frames = self.stacks[stack] if 0 <= stack < len(self.stacks) else ()
-            own = (frame for frame in frames if not is_framework(frame[0].co_filename))
+            short = Shortened(self._folder)
+            own = (frame for frame in frames if not is_framework(short[frame[0].co_filename]))
             frame = next(own, next(iter(frames), None))
             if frame is None:
                 return ""
             code, offset = frame
-            return f"{Shortened(self._folder)[code.co_filename]}:{line_at(code, offset)} in {code.co_qualname}"
+            return f"{short[code.co_filename]}:{line_at(code, offset)} in {code.co_qualname}"
 
     def elapsed_ms(self, start: int, end: int) -> float:
         """cudaEventElapsedTime. Raises ValueError where one of the events was never recorded."""
@@ -270,14 +272,18 @@ def allocator_settings() -> str:
     return text
 
 
-def _without_ours(stack: Stack) -> Stack:
-    """What stands in for torch's own functions is none of the program's frames; the helpers that it calls are."""
-    if not any(_stands_in(code.co_filename) for code, _ in stack):
+def _without(left_out: Callable[[str], bool], stack: Stack) -> Stack:
+    if not any(left_out(code.co_filename) for code, _ in stack):
         return stack
-    return [(code, offset) for code, offset in stack if not _stands_in(code.co_filename)]
+    return [(code, offset) for code, offset in stack if not left_out(code.co_filename)]
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS)
 
 
 def _stands_in(file: str) -> bool:
+    """For torch's own functions: none of the program's frames. The helpers that it calls are."""
     return file.startswith(_OURS) and not file.startswith(_HELPERS)
 
 
