@@ -1,0 +1,509 @@
+/* Times the calls that libraries make to CUDA's driver, without CUPTI: by the pointers that they call it through.
+
+   The CUDA runtime, cuBLAS, cuDNN, Triton and torch are not linked against the driver. Each asks for the addresses of its
+   functions once, and keeps them in data of its own. start() looks through that data for addresses of the functions that
+   are wanted, and puts a function of ours in the place of each, which notes the time, calls the driver, and notes the
+   time again; stop() puts the addresses back. A word of a library's data that has the value of a function's address is a
+   pointer to that function: nothing else points into the driver's code.
+
+   What keeps this safe:
+   - Only words are changed that the program may write itself, each by one store, so that no thread sees a half of one.
+   - Only pages are read that were written since they were mapped: an address found at run time can be on no other. Of
+     600 MB that torch's libraries map so, these are a fifth.
+   - Our functions hand on as many words as the driver's longest function takes. One that takes fewer looks at no more; the
+     rest is whatever lies on the caller's stack. No function that is asked for may take or return floating point.
+   - They stay where they are when all is over, and then only hand on: a library may have copied one meanwhile.
+
+   A library that is loaded later, or keeps its pointers on the heap, is not seen. */
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#if !defined(__linux__) || UINTPTR_MAX != UINT64_MAX || !(defined(__x86_64__) || defined(__aarch64__))
+#error "this knows how functions are called on 64-bit Linux, on x86 and ARM alone"
+#endif
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef intptr_t Word;
+#define PARAMETERS Word a, Word b, Word c, Word d, Word e, Word f, Word g, Word h, Word i, Word j, Word k, Word l
+#define ARGUMENTS a, b, c, d, e, f, g, h, i, j, k, l
+typedef Word (*Function)(PARAMETERS); /* cuLaunchKernel takes eleven */
+
+typedef struct {
+    uint64_t start; /* CLOCK_MONOTONIC, ns; written last: 0 says that there is no call here */
+    uint64_t end;
+    uint32_t what;   /* the number that start() was given with the function's name */
+    uint32_t thread; /* the system's id */
+} Call;
+
+enum { MOST_FUNCTIONS = 120, MOST_CALLS = 2 << 20, PAGE = 4096, BATCH = 512 };
+
+static struct {
+    Function original;
+    uint32_t what;
+} functions[MOST_FUNCTIONS]; /* never taken out again: a library may keep a function of ours */
+static int function_count;
+
+static _Atomic int timing; /* between start() and stop() */
+static int started;        /* the same, under the GIL */
+static Call *calls;        /* MOST_CALLS, never given back: a thread may be within a call still when all is over */
+static size_t call_room;
+static _Atomic size_t call_count; /* more than there is room for, when it was not enough */
+
+static __thread struct {
+    int depth; /* of calls within calls: only the outermost counts */
+    uint32_t thread;
+} mine;
+
+static uint64_t
+now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static Word
+around(int number, PARAMETERS)
+{
+    Function original = functions[number].original;
+    if (!timing || mine.depth) {
+        return original(ARGUMENTS);
+    }
+    mine.depth++;
+    uint64_t start = now();
+    Word result = original(ARGUMENTS);
+    uint64_t end = now();
+    mine.depth--;
+    size_t at = atomic_fetch_add_explicit(&call_count, 1, memory_order_relaxed);
+    if (at < call_room) {
+        if (!mine.thread) {
+            mine.thread = (uint32_t)syscall(SYS_gettid);
+        }
+        calls[at].end = end;
+        calls[at].what = functions[number].what;
+        calls[at].thread = mine.thread;
+        __atomic_store_n(&calls[at].start, start, __ATOMIC_RELEASE);
+    }
+    return result;
+}
+
+/* A function of ours for each of the driver's: of itself it knows only its number. */
+#define EACH_TEN(use, tens) \
+    use(tens##0) use(tens##1) use(tens##2) use(tens##3) use(tens##4) use(tens##5) use(tens##6) use(tens##7) use(tens##8) \
+    use(tens##9)
+#define EACH(use) \
+    use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7) use(8) use(9) EACH_TEN(use, 1) EACH_TEN(use, 2) \
+    EACH_TEN(use, 3) EACH_TEN(use, 4) EACH_TEN(use, 5) EACH_TEN(use, 6) EACH_TEN(use, 7) EACH_TEN(use, 8) \
+    EACH_TEN(use, 9) EACH_TEN(use, 10) EACH_TEN(use, 11)
+#define DEFINE(number) \
+    static Word ours_##number(PARAMETERS) { return around(number, ARGUMENTS); }
+#define NAME(number) ours_##number,
+EACH(DEFINE)
+static const Function ours[] = {EACH(NAME)};
+
+_Static_assert(sizeof ours / sizeof *ours == MOST_FUNCTIONS, "one of ours for each");
+
+typedef struct {
+    Word *at;
+    int number;
+} Pointer;
+
+static struct {
+    Pointer *rows;
+    size_t count, room;
+    int out_of_memory;
+} replaced;
+
+typedef struct {
+    uintptr_t start, end;
+} Range;
+
+/* What a search for pointers knows. */
+typedef struct {
+    int sorted[MOST_FUNCTIONS]; /* numbers of functions, by their addresses */
+    Word lowest, highest;
+    Range *writable; /* of /proc/self/maps, ascending */
+    size_t writable_count;
+    const void *driver; /* an address within it */
+    int pagemap;        /* /proc/self/pagemap */
+} Search;
+
+static Word
+address_of(int number)
+{
+    return (Word)(uintptr_t)functions[number].original;
+}
+
+/* The number of the function at this address, or -1. */
+static int
+number_of(const Search *search, Word address)
+{
+    if (address < search->lowest || address > search->highest) {
+        return -1;
+    }
+    for (int low = 0, high = function_count - 1; low <= high;) {
+        int middle = (low + high) / 2;
+        Word there = address_of(search->sorted[middle]);
+        if (there == address) {
+            return search->sorted[middle];
+        }
+        if (there < address) {
+            low = middle + 1;
+        }
+        else {
+            high = middle - 1;
+        }
+    }
+    return -1;
+}
+
+static void
+replace(Word *at, int number)
+{
+    if (replaced.count == replaced.room) {
+        size_t room = replaced.room ? 2 * replaced.room : 1024;
+        Pointer *rows = realloc(replaced.rows, room * sizeof *rows);
+        if (!rows) {
+            replaced.out_of_memory = 1;
+            return;
+        }
+        replaced.rows = rows;
+        replaced.room = room;
+    }
+    replaced.rows[replaced.count++] = (Pointer){at, number};
+    __atomic_store_n(at, (Word)(uintptr_t)ours[number], __ATOMIC_RELEASE);
+}
+
+static void
+search_page(const Search *search, uintptr_t from, uintptr_t to)
+{
+    for (Word *at = (Word *)((from + 7) & ~(uintptr_t)7); (uintptr_t)(at + 1) <= to; at++) {
+        int number = number_of(search, *at);
+        if (number >= 0) {
+            replace(at, number);
+        }
+    }
+}
+
+/* Pages that were written are no longer those of their file. Where the kernel does not say, each may have been. */
+static void
+search_range(const Search *search, uintptr_t from, uintptr_t to)
+{
+    uint64_t pages[BATCH];
+    for (uintptr_t batch = from & ~(uintptr_t)(PAGE - 1); batch < to; batch += (uintptr_t)BATCH * PAGE) {
+        size_t count = (to - batch + PAGE - 1) / PAGE < BATCH ? (to - batch + PAGE - 1) / PAGE : BATCH;
+        ssize_t wanted = (ssize_t)(count * sizeof *pages);
+        int told = pread(search->pagemap, pages, (size_t)wanted, (off_t)(batch / PAGE * sizeof *pages)) == wanted;
+        for (size_t page = 0; page < count; page++) {
+            enum { PRESENT = 63, SWAPPED = 62, OF_A_FILE = 61 };
+            int is_own = !told || (pages[page] >> SWAPPED & 1) ||
+                         ((pages[page] >> PRESENT & 1) && !(pages[page] >> OF_A_FILE & 1));
+            uintptr_t start = batch + page * PAGE, end = start + PAGE;
+            if (is_own) {
+                search_page(search, start > from ? start : from, end < to ? end : to);
+            }
+        }
+    }
+}
+
+static int
+holds(const struct dl_phdr_info *object, const void *address)
+{
+    for (int part = 0; part < object->dlpi_phnum; part++) {
+        const ElfW(Phdr) *header = &object->dlpi_phdr[part];
+        uintptr_t start = object->dlpi_addr + header->p_vaddr;
+        if (header->p_type == PT_LOAD && (uintptr_t)address - start < header->p_memsz) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The writable data of one library, but for the driver's own and ours. */
+static int
+search_object(struct dl_phdr_info *object, size_t size, void *argument)
+{
+    (void)size;
+    const Search *search = argument;
+    if (holds(object, search->driver) || holds(object, functions)) {
+        return 0;
+    }
+    for (int part = 0; part < object->dlpi_phnum; part++) {
+        const ElfW(Phdr) *header = &object->dlpi_phdr[part];
+        if (header->p_type != PT_LOAD || !(header->p_flags & PF_W)) {
+            continue;
+        }
+        uintptr_t start = object->dlpi_addr + header->p_vaddr, end = start + header->p_memsz;
+        for (size_t i = 0; i < search->writable_count; i++) {
+            Range range = search->writable[i];
+            if (range.start < end && range.end > start) {
+                search_range(search, range.start > start ? range.start : start, range.end < end ? range.end : end);
+            }
+        }
+    }
+    return 0;
+}
+
+static int
+by_address(const void *one, const void *other)
+{
+    Word first = address_of(*(const int *)one), second = address_of(*(const int *)other);
+    return (first > second) - (first < second);
+}
+
+/* 0, or -1 where the process's memory cannot be looked at. */
+static int
+read_maps(Search *search)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char *line = NULL;
+    size_t length = 0, room = 0;
+    int failed = !maps;
+    while (!failed && getline(&line, &length, maps) > 0) {
+        unsigned long start, end;
+        char rights[5];
+        if (sscanf(line, "%lx-%lx %4s", &start, &end, rights) != 3 || rights[0] != 'r' || rights[1] != 'w' ||
+            rights[3] != 'p') {
+            continue;
+        }
+        if (search->writable_count == room) {
+            room = room ? 2 * room : 256;
+            Range *wider = realloc(search->writable, room * sizeof *wider);
+            if (!wider) {
+                failed = 1;
+                break;
+            }
+            search->writable = wider;
+        }
+        search->writable[search->writable_count++] = (Range){start, end};
+    }
+    free(line);
+    if (maps) {
+        fclose(maps);
+    }
+    return failed ? -1 : 0;
+}
+
+static int
+is_writable(const Search *search, const void *address)
+{
+    for (size_t i = 0; i < search->writable_count; i++) {
+        if ((uintptr_t)address >= search->writable[i].start && (uintptr_t)address < search->writable[i].end) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int
+replace_pointers(const void *driver)
+{
+    Search search = {.driver = driver, .pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)};
+    for (int number = 0; number < function_count; number++) {
+        search.sorted[number] = number;
+    }
+    qsort(search.sorted, (size_t)function_count, sizeof *search.sorted, by_address);
+    search.lowest = address_of(search.sorted[0]);
+    search.highest = address_of(search.sorted[function_count - 1]);
+    int failed = read_maps(&search);
+    if (!failed) {
+        dl_iterate_phdr(search_object, &search); /* no library is unloaded meanwhile */
+    }
+    if (search.pagemap >= 0) {
+        close(search.pagemap);
+    }
+    free(search.writable);
+    return failed;
+}
+
+/* Only what still is ours: the library may have changed it, or be another one at the same place. */
+static int
+put_back_in(struct dl_phdr_info *object, size_t size, void *argument)
+{
+    (void)size;
+    const Search *search = argument;
+    for (size_t i = 0; i < replaced.count; i++) {
+        Pointer pointer = replaced.rows[i];
+        Word expected = (Word)(uintptr_t)ours[pointer.number];
+        if (holds(object, pointer.at) && is_writable(search, pointer.at)) {
+            __atomic_compare_exchange_n(pointer.at, &expected, address_of(pointer.number), 0, __ATOMIC_RELEASE,
+                                        __ATOMIC_RELAXED);
+        }
+    }
+    return 0;
+}
+
+static void
+put_back(void)
+{
+    Search search = {.pagemap = -1};
+    if (!read_maps(&search)) {
+        dl_iterate_phdr(put_back_in, &search);
+    }
+    free(search.writable);
+    free(replaced.rows);
+    memset(&replaced, 0, sizeof replaced);
+}
+
+/* In a forked child calls are handed on, as CUDA is not usable there; nothing of the parent's is given back. */
+static void
+forked(void)
+{
+    timing = started = 0;
+}
+
+static int
+add_function(uint32_t what, void *address)
+{
+    for (int number = 0; number < function_count; number++) {
+        if (address_of(number) == (Word)(uintptr_t)address) {
+            return 0; /* one function by two names, or known since an earlier start */
+        }
+    }
+    if (function_count == MOST_FUNCTIONS) {
+        PyErr_Format(PyExc_ValueError, "there are more than %d functions", MOST_FUNCTIONS);
+        return -1;
+    }
+    memcpy(&functions[function_count].original, &address, sizeof address);
+    functions[function_count++].what = what;
+    return 0;
+}
+
+/* Those of the driver's functions that it has; an address of one, or NULL, with an exception where asking failed. */
+static const void *
+find_functions(void *driver, PyObject *wanted)
+{
+    const void *found = NULL;
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(wanted, &at, &key, &value)) {
+        unsigned long what = PyLong_AsUnsignedLong(key);
+        const char *name = PyErr_Occurred() ? NULL : PyUnicode_AsUTF8AndSize(value, NULL);
+        void *address = name ? dlsym(driver, name) : NULL;
+        if (!name || (address && add_function((uint32_t)what, address))) {
+            return NULL;
+        }
+        found = address ? address : found;
+    }
+    return found;
+}
+
+PyDoc_STRVAR(start_doc,
+"start(library, functions, most_calls) -> int\n\nTime calls of these functions of a library, a dict of names by number, until\n"
+"stop(): the first `most_calls` of them. The library must have been loaded. How many pointers to them were found.\n"
+"Raises OSError where the library is not loaded, or the process's memory cannot be looked at; RuntimeError where calls\n"
+"are timed already; ValueError for more functions than there may be.");
+
+static PyObject *
+start(PyObject *self, PyObject *arguments)
+{
+    (void)self;
+    const char *library;
+    PyObject *wanted;
+    unsigned long long most;
+    if (!PyArg_ParseTuple(arguments, "sO!K", &library, &PyDict_Type, &wanted, &most)) {
+        return NULL;
+    }
+    if (started) {
+        PyErr_SetString(PyExc_RuntimeError, "calls are timed already");
+        return NULL;
+    }
+    static int watched;
+    if (!watched && pthread_atfork(NULL, NULL, forked)) {
+        PyErr_SetString(PyExc_RuntimeError, "the process's fork cannot be watched");
+        return NULL;
+    }
+    watched = 1;
+    void *driver = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (!driver) {
+        PyErr_Format(PyExc_OSError, "%s is not loaded", library);
+        return NULL;
+    }
+    const void *within = find_functions(driver, wanted);
+    dlclose(driver); /* who loaded it keeps it */
+    if (!within) {
+        return PyErr_Occurred() ? NULL : PyLong_FromLong(0);
+    }
+    if (!calls) {
+        void *memory = mmap(NULL, MOST_CALLS * sizeof *calls, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) {
+            return PyErr_SetFromErrno(PyExc_OSError);
+        }
+        calls = memory;
+    }
+    call_room = most < MOST_CALLS ? (size_t)most : MOST_CALLS;
+    call_count = 0;
+    started = 1;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS
+    failed = replace_pointers(within) || replaced.out_of_memory;
+    if (failed) {
+        put_back();
+    }
+    Py_END_ALLOW_THREADS
+    if (failed) {
+        started = 0;
+        PyErr_SetString(PyExc_OSError, "the process's memory cannot be looked at");
+        return NULL;
+    }
+    timing = 1;
+    return PyLong_FromSize_t(replaced.count);
+}
+
+PyDoc_STRVAR(stop_doc,
+"stop() -> (bytes, int)\n\nPut all pointers back. The calls that were timed, 24 bytes each, in no order: start and end in ns of\n"
+"CLOCK_MONOTONIC (uint64), the function's number and the thread's id (uint32); 0 bytes where a call had not ended. And\n"
+"how many there was no room for. Raises RuntimeError where none are timed.");
+
+static PyObject *
+stop(PyObject *self, PyObject *nothing)
+{
+    (void)self, (void)nothing;
+    if (!started) {
+        PyErr_SetString(PyExc_RuntimeError, "no calls are timed");
+        return NULL;
+    }
+    timing = 0;
+    put_back();
+    started = 0;
+    size_t made = call_count, kept = made < call_room ? made : call_room;
+    PyObject *result = Py_BuildValue("y#n", (const char *)calls, (Py_ssize_t)(kept * sizeof *calls), (Py_ssize_t)(made - kept));
+    madvise(calls, MOST_CALLS * sizeof *calls, MADV_DONTNEED); /* zero again, and no memory held */
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"start", start, METH_VARARGS, start_doc},
+    {"stop", stop, METH_NOARGS, stop_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot slots[] = {{0, NULL}};
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_interpose", .m_methods = methods, .m_slots = slots};
+
+PyMODINIT_FUNC
+PyInit__interpose(void)
+{
+    return PyModuleDef_Init(&module);
+}

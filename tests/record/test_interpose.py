@@ -1,0 +1,212 @@
+"""Calls are timed by the pointers that libraries call a driver through, and all is as it was before, afterwards."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sysconfig
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+_interpose = pytest.importorskip(
+    "unstall.record._interpose", reason="the C extension is not built", exc_type=ImportError
+)
+_COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
+pytestmark = pytest.mark.skipif(_COMPILER is None, reason="there is no C compiler")
+
+_DRIVER = """
+#include <unistd.h>
+typedef long W;
+W sum(W a, W b, W c, W d, W e, W f, W g, W h, W i, W j, W k)
+{ return a + 2*b + 3*c + 4*d + 5*e + 6*f + 7*g + 8*h + 9*i + 10*j + 11*k; }
+W twice(int a) { return 2 * a; }
+W nap(W us) { usleep(us); return us; }
+W through(W (*back)(int), int a) { return back(a) + 1; }
+"""
+# Pointers in .data and .bss, and one in a page that is read-only again by the time it is looked for.
+_RUNTIME = """
+#include <dlfcn.h>
+typedef long W;
+static W (*sum)(W, W, W, W, W, W, W, W, W, W, W);
+static W (*twice)(int) = (W (*)(int))1;
+static W (*nap)(W), (*through)(W (*)(int), int);
+static long large[1 << 20];
+int load(const char *path)
+{
+    void *driver = dlopen(path, RTLD_NOW);
+    sum = dlsym(driver, "sum");
+    twice = dlsym(driver, "twice");
+    nap = dlsym(driver, "nap");
+    through = dlsym(driver, "through");
+    large[sizeof large / sizeof *large - 1] = (long)sum;
+    return driver != 0;
+}
+W call_sum(W a) { return sum(a, a, a, a, a, a, a, a, a, a, a); }
+W call_last(W a) { return ((W (*)(W, W, W, W, W, W, W, W, W, W, W))large[sizeof large / sizeof *large - 1])(a, 0, 0, 0, 0, 0, 0, 0, 0, 0, a); }
+W call_twice(int a) { return twice(a); }
+W call_nap(W us) { return nap(us); }
+W call_through(int a) { return through(call_twice, a); }
+W *where(void) { return (W *)&twice; }
+"""
+_FUNCTIONS = {7: "sum", 8: "twice", 9: "nap", 10: "through", 11: "missing"}
+_CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("what", "<u4"), ("thread", "<u4")])
+_POINTERS = 5
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ctypes.CDLL]:
+    """The path of a driver, and a runtime that calls it by pointers."""
+    folder = tmp_path_factory.mktemp("libraries")
+    for name, text in (("driver", _DRIVER), ("runtime", _RUNTIME)):
+        source = folder / f"{name}.c"
+        source.write_text(text)
+        assert _COMPILER
+        command = [_COMPILER, "-shared", "-fPIC", "-O1", "-o", str(folder / f"lib{name}.so"), str(source), "-ldl"]
+        subprocess.run(command, check=True, timeout=60)
+    runtime = ctypes.CDLL(str(folder / "libruntime.so"))
+    runtime.call_sum.restype = runtime.call_last.restype = ctypes.c_long
+    driver = str(folder / "libdriver.so")
+    assert runtime.load(driver.encode())
+    return driver, runtime
+
+
+@pytest.fixture
+def timed(libraries: tuple[str, ctypes.CDLL]) -> Iterator[ctypes.CDLL]:
+    """The runtime, while its calls are timed."""
+    driver, runtime = libraries
+    assert _interpose.start(driver, _FUNCTIONS, 1000) == _POINTERS
+    yield runtime
+    try:
+        _interpose.stop()
+    except RuntimeError:
+        return  # the test has stopped it
+
+
+def _stop() -> np.ndarray:
+    return np.frombuffer(_interpose.stop()[0], _CALL)
+
+
+def test_a_call_does_what_it_did_and_is_timed(timed: ctypes.CDLL) -> None:
+    before = time.perf_counter_ns()
+    assert timed.call_sum(-3) == -3 * 66
+    assert timed.call_last(5) == 5 * 12
+    assert timed.call_twice(21) == 42
+    assert timed.call_nap(2000) == 2000
+    after = time.perf_counter_ns()
+    calls = _stop()
+    assert calls["what"].tolist() == [7, 7, 8, 9]
+    assert (calls["thread"] == threading.get_native_id()).all()
+    times = np.stack([calls["start"], calls["end"]], axis=1).ravel()
+    assert before <= times[0]
+    assert (np.diff(times.astype(np.int64)) >= 0).all()
+    assert times[-1] <= after
+    assert calls["end"][-1] - calls["start"][-1] >= 2_000_000
+
+
+def test_afterwards_the_pointers_are_what_they_were(libraries: tuple[str, ctypes.CDLL]) -> None:
+    driver, runtime = libraries
+    place = ctypes.c_long.from_address(ctypes.cast(runtime.where(), ctypes.c_void_p).value or 0) if False else None
+    del place
+    runtime.where.restype = ctypes.POINTER(ctypes.c_long)
+    original = runtime.where().contents.value
+    _interpose.start(driver, _FUNCTIONS, 10)
+    assert runtime.where().contents.value != original
+    _interpose.stop()
+    assert runtime.where().contents.value == original
+    assert runtime.call_twice(4) == 8
+
+
+def test_a_pointer_that_was_copied_meanwhile_goes_on_to_work(libraries: tuple[str, ctypes.CDLL]) -> None:
+    driver, runtime = libraries
+    runtime.where.restype = ctypes.POINTER(ctypes.c_long)
+    _interpose.start(driver, _FUNCTIONS, 10)
+    copied = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int)(runtime.where().contents.value)
+    _interpose.stop()
+    assert copied(8) == 16
+    _interpose.start(driver, _FUNCTIONS, 10)
+    assert copied(9) == 18
+    assert _stop()["what"].tolist() == [8]
+
+
+def test_what_the_library_has_put_there_meanwhile_stays(libraries: tuple[str, ctypes.CDLL]) -> None:
+    driver, runtime = libraries
+    runtime.where.restype = ctypes.POINTER(ctypes.c_long)
+    original = runtime.where().contents.value
+    _interpose.start(driver, _FUNCTIONS, 10)
+    runtime.where().contents.value = 12345
+    _interpose.stop()
+    assert runtime.where().contents.value == 12345
+    runtime.where().contents.value = original
+
+
+def test_of_calls_within_calls_the_outermost_counts(timed: ctypes.CDLL) -> None:
+    assert timed.call_through(5) == 11
+    assert _stop()["what"].tolist() == [10]
+
+
+def test_each_thread_is_told_apart(timed: ctypes.CDLL) -> None:
+    made: dict[int, int] = {}
+
+    def call(count: int) -> None:
+        for _ in range(count):
+            timed.call_nap(100)
+        made[threading.get_native_id()] = count
+
+    threads = [threading.Thread(target=call, args=(count,)) for count in (3, 5, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    calls = _stop()
+    assert {int(each): int((calls["thread"] == each).sum()) for each in np.unique(calls["thread"])} == made
+
+
+def test_calls_beyond_what_there_is_room_for_are_counted(libraries: tuple[str, ctypes.CDLL]) -> None:
+    driver, runtime = libraries
+    _interpose.start(driver, _FUNCTIONS, 3)
+    for number in range(10):
+        assert runtime.call_twice(number) == 2 * number
+    rows, lost = _interpose.stop()
+    assert (len(rows) // _CALL.itemsize, lost) == (3, 7)
+    _interpose.start(driver, _FUNCTIONS, 3)
+    assert _interpose.stop() == (b"", 0)
+
+
+def test_a_call_that_is_under_way_at_the_end_comes_back(libraries: tuple[str, ctypes.CDLL]) -> None:
+    driver, runtime = libraries
+    _interpose.start(driver, _FUNCTIONS, 10)
+    thread = threading.Thread(target=runtime.call_nap, args=(200_000,))
+    thread.start()
+    time.sleep(0.05)
+    assert _interpose.stop() == (b"", 0)
+    thread.join()
+
+
+def test_a_forked_child_calls_and_times_nothing(timed: ctypes.CDLL) -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0 if timed.call_twice(3) == 6 and timed.call_sum(1) == 66 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(_stop()) == 0
+
+
+def test_what_cannot_be_is_refused(libraries: tuple[str, ctypes.CDLL], tmp_path: Path) -> None:
+    driver, _ = libraries
+    with pytest.raises(RuntimeError, match="no calls are timed"):
+        _interpose.stop()
+    with pytest.raises(OSError, match="is not loaded"):
+        _interpose.start(str(tmp_path / "libother.so"), _FUNCTIONS, 10)
+    assert _interpose.start(driver, {1: "missing"}, 10) == 0
+    with pytest.raises(RuntimeError, match="no calls are timed"):
+        _interpose.stop()
+    _interpose.start(driver, _FUNCTIONS, 10)
+    with pytest.raises(RuntimeError, match="already"):
+        _interpose.start(driver, _FUNCTIONS, 10)
+    _interpose.stop()
