@@ -1,13 +1,17 @@
-"""Whose code is a file: the user's, or that of torch, its family and what is installed with Python.
+"""Whose code is a file: the user's, ours, or that of torch, its family and what is installed with Python.
 
 Recorders ask this in the program's own process, so it imports next to nothing.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from pathlib import Path
 
+OURS = str(Path(__file__).parents[1]) + os.sep  # all of this package, in a checkout too
+_HELPERS = OURS + "fix" + os.sep  # which programs call
 FRAMEWORKS = frozenset(
     {
         *("torch", "torchvision", "torchaudio", "torchtext", "torchdata", "torchgen", "torchao", "functorch"),
@@ -20,6 +24,11 @@ _FORMER_STDLIB = frozenset({"asynchat", "asyncore", "distutils", "imp", "lib2to3
 # What is typed into IPython has a name in angle brackets too, but is the user's.
 _GENERATED = re.compile(r"(^|/)torchinductor_|(^|/)\.?triton/cache/|^<(?!ipython-input-)")
 _INSTALLED = re.compile(r"^.{0,4096}(?:site-packages|dist-packages|lib/python\d+\.\d+)/")
+
+
+def is_left_out_of_stacks(path: str) -> bool:
+    """Whether code of this file is ours, and its frames no part of the program's stacks. Those of helpers are."""
+    return path.startswith(OURS) and not path.startswith(_HELPERS)
 
 
 def top_module(path: str) -> str:

@@ -11,7 +11,6 @@ recording starts.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from unstall.errors import UnstallError
+from unstall.locate.frameworks import is_left_out_of_stacks
 from unstall.record.lines import PLACES, append, free_tool, let_go, line_at, running_frames
 from unstall.record.wrapping import unwrapped, wrap
 
@@ -32,8 +32,6 @@ except ImportError:
 
 BACKWARD, LOADING = "backward", "enumerate(DataLoader)#__next__"
 _DESCRIBE_S = 0.5
-_OURS = str(Path(__file__).parents[1]) + os.sep
-_HELPERS = _OURS + "fix" + os.sep  # which programs call
 # Calls of these are spans: (module, names to it, what the span is called).
 _WATCHED = (
     ("torch.autograd", ("_engine_run_backward",), BACKWARD),  # of that name all callers take it
@@ -230,8 +228,7 @@ def _all_code() -> Iterator[CodeType]:
     waiting += [frame.f_code for frame in running_frames()]
     while waiting:
         code = waiting.pop()
-        file = code.co_filename
-        if code not in seen and (not file.startswith(_OURS) or file.startswith(_HELPERS)):
+        if code not in seen and not is_left_out_of_stacks(code.co_filename):
             seen.add(code)
             yield code
             waiting += [each for each in code.co_consts if isinstance(each, CodeType)]

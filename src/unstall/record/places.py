@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unstall.locate.frameworks import is_framework
+from unstall.locate.frameworks import OURS, is_framework
 from unstall.record.lines import PLACES
 
 Frame = tuple[str, int, str]
@@ -58,7 +58,6 @@ def _add(places: Places, entry: dict[str, Any], short: Shortened) -> None:
             places.threads[native_id] = name
 
 
-_OURS = str(Path(__file__).parents[1]) + os.sep  # in a checkout too
 _INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.\d+/(?!site-packages|dist-packages)")
 
 
@@ -72,8 +71,8 @@ class Shortened(dict[str, str]):
         self._folder = started_in.rstrip(os.sep) + os.sep
 
     def __missing__(self, path: str) -> str:
-        if path.startswith(_OURS):
-            found = "unstall/" + path.removeprefix(_OURS)
+        if path.startswith(OURS):
+            found = "unstall/" + path.removeprefix(OURS)
         else:
             short = _INSTALLED.sub("", path).removeprefix(self._folder)
             found = short if is_framework(short) == is_framework(path) else path

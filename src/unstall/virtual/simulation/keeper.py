@@ -6,13 +6,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unstall.errors import UnstallError, UsageError
-from unstall.locate.frameworks import is_framework
+from unstall.locate.frameworks import OURS, is_framework, is_left_out_of_stacks
 from unstall.record.lines import line_at
 from unstall.record.places import Shortened
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
@@ -28,10 +27,6 @@ from unstall.virtual.simulation.simulate import Simulation
 if TYPE_CHECKING:
     from unstall.timeline import Timeline
     from unstall.virtual.allocator.segments import TraceEntry
-
-
-_OURS = str(Path(__file__).parents[2].absolute()) + os.sep
-_HELPERS = _OURS + "fix" + os.sep
 
 
 class Keeper:
@@ -82,7 +77,7 @@ class Keeper:
             signatures = self._source.signatures(self._signatures)
             self._signatures += len(signatures)
             stacks = self._source.stacks(len(self.stacks))
-            self.stacks += [_without(_stands_in, stack) for stack in stacks]
+            self.stacks += [_without(is_left_out_of_stacks, stack) for stack in stacks]
             self.names += self._source.names(len(self.names))
             # What Python's calls cost was measured with all that is ours in torch's place, and is charged so.
             self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
@@ -279,12 +274,7 @@ def _without(left_out: Callable[[str], bool], stack: Stack) -> Stack:
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith(_OURS)
-
-
-def _stands_in(file: str) -> bool:
-    """For torch's own functions: none of the program's frames. The helpers that it calls are."""
-    return file.startswith(_OURS) and not file.startswith(_HELPERS)
+    return file.startswith(OURS)
 
 
 def _torch_error() -> type[Exception]:

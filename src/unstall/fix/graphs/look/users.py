@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from unstall.locate.frameworks import is_framework
-
-_HERE = str(Path(__file__).parents[3]) + os.sep  # all of this package
+from unstall.locate.frameworks import OURS, is_framework
 
 
 @lru_cache(maxsize=4096)
 def is_users_file(file: str) -> bool:
-    return not (file.startswith(_HERE) or is_framework(file) or "site-packages" in file or "dist-packages" in file)
+    return not (file.startswith(OURS) or is_framework(file) or "site-packages" in file or "dist-packages" in file)
 
 
 @lru_cache(maxsize=4096)
 def is_library_file(file: str) -> bool:
     """Of an installed package that is neither torch nor another framework."""
-    return not (file.startswith(_HERE) or is_framework(file)) and not is_users_file(file)
+    return not (file.startswith(OURS) or is_framework(file)) and not is_users_file(file)
 
 
 def installed_path(file: str) -> str:
