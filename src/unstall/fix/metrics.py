@@ -20,7 +20,7 @@ from unstall.errors import UsageError
 from unstall.figures import counted, duration
 from unstall.fix.metric_rows import Batch, Kind, Pool, read_ns
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
-from unstall.fix.wrapped import wrapped
+from unstall.fix.wrapped import Printed, wrapped
 
 _MOST_AT_ONCE = 8  # steps whose values are copied together
 _TELLS = 0.05  # of what is compared: clocks and caches make as much
@@ -36,7 +36,7 @@ class MetricRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricStats:
+class MetricStats(Printed):
     steps: int
     arrived: int
     longest_lag: int  # steps
@@ -51,12 +51,8 @@ class MetricStats:
         """Against reading each value at once, at the least; below 0 where no gain was seen. None: not measured."""
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
-    def __str__(self) -> str:
-        return wrapped(self.text)
-
     @property
     def text(self) -> str:
-        """All of it, with lines of any length."""
         steps = max(self.steps, 1)
         text = (
             f"{counted(self.steps, 'step')}, {self.arrived:,} arrived, at most {self.longest_lag} late; "

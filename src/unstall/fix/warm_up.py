@@ -13,7 +13,7 @@ from unstall.figures import counted, share, size
 from unstall.fix.tensors.accelerator import accelerator_for, is_there
 from unstall.fix.tensors.nesting import tensors_in
 from unstall.fix.tensors.parts import bytes_of
-from unstall.fix.wrapped import wrapped
+from unstall.fix.wrapped import Printed
 from unstall.random_states import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
@@ -22,7 +22,7 @@ Trace = list[tuple[str, int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class WarmUpStats:
+class WarmUpStats(Printed):
     """Reserved memory by the allocator model, from an empty cache. None: nothing was recorded, or it does not fit."""
 
     calls: int
@@ -32,12 +32,8 @@ class WarmUpStats:
     peak_bytes: int | None  # allocated, at the most
     note: str
 
-    def __str__(self) -> str:
-        return wrapped(self.text)
-
     @property
     def text(self) -> str:
-        """All of it, with lines of any length."""
         text = f"{counted(self.calls, 'call')}, inputs of up to {size(self.largest_bytes)}"
         if self.reserved_bytes is not None:
             text += f"; largest first, {size(self.reserved_bytes)} are reserved"

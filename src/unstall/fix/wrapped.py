@@ -9,6 +9,20 @@ _WIDEST, _LEAST = 120, 40  # columns
 _INDENT = "    "  # of what goes on
 
 
+class Printed:
+    """Stats, which say by `text` what a helper did, and are printed as wide as the terminal."""
+
+    __slots__ = ()
+
+    @property
+    def text(self) -> str:
+        """All of it, with lines of any length."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return wrapped(self.text)
+
+
 def wrapped(text: str, width: int | None = None) -> str:
     """Each line of `text` in lines of at most `width` columns, by default the terminal's (`COLUMNS` is honoured), or 80
     where there is none. What goes on is indented, by more than the line that it belongs to; words stay whole."""

@@ -8,13 +8,13 @@ from typing import Any
 
 from unstall.figures import counted, duration, share, size
 from unstall.fix.tensors.accelerator import milliseconds
-from unstall.fix.wrapped import wrapped
+from unstall.fix.wrapped import Printed
 
 _LATE = 4  # copies that are let be before the device is asked whether they have ended
 
 
 @dataclass(frozen=True, slots=True)
-class PrefetchStats:
+class PrefetchStats(Printed):
     """Over all that was iterated so far."""
 
     batches: int
@@ -38,12 +38,8 @@ class PrefetchStats:
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         return self.hidden_ns / whole if whole else 1.0
 
-    def __str__(self) -> str:
-        return wrapped(self.text)
-
     @property
     def text(self) -> str:
-        """All of it, with lines of any length."""
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         lines = [f"{counted(self.batches, 'batch')}, {size(self.bytes)} to the device; {self.note}"]
         if whole:

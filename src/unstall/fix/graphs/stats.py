@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from unstall.figures import counted, duration
 from unstall.fix.graphs.refusals import Refusal
-from unstall.fix.wrapped import wrapped
+from unstall.fix.wrapped import Printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class GraphStats:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphedStats:
+class GraphedStats(Printed):
     """Of one graphed function, over all its calls."""
 
     calls: int = 0
@@ -52,12 +52,8 @@ class GraphedStats:
     seconds_saved: float = 0.0
     note: str = ""
 
-    def __str__(self) -> str:
-        return wrapped(self.text)
-
     @property
     def text(self) -> str:
-        """All of it, with lines of any length."""
         lines = [f"{counted(self.calls, 'call')}, {self.hits:,} by a graph, {counted(self.captures, 'capture')}"]
         if self.note:
             lines[0] += f": {self.note}"

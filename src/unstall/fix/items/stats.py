@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from unstall.figures import counted, duration, size
-from unstall.fix.wrapped import wrapped
+from unstall.fix.wrapped import Printed
 
 
 @dataclass(frozen=True, slots=True)
-class StreamMapStats:
+class StreamMapStats(Printed):
     items: int
     bytes_in: int
     bytes_out: int
@@ -26,12 +26,8 @@ class StreamMapStats:
         mine = self.item_ns.get(self.strategy)
         return self.apart_ns / mine if self.apart_ns and mine else None
 
-    def __str__(self) -> str:
-        return wrapped(self.text)
-
     @property
     def text(self) -> str:
-        """All of it, with lines of any length."""
         lines = [
             f"{counted(self.items, 'item')}, {size(self.bytes_in)} to the device and {size(self.bytes_out)} back; "
             f"strategy {self.strategy}, up to {self.in_flight} in flight: {self.note}"
