@@ -11,14 +11,14 @@ runs as it is, and the function is captured anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
 import torch
 
 from unstall.errors import UsageError
-from unstall.fix.graphs.buckets import sizes_from
+from unstall.fix.graphs.buckets import Sizes
 from unstall.fix.graphs.modules import graphed_module
 from unstall.fix.graphs.serving import Graphed
 
@@ -58,6 +58,17 @@ def graphed(
         return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 
     return wrapped if fn is None else wrapped(fn)
+
+
+def sizes_from(shapes: Any) -> Sizes | None:
+    """What `shapes` asks for: "exact", "bucket" or the sizes. UsageError for anything else."""
+    if isinstance(shapes, str) and shapes in ("exact", "bucket"):
+        return Sizes() if shapes == "bucket" else None
+    if isinstance(shapes, Iterable) and not isinstance(shapes, (str, bytes, Mapping)):
+        sizes = list(shapes)
+        if sizes and all(map(_counts, sizes)):
+            return Sizes(tuple(sorted(set(map(int, sizes)))))
+    raise UsageError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
 
 
 def _counts(value: Any) -> bool:

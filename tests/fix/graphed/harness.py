@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from fix.graphed.tape import TapeDevice
 
-from unstall.fix.graphs.buckets import sizes_from
+from unstall.fix.graphed import sizes_from
 from unstall.fix.graphs.modules import graphed_module
 from unstall.fix.graphs.serving import Graphed
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any
 
 import torch
 
-from unstall.errors import UsageError
 from unstall.fix.graphs.look.examine import Examined
 from unstall.fix.graphs.refusals import Refusal, Refused
 from unstall.fix.graphs.signature import Call, call_of, exchanged
@@ -282,14 +280,3 @@ def _without_sizes(part: Any) -> Any:
     if isinstance(part, tuple) and part and isinstance(part[0], torch.Size):
         return (len(part[0]), *part[2:])
     return part
-
-
-def sizes_from(shapes: Any) -> Sizes | None:
-    """What `shapes` asks for: "exact", "bucket" or the sizes. UsageError for anything else."""
-    if isinstance(shapes, str) and shapes in ("exact", "bucket"):
-        return Sizes() if shapes == "bucket" else None
-    if isinstance(shapes, Iterable) and not isinstance(shapes, (str, bytes, Mapping)):
-        sizes = list(shapes)
-        if sizes and all(isinstance(size, Integral) and not isinstance(size, bool) and int(size) > 0 for size in sizes):
-            return Sizes(tuple(sorted(set(map(int, sizes)))))
-    raise UsageError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
