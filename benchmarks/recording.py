@@ -3,8 +3,9 @@
     python -m benchmarks.recording [--rounds 5] [--only resnet-18] [--out benchmarks/results/recording_h200.json]
 
 Each round times every way of recording between two stretches without, in one process and in turns; figures are ratios
-of the neighbours, as medians with their quartiles. "over" is the stretch behind by the one before. Needs a CUDA GPU,
-torchvision and transformers, and says so where there is none.
+of the neighbours, as medians with their quartiles. "over" is the stretch behind by the one before. Of `cupti` the steps
+of which the device is recorded and those of the host alone are told apart; its own figure is the mean of as many of
+both as a window has. Needs a CUDA GPU, torchvision and transformers, and says so where there is none.
 
 Then recordings as `unstall run` makes them tell the step time, with the one measured without recording withheld. What
 they take out of a step (recorded over undistorted) stands against the ratio of the rounds: each is of one moment, while
@@ -29,7 +30,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unstall.record.journal import read
+from unstall.record.host_only import TIMES, HostOnly
+from unstall.record.journal import Journal, read
 
 if TYPE_CHECKING:
     from unstall.record.settings import RecorderName
@@ -104,7 +106,7 @@ class _Overhead:
     """Step times without recording, and the ratios of those while and after something records."""
 
     def __init__(self, step: Callable[[], None], steps: int) -> None:
-        self._time: Callable[[], float] = lambda: _timed(step, steps)
+        self._time: Callable[..., float] = lambda times=1: _timed(step, times * steps)
         self._never = [self._time() for _ in range(5)]
         self._plain: list[float] = []
         self._ratios: dict[str, list[float]] = {}
@@ -116,8 +118,15 @@ class _Overhead:
             before = self._time()
             with _recorded(way):
                 recorded = self._time()
+            parts = {way: recorded}
+            if way in CHEAP:
+                with _host_only():
+                    alone = self._time(TIMES)
+                parts = {way: (recorded + TIMES * alone) / (1 + TIMES), f"{way}: with the device": recorded}
+                parts |= {f"{way}: the host alone": alone}
             behind = self._time()
-            self._ratios.setdefault(way, []).append(2 * recorded / (before + behind))
+            for part, took in parts.items():
+                self._ratios.setdefault(part, []).append(2 * took / (before + behind))
             self._over.setdefault(way, []).append(behind / before)
             self._plain += [before, behind]
 
@@ -171,6 +180,18 @@ def _recorded(way: str) -> Iterator[None]:
                 clock.stop()
 
 
+@contextmanager
+def _host_only() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder:
+        host_only = HostOnly(Path(folder))
+        if not host_only.start(1):
+            raise RuntimeError("the driver's calls cannot be timed here")
+        try:
+            yield
+        finally:
+            host_only.stop(Journal(folder))
+
+
 def _undistorted(
     name: str, step: Callable[[], None], recorder: RecorderName, recordings: int, traces: Path | None
 ) -> list[Row]:
@@ -178,7 +199,7 @@ def _undistorted(
     import unstall
 
     # Long enough for what is timed before the window and after it.
-    enough = 30 + round(1.5 / _timed(step, 4))
+    enough = 60 + round(1.5 / _timed(step, 4))
     rows = []
     for number in range(recordings):
         with unstall.record(steps=5, warmup=2, recorder=recorder) as recording:
@@ -198,12 +219,14 @@ def steps_told(events: Sequence[Row]) -> Row:
     at = [event["at"] / 1e6 for event in events if event["event"] == "mark"]
     begun = next((event["at"] for event in events if event["event"] == "machine"), None)
     window = next((event["at"] for event in events if event["event"] == "window"), None)
+    told = ([each / 1e6 for each in event["marks_ns"]] for event in events if event["event"] == "host_only")
     plain = {
         event["which"]: [each / 1e6 for each in event["marks_ns"]] for event in events if event["event"] == "plain"
     }
     return {
         "start_ms": (window - begun) / 1e6 if begun is not None and window is not None else None,
         "window_ms": [round(each, 3) for each in _between(at)],
+        "host_only_ms": [round(each, 3) for each in _between(next(told, []))],
         "timed_ms": {which: _spread(_between(marks)) for which, marks in plain.items() if len(marks) > 2},
     }
 
@@ -213,13 +236,19 @@ def _between(times: Sequence[float]) -> list[float]:
 
 
 def _told(timeline: Timeline) -> Row:
-    """The step time that a recording tells with its plain one withheld, in ns, against that."""
+    """The step time that a recording tells with its plain one withheld, in ns, against that; and without the steps of
+    the host alone, by the usual cost."""
     from unstall.diagnose.explain import explain
+    from unstall.timeline import HostTimes
 
     plain_ns = timeline.meta.plain_step_ns
-    result = explain(replace(timeline, meta=replace(timeline.meta, plain_step_ns=None))).result
+    withheld = replace(timeline, meta=replace(timeline.meta, plain_step_ns=None))
+    result, usual = explain(withheld).result, explain(replace(withheld, host_times=HostTimes.none())).result
     told_ns = result.replay.undistorted_mean_step_ns if result.replay else None
+    usual_ns = usual.replay.undistorted_mean_step_ns if usual.replay else None
     return {
+        "by": result.replay.undistorted_by if result.replay else None,
+        "usual_error": usual_ns / plain_ns - 1 if plain_ns and usual_ns else None,
         "plain_ns": plain_ns,
         "recorded_ns": result.steps.mean_ns,
         "undistorted_ns": told_ns,
@@ -247,11 +276,9 @@ def _show(name: str, figures: dict[str, Any]) -> None:
     never, plain = (overhead[which]["median"] for which in ("never_recorded_ms", "plain_ms"))
     print(f"{name}: {plain:.2f} ms a step ({never:.2f} before anything was recorded)")
     for way, ratio in overhead["ratio"].items():
-        over = overhead["over"][way]
-        print(
-            f"  {way:38s} {ratio['median']:.3f}x ({ratio['q1']:.3f} to {ratio['q3']:.3f});"
-            f" over: {over['median']:.3f}x ({over['q1']:.3f} to {over['q3']:.3f})"
-        )
+        over = overhead["over"].get(way)
+        behind = f"; over: {over['median']:.3f}x ({over['q1']:.3f} to {over['q3']:.3f})" if over else ""
+        print(f"  {way:50s} {ratio['median']:.3f}x ({ratio['q1']:.3f} to {ratio['q3']:.3f}){behind}")
     for recorder, rows in figures["undistorted"].items():
         for row in rows:
             print(f"  from {recorder}: {shown(row)}")
@@ -266,7 +293,8 @@ def shown(row: Row) -> str:
     )
     error, taken_out = row["error"], row["taken_out"]
     text = f"plain {plain}, recorded {recorded}, undistorted {told} ms"
-    text += f" ({error:+.1%})" if error is not None else ""
+    text += f" by {row['by']} ({error:+.1%})" if error is not None else ""
+    text += f", by the usual cost {row['usual_error']:+.1%}" if row["usual_error"] is not None else ""
     text += f", taken out {taken_out:.3f}x" if taken_out is not None else ""
     if row.get("window_ms"):
         settling, *steps = (f"{each:.2f}" for each in row["window_ms"])
@@ -276,6 +304,9 @@ def shown(row: Row) -> str:
         )
         text += f"\n    steps {' '.join(steps)}, settling {settling} ms; timed {', '.join(timed)} ms"
         text += f"; the recorder started in {row['start_ms']:.0f} ms" if row["start_ms"] is not None else ""
+    if row.get("host_only_ms"):
+        settling, *steps = (f"{each:.2f}" for each in row["host_only_ms"])
+        text += f"\n    of the host alone {' '.join(steps)}, settling {settling} ms"
     return text
 
 

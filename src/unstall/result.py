@@ -130,7 +130,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_ns: int
     error: float  # of mean_step_ns, as a share of the measured one
     undistorted_mean_step_ns: int
-    undistorted_by: Literal["plain step time", "usual cost", "nothing"]
+    undistorted_by: Literal["plain step time", "host-only steps", "usual cost", "nothing"]
     usual_error: float | None = None  # of an estimate by the recorder's usual cost, as a share
     plain_step_ns: int | None = None  # as measured without recording
     left_out_ns: int = 0  # pauses that one step alone had, in all steps together
@@ -240,7 +240,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     replayed_step_ns: int
     plain_step_ns: int | None = None
     undistorted_step_ns: int
-    undistorted_by: Literal["plain step time", "usual cost", "nothing"]
+    undistorted_by: Literal["plain step time", "host-only steps", "usual cost", "nothing"]
     usual_error: float | None = None
     predicted_step_ns: int
     floor_ns: int  # the device's own busy time, after all edits

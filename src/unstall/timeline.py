@@ -240,6 +240,24 @@ class Races:
         return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class HostTimes:
+    """How long the host takes without CUPTI from one moment of the steps to the next: a moment a row, in order."""
+
+    recorded: I64  # ns
+    alone: I64  # ns since the first of them
+
+    def __len__(self) -> int:
+        return len(self.recorded)
+
+    @classmethod
+    def none(cls) -> HostTimes:
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | HostTimes
+
+
 @dataclass(frozen=True, slots=True)
 class Meta:
     """Where a timeline came from, and what is wrong with it."""
@@ -276,6 +294,7 @@ class Timeline:
     stacks: Stacks
     memory: Memory
     races: Races = field(default_factory=Races.none)
+    host_times: HostTimes = field(default_factory=HostTimes.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:
@@ -299,6 +318,8 @@ class Timeline:
         save(self, Path(path))
 
     @property
-    def tables(self) -> dict[str, Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races]:
+    def tables(
+        self,
+    ) -> dict[str, Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | HostTimes]:
         """The column tables by name: all but `strings` and `meta`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}

@@ -49,7 +49,11 @@ int load(const char *path)
     return driver != 0;
 }
 W call_sum(W a) { return sum(a, a, a, a, a, a, a, a, a, a, a); }
-W call_last(W a) { return ((W (*)(W, W, W, W, W, W, W, W, W, W, W))large[sizeof large / sizeof *large - 1])(a, 0, 0, 0, 0, 0, 0, 0, 0, 0, a); }
+W call_last(W a)
+{
+    W (*last)(W, W, W, W, W, W, W, W, W, W, W) = (void *)large[sizeof large / sizeof *large - 1];
+    return last(a, 0, 0, 0, 0, 0, 0, 0, 0, 0, a);
+}
 W call_twice(int a) { return twice(a); }
 W call_nap(W us) { return nap(us); }
 W call_through(int a) { return through(call_twice, a); }
@@ -71,6 +75,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ctypes.CDL
         command = [_COMPILER, "-shared", "-fPIC", "-O1", "-o", str(folder / f"lib{name}.so"), str(source), "-ldl"]
         subprocess.run(command, check=True, timeout=60)
     runtime = ctypes.CDLL(str(folder / "libruntime.so"))
+    runtime.where.restype = ctypes.POINTER(ctypes.c_long)
     runtime.call_sum.restype = runtime.call_last.restype = ctypes.c_long
     driver = str(folder / "libdriver.so")
     assert runtime.load(driver.encode())
@@ -112,9 +117,6 @@ def test_a_call_does_what_it_did_and_is_timed(timed: ctypes.CDLL) -> None:
 
 def test_afterwards_the_pointers_are_what_they_were(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
-    place = ctypes.c_long.from_address(ctypes.cast(runtime.where(), ctypes.c_void_p).value or 0) if False else None
-    del place
-    runtime.where.restype = ctypes.POINTER(ctypes.c_long)
     original = runtime.where().contents.value
     _interpose.start(driver, _FUNCTIONS, 10)
     assert runtime.where().contents.value != original
@@ -125,7 +127,6 @@ def test_afterwards_the_pointers_are_what_they_were(libraries: tuple[str, ctypes
 
 def test_a_pointer_that_was_copied_meanwhile_goes_on_to_work(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
-    runtime.where.restype = ctypes.POINTER(ctypes.c_long)
     _interpose.start(driver, _FUNCTIONS, 10)
     copied = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int)(runtime.where().contents.value)
     _interpose.stop()
@@ -137,7 +138,6 @@ def test_a_pointer_that_was_copied_meanwhile_goes_on_to_work(libraries: tuple[st
 
 def test_what_the_library_has_put_there_meanwhile_stays(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
-    runtime.where.restype = ctypes.POINTER(ctypes.c_long)
     original = runtime.where().contents.value
     _interpose.start(driver, _FUNCTIONS, 10)
     runtime.where().contents.value = 12345

@@ -107,7 +107,7 @@ export function stepsFoundBy({ found_by, name, marks }: Steps): string {
 
 /** How the step without the recorder is known. */
 export interface Undistorted {
-  undistorted_by: "plain step time" | "usual cost" | "nothing";
+  undistorted_by: "plain step time" | "host-only steps" | "usual cost" | "nothing";
   usual_error: number | null;
   plain_step_ns: number | null;
 }

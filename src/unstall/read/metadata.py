@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from unstall.read.host_times import TellsHostTimes, ToldHostTimes
 from unstall.read.mend import mended
 from unstall.read.races import MOST_RACES, TellsRaces, ToldRace
 from unstall.timeline import Meta, Recorder, StepMarks
@@ -89,6 +90,13 @@ def races_told(before: bytes, after: bytes | None) -> list[ToldRace]:
     members, _ = _members(before, b"}" if after is None else after, 0)
     told = _value(members, "unstall", TellsRaces)
     return told.races[:MOST_RACES] if told is not None else []
+
+
+def host_times_told(before: bytes, after: bytes | None) -> ToldHostTimes | None:
+    """None where there are none, or they are not as they should be."""
+    members, _ = _members(before, b"}" if after is None else after, 0)
+    told = _value(members, "unstall", TellsHostTimes)
+    return told.host_only if told is not None else None
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:

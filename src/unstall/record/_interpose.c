@@ -409,7 +409,7 @@ find_functions(void *driver, PyObject *wanted)
 
 PyDoc_STRVAR(start_doc,
 "start(library, functions, most_calls) -> int\n\nTime calls of these functions of a library, a dict of names by number, until\n"
-"stop(): the first `most_calls` of them. The library must have been loaded. How many pointers to them were found.\n"
+"stop(): the first `most_calls` of them. How many pointers to them were found; where there are none, nothing is timed.\n"
 "Raises OSError where the library is not loaded, or the process's memory cannot be looked at; RuntimeError where calls\n"
 "are timed already; ValueError for more functions than there may be.");
 
@@ -466,7 +466,7 @@ start(PyObject *self, PyObject *arguments)
         PyErr_SetString(PyExc_OSError, "the process's memory cannot be looked at");
         return NULL;
     }
-    timing = 1;
+    timing = started = replaced.count > 0;
     return PyLong_FromSize_t(replaced.count);
 }
 

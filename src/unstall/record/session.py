@@ -5,10 +5,13 @@ raises into the program: a failure of its own ends it, and the program goes on w
 
 What it journals, beside what `Window` does (times in nanoseconds of perf_counter, as `at`):
 
-    phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the marks, None while unknown
+    phase         phase: warmup, plain_before, recording, host_only, plain_after; by: the kind of the marks, None while
+                  unknown
     mark          kind, step: border number `step` of the recorded window. Step i is between borders i and i + 1; the
                   first one after the window's start is there to settle. thread: the system's id of the one that made it
     recorded      by, steps: whole steps recorded, the settling one not counted; settling: how many come before them
+    host_only     marks_ns: borders of steps of which only the host is recorded, to tell how long it takes without
+                  CUPTI; lost: calls there was no room for
     plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
     plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
     waiting       why: what keeps the recording from beginning
@@ -26,6 +29,7 @@ from contextlib import suppress
 
 from unstall.record import active, device, marks
 from unstall.record.by_time import ByTime
+from unstall.record.host_only import TIMES, HostOnly
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
 from unstall.record.plain import LEAST_STEPS, Plain, Stretch, plain_step
@@ -44,6 +48,7 @@ class Phase(enum.Enum):
     WARMUP = "warmup"
     PLAIN_BEFORE = "plain_before"
     RECORDING = "recording"
+    HOST_ONLY = "host_only"
     PLAIN_AFTER = "plain_after"
     OVER = "over"
 
@@ -85,6 +90,7 @@ class Session:
         self._chosen: Source | None = None
         self._stretch: Stretch | None = None
         self._window: Window | None = None
+        self._host_only: HostOnly | None = None
         self._window_ns = 0
         self._border = 0
         self._plain: list[Plain] = []
@@ -122,6 +128,8 @@ class Session:
         try:
             if self.phase is Phase.RECORDING:
                 self._stop(device.synchronize if why == "done" else device.wait_to_leave)
+            if self.phase is Phase.HOST_ONLY:
+                self._stop_host_only()
             if self.phase is Phase.PLAIN_AFTER:
                 self._conclude(why, wait_s=_LAST_READ_S)
             elif self.phase is not Phase.OVER:
@@ -134,7 +142,7 @@ class Session:
 
     def forked(self) -> None:
         """In a forked child: this process is not recorded, and what its parent writes is left alone."""
-        self.phase = Phase.OVER
+        self.phase, self._host_only = Phase.OVER, None
         if self._window is not None:
             self._window.forked()  # first: it has wrapped what the hooks have wrapped
         with suppress(Exception):
@@ -183,6 +191,8 @@ class Session:
             self._time_before(source, at_ns, first)
         elif self.phase is Phase.RECORDING:
             self._record(source, at_ns)
+        elif self.phase is Phase.HOST_ONLY:
+            self._record_host(source, at_ns)
         elif self.phase is Phase.PLAIN_AFTER:
             self._time_after(source, at_ns)
 
@@ -228,7 +238,24 @@ class Session:
         else:
             enough = self._tally.silent(self._chosen)
         if enough:
+            host_only = self._window.host_only if self._window is not None else None
             self._stop()
+            if host_only is not None and host_only.start(TIMES * max(1, self._border - 1)):
+                self._host_only = host_only
+                self._enter(Phase.HOST_ONLY)
+                host_only.add(self._now())
+
+    def _record_host(self, source: Source, at_ns: int) -> None:
+        assert self._host_only is not None
+        assert self._chosen is not None
+        if self._host_only.add(at_ns) if source == self._chosen else self._tally.silent(self._chosen):
+            self._stop_host_only()
+
+    def _stop_host_only(self) -> None:
+        assert self._host_only is not None
+        host_only, self._host_only = self._host_only, None
+        host_only.stop(self._journal)
+        self._enter(Phase.PLAIN_AFTER)
 
     def _time_after(self, source: Source, at_ns: int) -> None:
         if self._chosen is None or self._tally.silent(self._chosen):
@@ -326,6 +353,9 @@ class Session:
             return
         window, self._window = self._window, None
         give_up(window, self._journal, error)
+        with suppress(Exception):
+            if self._host_only is not None:
+                self._stop_host_only()
         with suppress(Exception):
             self._over("failed")
         self.phase = Phase.OVER

@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 
 from unstall.errors import TraceError
-from unstall.record import journal, slices, torch_profile, trace_file
+from unstall.record import host_only, journal, slices, torch_profile, trace_file
 from unstall.record.call_stacks import BACKWARD, LOADING
 from unstall.record.clocks import throttled
 from unstall.record.decode import Activity, read_activity
+from unstall.record.host_times import TIMED, host_times, told
 from unstall.record.journal import Event
 from unstall.record.places import Places, read_places
 from unstall.record.trace_file import Text
-from unstall.timeline import I32
+from unstall.timeline import I32, HostTimes
 
 _SCHEMA = "unstall.recording/1"
+_HARDLY_EVER_ELSE = 0.9  # of a thread's calls
 _SETTLING = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
 _BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
@@ -47,7 +49,7 @@ def write_trace(folder: Path, path: Path) -> None:
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
-    head = _head(story, activity)
+    head = _head(story, activity, _host_times(folder, story, activity, places))
     trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
@@ -69,6 +71,36 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
     yield from trace_file.overhead_events(activity, text)
 
 
+def _host_times(folder: Path, story: _Story, activity: Activity, places: Places) -> HostTimes | None:
+    """What the steps of which only the host was recorded tell, if there were any."""
+    marks = story.host_only_borders
+    try:
+        timed = np.fromfile(folder / host_only.CALLS, TIMED) if marks else None
+    except OSError:
+        timed = None
+    if timed is None:
+        return None
+    return host_times(
+        activity.calls, story.borders, timed[timed["start"] > 0], marks, [story.driver, *_of_backward(activity, places)]
+    )
+
+
+def _of_backward(activity: Activity, places: Places) -> list[int]:
+    """The threads that call while the one that called backward() waits for them, and hardly ever else."""
+    calls = activity.calls
+    spans = activity.spans[np.isin(activity.spans["what"], _backward_spans(places))]
+    begun, done = np.sort(spans["start"]), np.sort(spans["end"])
+    within = np.searchsorted(begun, calls["start"], side="right") > np.searchsorted(done, calls["start"], side="right")
+    within &= ~np.isin(calls["thread"], np.unique(spans["thread"]))
+    threads, row = np.unique(calls["thread"], return_inverse=True)
+    share = np.bincount(row, within, len(threads)) / np.maximum(np.bincount(row, minlength=len(threads)), 1)
+    return [int(thread) for thread in threads[share > _HARDLY_EVER_ELSE]]
+
+
+def _backward_spans(places: Places) -> list[int]:
+    return [number for number, name in places.spans.items() if name == BACKWARD]
+
+
 def _with_backward(activity: Activity, places: Places) -> I32:
     """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way.
 
@@ -76,8 +108,7 @@ def _with_backward(activity: Activity, places: Places) -> I32:
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
-    backward = [number for number, name in places.spans.items() if name == BACKWARD]
-    spans = spans[np.isin(spans["what"], backward)]
+    spans = spans[np.isin(spans["what"], _backward_spans(places))]
     spans = spans[np.argsort(spans["start"], kind="stable")]
     python = list(places.threads | _ended(calls, places))
     lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"], python))
@@ -119,7 +150,7 @@ def _loading(activity: Activity, places: Places, process: int, text: Text) -> It
         yield text.span("user_annotation", LOADING, process, thread, start, end, "")
 
 
-def _head(story: _Story, activity: Activity) -> dict[str, object]:
+def _head(story: _Story, activity: Activity, times: HostTimes | None) -> dict[str, object]:
     """What stands before the events, as Kineto writes it, and what is our own."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
@@ -138,7 +169,7 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
     if story.machine.get("rank") is not None:
         rank, size = story.machine["rank"], story.machine.get("world_size")
         head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size else None}
-    return {**head, "unstall": story.told()}
+    return {**head, "unstall": {**story.told(), **({"host_only": told(times)} if times else {})}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +216,12 @@ class _Story:
         marks = [event["at"] for event in self.events if event["event"] == "mark"]
         recorded = self._last("recorded")
         return marks[recorded.get("settling", 0 if len(marks) < 3 else _SETTLING) :]
+
+    @property
+    def host_only_borders(self) -> list[int]:
+        """Of the steps of which only the host was recorded; none where not all of it was."""
+        told = self._last("host_only")
+        return [] if not told or told.get("lost") else told["marks_ns"][host_only.SETTLING :]
 
     def told(self) -> dict[str, object]:
         """What the trace says under "unstall"."""

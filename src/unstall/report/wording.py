@@ -193,7 +193,12 @@ def plan_rows(result: Result) -> list[PlanRow]:
     """The plan, from the step without the recorder to the floor; nothing without a plan."""
     if not result.plan or result.replay is None:
         return []
-    how = {"plain step time": "as measured", "usual cost": "estimated", "nothing": "with the recorder"}
+    how = {
+        "plain step time": "as measured",
+        "host-only steps": "its host as measured",
+        "usual cost": "estimated",
+        "nothing": "with the recorder",
+    }
     replay = result.replay
     start = f"as it is, {'simulated' if result.source.simulated else how[replay.undistorted_by]}"
     rows = [PlanRow(start, "", (), duration(replay.undistorted_mean_step_ns), "")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from unstall.locate.kinds import is_collective, is_data_loading
@@ -10,12 +11,14 @@ from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.build import build
 from unstall.replay.engine import replay
+from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import DeviceKind, HostMemory, Timeline
+from unstall.timeline import Bool, DeviceKind, HostMemory, Timeline
+from unstall.whatif.host_alone import MOST_FASTER, host_alone
 from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import USUAL_OF, meet, undistort, without_pauses
+from unstall.whatif.undistort import MOST_SCALE, USUAL_OF, meet, undistort, without_pauses
 
-UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
+UndistortedBy = Literal["plain step time", "host-only steps", "usual cost", "nothing"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -55,14 +58,15 @@ def model(
     kept = recorded.share_of_work(is_data_loading(timeline)) > 0
     usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
     stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
-    by: UndistortedBy = "nothing" if as_recorded else "plain step time" if plain else "usual cost"
-    if not as_recorded and plain:
-        device, op = timeline.device, program.ops.device
-        # The link's copies and what waits for other devices keep their length; the host itself stages pageable ones.
-        kernels = (device.kind == DeviceKind.KERNEL) & ~is_collective(timeline.strings, device.name)
-        usual, stretch = meet(usual, plain, (kernels | (device.host_memory == HostMemory.PAGEABLE))[op], cost)
-    elif not as_recorded:
-        usual = undistort(usual, 1.0, cost)
+    by: UndistortedBy = "nothing"
+    if not as_recorded:
+        known = len(timeline.host_times) > 0
+        by = "plain step time" if plain else "host-only steps" if known else "usual cost"
+        if known:
+            faster, most = host_alone(usual, recorded.recorded_span, timeline.host_times, cost), MOST_FASTER
+        else:
+            faster, most = partial(undistort, usual, cost=cost), MOST_SCALE
+        usual, stretch = meet(plain, faster, most, _elastic(timeline, usual)) if plain else (faster(1.0), 1.0)
     return Model(
         subject=recorded.with_program(usual),
         measured_step_ns=(end - start) / len(steps),
@@ -73,3 +77,12 @@ def model(
         left_out_ns=left_out,
         device_stretch=stretch,
     )
+
+
+def _elastic(timeline: Timeline, program: Program) -> Bool:
+    """Which ops may be longer or shorter without the recorder. The link's copies and what waits for other devices keep
+    their length; the host itself stages pageable ones."""
+    device = timeline.device
+    kernels = (device.kind == DeviceKind.KERNEL) & ~is_collective(timeline.strings, device.name)
+    elastic: Bool = (kernels | (device.host_memory == HostMemory.PAGEABLE))[program.ops.device]
+    return elastic

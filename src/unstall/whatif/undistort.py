@@ -51,7 +51,9 @@ USUAL_ERROR_OF: dict[Recorder | None, float] = {
 """By recorder. Cupti adds up to a quarter to a step that the host bounds, and the estimate of that may be off by half:
 docs/recording.md."""
 
-_MOST_SCALE = 4.0
+MOST_SCALE = 4.0
+"""The most that is taken out of the usual cost."""
+
 _STRETCH = (0.75, 1.25)
 _NEARLY, _CLOSE = 1.005, 0.002
 _HALVINGS = 12
@@ -84,25 +86,25 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def meet(
-    program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
+    plain_step_ns: float, faster: Callable[[float], Program], most: float, elastic: Bool | None = None
 ) -> tuple[Program, float]:
-    """The program without so much of the recorder's cost that its steps take as long as they did without recording.
+    """The program whose steps take as long as they did without recording.
 
-    Where the host does not decide how long they take, the device's ops are made faster or slower by up to a quarter;
-    where that comes no nearer, they stay as they are. `elastic` says which ops may, all if it is None; the second
-    result is by how much they did.
+    `faster` makes its host faster by any number up to `most`, of which 1 is the usual one. Where the host does not
+    decide how long steps take, the device's ops are made faster or slower by up to a quarter; where that comes no
+    nearer, they stay as they are. `elastic` says which ops may, all if it is None; the second result is by how much
+    they did.
     """
-    least = undistort(program, _MOST_SCALE, cost)
+    least = faster(most)
     if steady_step_ns(least) < plain_step_ns:
-        scale = _bisect(lambda x: steady_step_ns(undistort(program, x, cost)) - plain_step_ns, 0.0, _MOST_SCALE)
-        chosen = undistort(program, scale, cost)
+        chosen = faster(_bisect(lambda x: steady_step_ns(faster(x)) - plain_step_ns, 0.0, most))
     else:
-        # Even a host with no recorder at all leaves it slower than it was: what counts is the device.
-        usual = undistort(program, 1.0, cost)
+        # Even the fastest host leaves it slower than it was: what counts is the device.
+        usual = faster(1.0)
         chosen = usual if steady_step_ns(usual) < _NEARLY * steady_step_ns(least) else least
     if abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE:
         return chosen, 1.0
-    which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
+    which = np.ones(len(chosen.ops), dtype=np.bool_) if elastic is None else elastic
     factor = _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(chosen, x, which)), *_STRETCH)
     stretched = _stretched(chosen, factor, which)
     off, before = (abs(steady_step_ns(each) - plain_step_ns) for each in (stretched, chosen))

@@ -23,6 +23,7 @@ export function howKnown(known: Undistorted, stepNs: number): string {
     const good = known.usual_error === null ? "" : `, good to ${Math.round(100 * known.usual_error)} % or so`;
     return `estimated from what recording usually costs${good}; --plain-step-ms makes it sure`;
   }
+  if (known.undistorted_by === "host-only steps") return "its host as measured in steps without CUPTI, its device as recorded";
   const plain = known.plain_step_ns ?? stepNs;
   const off = stepNs / Math.max(plain, 1) - 1;
   return Math.abs(off) < SAME ? `as measured without recording, ${duration(plain)}` : `measured without recording: ${duration(plain)}, of which this is ${signedPercent(off)} off`;
@@ -33,6 +34,7 @@ export function inBrief(known: Undistorted, source: Source): string {
   if (isSimulated(source)) return "as simulated";
   if (known.undistorted_by === "nothing") return "with the recorder's cost left in";
   if (known.undistorted_by === "plain step time") return "as measured without recording";
+  if (known.undistorted_by === "host-only steps") return "its host as measured without CUPTI";
   return known.usual_error === null ? "an estimate" : `an estimate, good to ${Math.round(100 * known.usual_error)} % or so`;
 }
 

@@ -61,6 +61,8 @@ def _basis(result: WhatIf) -> str:
             if abs(off) < _SAME
             else f"measured: {duration(plain_ns)}, of which this is {_signed(off)} off"
         )
+    if result.undistorted_by == "host-only steps":
+        return "its host as measured in steps without CUPTI, its device as recorded"
     good = f"{100 * (result.usual_error or 0):.0f} %"
     return f"estimated from what recording usually costs, good to {good} or so; --plain-step-ms makes it sure"
 

@@ -1,0 +1,53 @@
+"""Steps of which only the host is recorded: when its calls to the driver begin and end.
+
+What CUPTI costs each launch of a recorded step is in none of these. They tell how long the host takes without it; the
+trace says so of the steps that were recorded with it (`host_times.py`).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from unstall.record.calls import DRIVER
+from unstall.record.journal import Journal
+
+try:
+    from unstall.record import _interpose
+except ImportError:
+    _interpose = None  # type: ignore[assignment]  # built only on 64-bit Linux, where there is a C compiler
+
+CALLS = "host_only.bin"
+SETTLING = 1  # steps: in the first one the code that CUPTI has pushed out of the caches comes back
+TIMES = 4  # as many steps as were recorded with the device
+_DRIVER = "libcuda.so.1"
+_MOST_CALLS = 2 << 20
+
+
+class HostOnly:
+    """So many steps in a row, from `start` on; the journal then has their borders, the folder their calls."""
+
+    def __init__(self, folder: Path, library: str = _DRIVER) -> None:
+        """`library` is the driver's, or what stands for it."""
+        self._folder = folder
+        self._library = library
+        self._marks_ns: list[int] = []
+        self._steps = 0
+
+    def start(self, steps: int) -> bool:
+        """Time calls from now on, for so many steps and one to settle. False where that cannot be done here."""
+        self._steps = steps + SETTLING
+        with suppress(OSError, ValueError):
+            return _interpose is not None and _interpose.start(self._library, DRIVER, _MOST_CALLS) > 0
+        return False
+
+    def add(self, at_ns: int) -> bool:
+        """A border between steps is here. True if it is the last one."""
+        self._marks_ns.append(at_ns)
+        return len(self._marks_ns) > self._steps
+
+    def stop(self, journal: Journal) -> None:
+        """Time no more; all pointers of the program are what they were."""
+        rows, lost = _interpose.stop()
+        (self._folder / CALLS).write_bytes(rows)
+        journal.write("host_only", marks_ns=self._marks_ns, lost=lost)

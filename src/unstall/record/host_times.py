@@ -1,0 +1,83 @@
+"""How long the host takes without CUPTI, from one moment of the recorded steps to the next.
+
+The steps of which only the host was recorded make the same calls as those that CUPTI was there for. Each call is an
+anchor: its begin and its end as recorded, and when that is in a step without CUPTI, as the median of all that make the
+same calls in the same order. A step that none is like is as long as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.timeline import I64, HostTimes
+
+TIMED = np.dtype([("start", "<u8"), ("end", "<u8"), ("what", "<u4"), ("thread", "<u4")])
+"""A call, as host_only.bin has it."""
+
+_LEAST_ALIKE = 0.5  # of the recorded steps
+_MOST_ANCHORS = 100_000
+
+
+def host_times(
+    calls: np.ndarray, borders: Sequence[int], timed: np.ndarray, marks: Sequence[int], threads: Sequence[int]
+) -> HostTimes | None:
+    """From the recorded `calls` and the `borders` of their steps, the `timed` ones and the `marks` of theirs.
+
+    Both tables have the columns of TIMED; only calls of these threads count. None where most recorded steps are like
+    no other.
+    """
+    recorded, alone = (_steps(*each, threads) for each in ((calls, borders), (timed, marks)))
+    if not recorded or not alone:
+        return None
+    usual = float(np.median([step.length for step in alone]))
+    alike = [[other for other in alone if step.is_like(other)] for step in recorded]
+    if sum(map(bool, alike)) < _LEAST_ALIKE * len(recorded):
+        return None
+    anchors: list[tuple[np.ndarray, np.ndarray]] = []
+    begun = 0.0
+    for step, others in zip(recorded, alike, strict=True):
+        times = np.median([other.times for other in others], axis=0) if others else np.zeros(0)
+        at = step.times if others else np.zeros(0, np.int64)
+        order = np.argsort(at, kind="stable")
+        anchors.append(
+            (step.start + np.append(0, at[order]), begun + np.append(0, np.maximum.accumulate(times[order])))
+        )
+        begun += float(np.median([other.length for other in others])) if others else usual
+    anchors.append((np.array([borders[-1]]), np.array([begun])))
+    at, times = (np.concatenate(each) for each in zip(*anchors, strict=True))
+    kept = np.unique(np.linspace(0, len(at) - 1, min(len(at), _MOST_ANCHORS)).astype(np.int64))
+    return HostTimes(at[kept].astype(np.int64), np.rint(times[kept]).astype(np.int64))
+
+
+def told(times: HostTimes) -> dict[str, object]:
+    """As a trace has it: each time since the one before, the first as it is."""
+    recorded, alone = (np.diff(each, prepend=0).tolist() for each in (times.recorded, times.alone))
+    return {"recorded_ns": recorded, "alone_ns": alone}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Step:
+    start: int
+    length: int
+    calls: np.ndarray  # (calls, 2): what, and by which thread
+    times: I64  # begins, then ends, since the step's start
+
+    def is_like(self, other: _Step) -> bool:
+        return np.array_equal(self.calls, other.calls)
+
+
+def _steps(calls: np.ndarray, borders: Sequence[int], threads: Sequence[int]) -> list[_Step]:
+    calls = calls[np.isin(calls["thread"], threads)]
+    calls = calls[np.argsort(calls["start"], kind="stable")]
+    which = np.stack([calls["what"], calls["thread"]], axis=1)
+    begins, ends = (calls[name].astype(np.int64) for name in ("start", "end"))
+    steps = []
+    for start, end in itertools.pairwise(borders):
+        mine = slice(*np.searchsorted(begins, (start, end)))
+        times = np.minimum(np.concatenate([begins[mine], ends[mine]]), end) - start
+        steps.append(_Step(start, end - start, which[mine], times))
+    return steps
