@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 Step = Callable[[], object]
-FEWEST_STEPS, MOST_STEPS, MOST_S = 40, 420, 3.5
+FEWEST_STEPS, MOST_STEPS, MOST_S = 64, 450, 4.0
 _WARM_S, _TURN_S, _FEWEST_TURNS = 0.3, 0.06, 3
 
 
