@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from unstall.record.host_only import SETTLING, HostOnly
 from unstall.record.journal import Event, Journal, read
 from unstall.record.session import Session
 from unstall.record.settings import Settings
@@ -19,6 +20,7 @@ class Logging:
         self.name, self.any_thread = name, any_thread
         self.log, self._broken = log, broken
         self.on_start: Callable[[], None] = lambda: None
+        self.host_only: HostOnly | None = None
 
     def _called(self, method: str) -> None:
         self.log.append(f"{self.name} {method}")
@@ -40,6 +42,25 @@ class Logging:
 
     def facts(self) -> dict[str, object]:
         return {"calls": len(self.log)}
+
+
+class LoggingHostOnly(HostOnly):
+    """Steps of the host alone of which no call is timed."""
+
+    def __init__(self, folder: Path, log: list[str], *, works: bool = True, broken: bool = False) -> None:
+        super().__init__(folder)
+        self._log, self._works, self._broken = log, works, broken
+
+    def start(self, steps: int) -> bool:
+        self._log.append(f"alone start {steps}")
+        self._steps = steps + SETTLING
+        return self._works
+
+    def stop(self, journal: Journal) -> None:
+        self._log.append("alone stop")
+        if self._broken:
+            raise OSError("the disk is full")
+        journal.write("host_only", marks_ns=self._marks_ns, lost=0)
 
 
 class Clock:

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record.recorders import Driven, Logging
+from record.recorders import Driven, Logging, LoggingHostOnly
 
 from unstall.errors import UsageError
 from unstall.record import active
@@ -40,6 +41,68 @@ def test_five_steps_are_recorded_after_warm_up_plain_steps_and_one_to_settle(tmp
     marks = run.events("mark")
     assert [mark["step"] for mark in marks] == [0, 1, 2, 3, 4, 5, 6]
     assert [mark["at"] for mark in marks[:3]] == [800_000_000, 950_000_000, 1_100_000_000]
+
+
+def with_host_only(folder: Path, **options: bool) -> Driven:
+    """A session that has taken the steps recorded with the device: two, and one to settle."""
+    log: list[str] = []
+    recorder = Logging(log)
+    recorder.host_only = LoggingHostOnly(folder, log, **options)
+    run = Driven(folder, recorder=recorder, warmup=3, steps=2)
+    run.log = log
+    run.steps(3 + 3 + 3, took_ms=100)
+    return run
+
+
+def test_four_times_as_many_steps_of_the_host_alone_follow_and_one_to_settle(tmp_path: Path) -> None:
+    run = with_host_only(tmp_path)
+    assert (run.session.phase, run.log) == (Phase.HOST_ONLY, ["own start", "own stop", "alone start 8"])
+    run.steps(8, took_ms=50)
+    assert run.session.phase is Phase.HOST_ONLY
+    run.steps(1, took_ms=50)
+    assert (run.session.phase, run.log[3:]) == (Phase.PLAIN_AFTER, ["alone stop"])
+    (told,) = run.events("host_only")
+    assert len(told["marks_ns"]) == 8 + 1 + 1
+    assert set(np.diff(told["marks_ns"])) == {50_000_000}
+    run.steps(1 + 3, took_ms=110)
+    assert [plain["host_ns"] for plain in run.events("plain")] == [100e6, 110e6]
+    assert run.session.phase is Phase.OVER
+
+
+def test_marks_of_another_source_end_no_step_of_the_host_alone(tmp_path: Path) -> None:
+    run = with_host_only(tmp_path)
+    run.steps(9, took_ms=50, kind="loader")
+    assert run.session.phase is Phase.HOST_ONLY
+
+
+def test_where_calls_cannot_be_timed_the_plain_steps_follow(tmp_path: Path) -> None:
+    run = with_host_only(tmp_path, works=False)
+    assert (run.session.phase, run.log[2:]) == (Phase.PLAIN_AFTER, ["alone start 8"])
+    assert run.events("host_only") == []
+
+
+@pytest.mark.parametrize("why", ["exit", "done"])
+def test_a_program_that_ends_within_the_hosts_steps_keeps_them(tmp_path: Path, why: str) -> None:
+    run = with_host_only(tmp_path)
+    run.steps(4, took_ms=50)
+    run.session.end(why)
+    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop"])
+    assert len(run.events("host_only")[0]["marks_ns"]) == 5
+    assert run.events("plain_step")[0]["ns"] == 100e6
+
+
+def test_a_forked_child_leaves_the_hosts_steps_to_its_parent(tmp_path: Path) -> None:
+    run = with_host_only(tmp_path)
+    run.session.forked()
+    run.session.end("exit")
+    assert run.log[3:] == []
+
+
+def test_where_the_hosts_steps_cannot_be_kept_the_program_goes_on(tmp_path: Path) -> None:
+    run = with_host_only(tmp_path, broken=True)
+    run.steps(12, took_ms=50)
+    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop"])
+    assert "disk" in run.events("failed")[0]["why"]
 
 
 def test_marks_say_which_thread_made_them(tmp_path: Path) -> None:

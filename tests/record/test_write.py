@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from record.folders import PROCESS, STARTED_IN, Folder
 
 import unstall
 from unstall.errors import TraceError, UsageError
 from unstall.locate.steps import find_steps
+from unstall.record.host_times import TIMED
 from unstall.record.layouts import Kind
 from unstall.record.line_twin import ENTRY, HEADER, HEADER_BYTES, MAGIC
 from unstall.record.write import write_trace
@@ -397,3 +399,42 @@ def test_a_path_that_cannot_be_written_is_the_users_to_change(made: Folder) -> N
     _over(made)
     with pytest.raises(UsageError, match="nowhere"):
         write_trace(made.write(), made.path / "nowhere" / "trace.json")
+
+
+def _step(begun: int, us: int) -> list[tuple[int, int]]:
+    """When two launches begin and end that take so many µs each, after as much work."""
+    return [(begun + us * _US, begun + 2 * us * _US), (begun + 3 * us * _US, begun + 4 * us * _US)]
+
+
+def _alone(made: Folder, us: int, steps: int, *, lost: int = 0) -> None:
+    """Steps of the host alone, and one to settle."""
+    marks = [_ZERO + 10**9 + number * 5 * us * _US for number in range(steps + 2)]
+    calls = [(start, end, 307, PROCESS) for mark in marks[:-1] for start, end in _step(mark, us)]
+    (made.path / "host_only.bin").write_bytes(np.array([*calls, (0, 0, 307, PROCESS)], TIMED).tobytes())
+    made.journal.write("host_only", marks_ns=marks, lost=lost)
+
+
+def test_steps_of_the_host_alone_tell_how_long_it_takes_without_cupti(made: Folder) -> None:
+    borders = [_ZERO + number * 50 * _US for number in range(3)]
+    made.marks(*borders, thread=PROCESS)
+    for border in borders[:-1]:
+        for start, end in _step(border, 10):
+            made.kernel("gemm", end, end + _US, made.call("cuLaunchKernel", start, end))
+    _over(made)
+    _alone(made, 8, steps=3)
+    timeline = _timeline(made)
+    recorded, alone = timeline.host_times.recorded + timeline.meta.zero_ns - _ZERO, timeline.host_times.alone
+    assert (recorded // _US).tolist() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+    assert (alone // _US).tolist() == [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80]
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_what_is_left_of_steps_of_the_host_alone_tells_nothing(made: Folder, gone: bool) -> None:
+    made.marks(_ZERO, _ZERO + 50 * _US, thread=PROCESS)
+    for start, end in _step(_ZERO, 10):
+        made.kernel("gemm", end, end + _US, made.call("cuLaunchKernel", start, end))
+    _over(made)
+    _alone(made, 8, steps=3, lost=0 if gone else 7)
+    if gone:
+        (made.path / "host_only.bin").unlink()
+    assert len(_timeline(made).host_times) == 0

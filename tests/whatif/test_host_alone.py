@@ -1,0 +1,154 @@
+"""A recorded program whose host takes as long as in steps without the recorder: it is the program without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay.recorded import A_FEW, Trace
+from traces import TraceBuilder
+
+from unstall.diagnose.explain import explain
+from unstall.diagnose.run import Run, analyse
+from unstall.read import load
+from unstall.replay.program import Code
+from unstall.replay.steady import steady_step_ns
+from unstall.timeline import I64, HostKind, HostTimes, Timeline
+from unstall.whatif.model import Model, model
+
+RECORDED = Path(__file__).parent / "recorded"
+_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Op:
+    """What a step does once the host has worked for so long: µs."""
+
+    kind: str  # launch, sync, call, graph, backward
+    work: int
+    device: int = 10
+
+
+def made(ops: list[Op], more_work: float = 0, more_call: float = 0) -> Timeline:
+    """Steps of these; the recorder adds so many µs of work to each, and to each call."""
+    trace = Trace()
+    for _ in range(_STEPS):
+        with trace.step():
+            for op in ops:
+                _do(trace, op, more_work, 5 + more_call)
+            trace.work(3)
+    return trace.timeline()
+
+
+def _do(trace: TraceBuilder, op: Op, more_work: float, call_us: float) -> None:
+    if op.kind == "backward":
+        with trace.on_thread(445):
+            trace.work(op.work + more_work)
+            trace.launch("grad", op.device, host_us=call_us)
+        return
+    trace.work(op.work + more_work)
+    match op.kind:
+        case "launch":
+            trace.launch("kernel", op.device, host_us=call_us)
+        case "sync":
+            trace.launch("last", op.device, host_us=call_us)
+            trace.work(1)
+            trace.sync()
+        case "call":
+            trace.call("cudaEventQuery", call_us)
+
+
+def moments(timeline: Timeline) -> I64:
+    """Begins and ends of steps and calls."""
+    host, steps = timeline.host, analyse(timeline).steps
+    calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL))
+    return np.sort(np.concatenate([steps.start, steps.end, host.start[calls], host.end[calls]]))
+
+
+def told(recorded: Timeline, plain: Timeline) -> Timeline:
+    """What was recorded, with how long it takes without the recorder."""
+    alone = moments(plain)
+    return replace(recorded, host_times=HostTimes(moments(recorded), alone - alone[0]))
+
+
+def modelled(timeline: Timeline, *, plain_step_ns: int | None = None) -> Model:
+    run: Run = analyse(timeline)
+    return model(timeline, run.steps, run.places, plain_step_ns=plain_step_ns)
+
+
+def settles_to(timeline: Timeline) -> float:
+    """The step of a recorded program as it is."""
+    run = analyse(timeline)
+    return steady_step_ns(model(timeline, run.steps, run.places, as_recorded=True).subject.program)
+
+
+OPS = st.lists(
+    st.builds(
+        Op, st.sampled_from(["launch", "launch", "sync", "call", "backward"]), st.integers(1, 60), st.integers(1, 90)
+    ),
+    min_size=3,
+    max_size=12,
+).filter(lambda ops: any(op.kind != "call" for op in ops))
+
+
+@A_FEW
+@given(ops=OPS, work=st.floats(0, 9), call=st.floats(0, 9))
+def test_it_takes_as_long_as_without_the_recorder(ops: list[Op], work: float, call: float) -> None:
+    recorded, plain = made(ops, round(work, 3), round(call, 3)), made(ops)
+    known = modelled(told(recorded, plain))
+    assert known.undistorted_by == "host-only steps"
+    assert known.undistorted_step_ns == pytest.approx(settles_to(plain), rel=0.02, abs=400)
+
+
+@A_FEW
+@given(ops=OPS)
+def test_a_recorder_that_costs_nothing_changes_nothing(ops: list[Op]) -> None:
+    timeline = made(ops)
+    known = modelled(told(timeline, timeline))
+    assert known.undistorted_step_ns == pytest.approx(settles_to(timeline), rel=0.005, abs=400)
+
+
+HOST_BOUND = [Op("launch", 20)] * 10
+
+
+def test_the_plain_step_time_is_met_by_a_host_that_was_faster_or_slower_then() -> None:
+    timeline = told(made(HOST_BOUND, 3, 2), made(HOST_BOUND))
+    alone = modelled(timeline).undistorted_step_ns
+    for share in (0.6, 0.9, 1.0, 1.2):
+        known = modelled(timeline, plain_step_ns=round(share * alone))
+        assert known.undistorted_by == "plain step time"
+        assert known.undistorted_step_ns == pytest.approx(share * alone, rel=0.003)
+        assert known.device_stretch == 1.0
+
+
+def test_times_of_some_steps_leave_the_others_at_the_usual_cost() -> None:
+    recorded, plain = made(HOST_BOUND, 3, 2), made(HOST_BOUND)
+    whole = told(recorded, plain)
+    half = len(whole.host_times) // 2
+    some = replace(whole, host_times=HostTimes(whole.host_times.recorded[:half], whole.host_times.alone[:half]))
+    works = [modelled(each).subject.program.instructions.work for each in (whole, some, replace(recorded))]
+    launches = modelled(whole).subject.program.instructions.code == Code.LAUNCH
+    first, last = np.flatnonzero(launches)[[1, -1]]
+    assert works[0][first] == works[1][first] == 20_000
+    assert works[0][last] == 20_000
+    assert works[1][last] == works[2][last]
+
+
+def test_a_report_says_where_its_step_time_is_from() -> None:
+    said = explain(told(made(HOST_BOUND, 3, 2), made(HOST_BOUND))).result.verdict.text
+    assert "its host as in steps without CUPTI" in said
+
+
+@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.gz")), ids=lambda path: path.name.partition(".")[0])
+def test_of_real_recordings_the_plain_step_time_comes_back_that_is_withheld(path: Path) -> None:
+    """Recorded on an H200 by `python -m benchmarks.recording`; frames and the machine's details are left out."""
+    timeline = load(path)
+    plain_ns = timeline.meta.plain_step_ns
+    known = modelled(replace(timeline, meta=replace(timeline.meta, plain_step_ns=None)))
+    assert known.undistorted_by == "host-only steps"
+    assert known.undistorted_step_ns == pytest.approx(plain_ns, rel=0.05)
+    assert known.measured_step_ns > 1.1 * known.undistorted_step_ns
