@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unstall.record.host_only import SETTLING, HostOnly
+from unstall.record.host_only import HostOnly
 from unstall.record.journal import Event, Journal, read
 from unstall.record.session import Session
 from unstall.record.settings import Settings
@@ -51,9 +51,9 @@ class LoggingHostOnly(HostOnly):
         super().__init__(folder)
         self._log, self._works, self._broken = log, works, broken
 
-    def start(self, steps: int) -> bool:
-        self._log.append(f"alone start {steps}")
-        self._steps = steps + SETTLING
+    def start(self, recorded: int) -> bool:
+        super().start(recorded)  # there is no driver here
+        self._log.append(f"alone start {recorded}")
         return self._works
 
     def stop(self, journal: Journal) -> None:

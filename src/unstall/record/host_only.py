@@ -19,13 +19,14 @@ except ImportError:
 
 CALLS = "host_only.bin"
 SETTLING = 1  # steps: in the first one the code that CUPTI has pushed out of the caches comes back
-TIMES = 4  # as many steps as were recorded with the device
+TIMES = 4  # as many steps as were recorded with the device …
+_MOST_STEPS = 200  # … and no more than tell a median well
 _DRIVER = "libcuda.so.1"
 _MOST_CALLS = 2 << 20
 
 
 class HostOnly:
-    """So many steps in a row, from `start` on; the journal then has their borders, the folder their calls."""
+    """Steps in a row, from `start` to `stop`; the journal then has their borders, the folder their calls."""
 
     def __init__(self, folder: Path, library: str = _DRIVER) -> None:
         """`library` is the driver's, or what stands for it."""
@@ -34,9 +35,9 @@ class HostOnly:
         self._marks_ns: list[int] = []
         self._steps = 0
 
-    def start(self, steps: int) -> bool:
-        """Time calls from now on, for so many steps and one to settle. False where that cannot be done here."""
-        self._steps = steps + SETTLING
+    def start(self, recorded: int) -> bool:
+        """Time calls from now on, after so many steps with the device. False where that cannot be done here."""
+        self._steps = min(TIMES * recorded, _MOST_STEPS) + SETTLING
         with suppress(OSError, ValueError):
             return _interpose is not None and _interpose.start(self._library, DRIVER, _MOST_CALLS) > 0
         return False

@@ -29,7 +29,7 @@ from contextlib import suppress
 
 from unstall.record import active, device, marks
 from unstall.record.by_time import ByTime
-from unstall.record.host_only import TIMES, HostOnly
+from unstall.record.host_only import HostOnly
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
 from unstall.record.plain import LEAST_STEPS, Plain, Stretch, plain_step
@@ -240,7 +240,7 @@ class Session:
         if enough:
             host_only = self._window.host_only if self._window is not None else None
             self._stop()
-            if host_only is not None and host_only.start(TIMES * max(1, self._border - 1)):
+            if host_only is not None and host_only.start(max(1, self._border - 1)):
                 self._host_only = host_only
                 self._enter(Phase.HOST_ONLY)
                 host_only.add(self._now())
