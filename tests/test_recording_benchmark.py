@@ -29,7 +29,13 @@ def test_steps_timed_without_recording_have_a_spread_where_there_is_more_than_on
 
 
 def test_a_row_shows_how_far_off_it_is_what_it_took_out_and_its_steps() -> None:
-    row = {"plain_ns": 10 * _MS, "recorded_ns": 21 * _MS, "undistorted_ns": 14 * _MS, "error": 0.4, "taken_out": 1.5}
+    row: dict[str, Any] = {
+        "plain_ns": 10 * _MS,
+        "recorded_ns": 21 * _MS,
+        "undistorted_ns": 14 * _MS,
+        "error": 0.4,
+        "taken_out": 1.5,
+    }
     row |= {"by": "host-only steps", "usual_error": -0.02}
     text = shown({**row, **steps_told(_EVENTS)})
     assert text.splitlines() == [
@@ -42,6 +48,12 @@ def test_a_row_shows_how_far_off_it_is_what_it_took_out_and_its_steps() -> None:
 
 
 def test_a_row_without_a_plain_step_has_no_error_to_show() -> None:
-    row = {"plain_ns": None, "recorded_ns": 21 * _MS, "undistorted_ns": None, "error": None, "taken_out": None}
+    row: dict[str, Any] = {
+        "plain_ns": None,
+        "recorded_ns": 21 * _MS,
+        "undistorted_ns": None,
+        "error": None,
+        "taken_out": None,
+    }
     row |= {"by": None, "usual_error": None}
     assert shown({**row, **steps_told([])}) == "plain ?, recorded 21.00, undistorted ? ms"

@@ -318,8 +318,6 @@ class Timeline:
         save(self, Path(path))
 
     @property
-    def tables(
-        self,
-    ) -> dict[str, Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | HostTimes]:
+    def tables(self) -> dict[str, Table]:
         """The column tables by name: all but `strings` and `meta`."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}

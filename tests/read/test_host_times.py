@@ -27,6 +27,14 @@ def test_times_are_of_the_timelines_clock(tmp_path: Path) -> None:
     assert found.alone.tolist() == [0, 5, 5, 25]
 
 
+def test_a_clock_beyond_all_numbers_is_refused_and_the_rest_is_read(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 2, "dur": 1}
+    head = {"unstall": {"recorder": "cupti", "host_only": TOLD}, "baseTimeNanoseconds": 2**63 + 5}
+    (tmp_path / "trace.json").write_text(json.dumps({**head, "traceEvents": [event]}))
+    timeline = load(tmp_path / "trace.json")
+    assert (len(timeline.host), len(timeline.host_times)) == (1, 0)
+
+
 def test_a_saved_timeline_has_them(tmp_path: Path) -> None:
     host_times(tmp_path, TOLD)
     timeline = load(tmp_path / "trace.json")
@@ -48,6 +56,7 @@ def test_a_saved_timeline_has_them(tmp_path: Path) -> None:
         ),
         *(TOLD | {"recorded_ns": ["1", 2, 3, 4]}, {"recorded_ns": [1], "alone_ns": [1]}),
         {"recorded_ns": [], "alone_ns": []},
+        TOLD | {"alone_ns": [0, 5, 0, 196]},
     ],
 )
 def test_what_does_not_fit_together_is_none(tmp_path: Path, told: object) -> None:

@@ -20,7 +20,6 @@ class Logging:
         self.name, self.any_thread = name, any_thread
         self.log, self._broken = log, broken
         self.on_start: Callable[[], None] = lambda: None
-        self.host_only: HostOnly | None = None
 
     def _called(self, method: str) -> None:
         self.log.append(f"{self.name} {method}")
@@ -50,10 +49,12 @@ class LoggingHostOnly(HostOnly):
     def __init__(self, folder: Path, log: list[str], *, works: bool = True, broken: bool = False) -> None:
         super().__init__(folder)
         self._log, self._works, self._broken = log, works, broken
+        self.on_start: Callable[[], object] = lambda: None
 
     def start(self, recorded: int) -> bool:
         super().start(recorded)  # there is no driver here
         self._log.append(f"alone start {recorded}")
+        self.on_start()
         return self._works
 
     def stop(self, journal: Journal) -> None:
@@ -76,13 +77,28 @@ class Clock:
 class Driven:
     """A session in `folder`, to be driven by hand."""
 
-    def __init__(self, folder: Path, recorder: Logging | None = None, lines: Logging | None = None, **settings: Any):
-        self.log: list[str] = []
+    def __init__(
+        self,
+        folder: Path,
+        recorder: Logging | None = None,
+        lines: Logging | None = None,
+        *,
+        host_only: HostOnly | None = None,
+        **settings: Any,
+    ):
+        self.log: list[str] = recorder.log if recorder is not None else []
         self.recorder = recorder if recorder is not None else Logging(self.log)
         self.clock = Clock()
         self._folder = folder
         options = Settings(str(folder), **settings)
-        self.session = Session(options, Journal(folder), lambda: self.recorder, lambda: lines, now=self.clock)
+        self.session = Session(
+            options,
+            Journal(folder),
+            lambda: self.recorder,
+            lambda: lines,
+            make_host_only=(lambda _: host_only) if host_only is not None else HostOnly,
+            now=self.clock,
+        )
 
     def steps(self, count: int, took_ms: float, kind: str = "explicit", who: int = 0) -> None:
         """That many marks, each after a step of so many milliseconds."""

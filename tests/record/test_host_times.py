@@ -45,7 +45,7 @@ def slower(steps: Sequence[Sequence[Made]], work: int, took: int) -> list[list[M
 
 
 CALLS = st.builds(
-    Made, st.sampled_from([307, 652, 120]), st.sampled_from([_MAIN, _AUTOGRAD]), st.integers(0, 50), st.integers(0, 50)
+    Made, st.sampled_from([307, 652, 119]), st.sampled_from([_MAIN, _AUTOGRAD]), st.integers(0, 50), st.integers(0, 50)
 )
 STEPS = st.lists(CALLS, max_size=12)
 
@@ -110,6 +110,15 @@ def test_calls_of_other_threads_do_not_count() -> None:
     told = host_times(*recorded, *run([step], 0), [_MAIN])
     assert told is not None
     assert told.recorded.tolist() == [0, 10, 20, 31]
+
+
+def test_polls_are_as_many_as_there_is_time_for_and_do_not_count() -> None:
+    usual = [Made(307, _MAIN, 10, 10), Made(652, _MAIN, 10, 10)]
+    polls = [usual[0], *[Made(120, _MAIN, 1, 1), Made(125, _MAIN, 1, 1)] * 2, usual[1]]
+    told = host_times(*run([polls] * 2, 0), *run([usual] * 3, 0), [_MAIN])
+    assert told is not None
+    assert told.recorded.tolist()[:6] == [0, 10, 20, 38, 48, 53]
+    assert told.alone.tolist()[:6] == [0, 10, 20, 30, 40, 45]
 
 
 def test_a_call_that_reaches_beyond_its_step_ends_with_it() -> None:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 import threading
 import time
@@ -30,7 +31,7 @@ W twice(int a) { return 2 * a; }
 W nap(W us) { usleep(us); return us; }
 W through(W (*back)(int), int a) { return back(a) + 1; }
 """
-# Pointers in .data and .bss, and one in a page that is read-only again by the time it is looked for.
+# Pointers in .data and .bss.
 _RUNTIME = """
 #include <dlfcn.h>
 typedef long W;
@@ -59,6 +60,12 @@ W call_nap(W us) { return nap(us); }
 W call_through(int a) { return through(call_twice, a); }
 W *where(void) { return (W *)&twice; }
 """
+# Linked against the driver, its address in a table that the loader makes read-only.
+_LINKED = """
+typedef long W;
+W twice(int a);
+W linked_twice(int a) { return twice(a); }
+"""
 _FUNCTIONS = {7: "sum", 8: "twice", 9: "nap", 10: "through", 11: "missing"}
 _CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("what", "<u4"), ("thread", "<u4")])
 _POINTERS = 5
@@ -68,17 +75,19 @@ _POINTERS = 5
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ctypes.CDLL]:
     """The path of a driver, and a runtime that calls it by pointers."""
     folder = tmp_path_factory.mktemp("libraries")
-    for name, text in (("driver", _DRIVER), ("runtime", _RUNTIME)):
+    linked = [f"-L{folder}", "-ldriver", f"-Wl,-rpath,{folder},-z,relro,-z,now"]
+    for name, text, options in (("driver", _DRIVER, []), ("runtime", _RUNTIME, ["-ldl"]), ("linked", _LINKED, linked)):
         source = folder / f"{name}.c"
         source.write_text(text)
         assert _COMPILER
-        command = [_COMPILER, "-shared", "-fPIC", "-O1", "-o", str(folder / f"lib{name}.so"), str(source), "-ldl"]
+        command = [_COMPILER, "-shared", "-fPIC", "-O1", "-o", str(folder / f"lib{name}.so"), str(source), *options]
         subprocess.run(command, check=True, timeout=60)
     runtime = ctypes.CDLL(str(folder / "libruntime.so"))
     runtime.where.restype = ctypes.POINTER(ctypes.c_long)
     runtime.call_sum.restype = runtime.call_last.restype = ctypes.c_long
     driver = str(folder / "libdriver.so")
     assert runtime.load(driver.encode())
+    runtime.driver = driver  # type: ignore[attr-defined]
     return driver, runtime
 
 
@@ -195,6 +204,49 @@ def test_a_forked_child_calls_and_times_nothing(timed: ctypes.CDLL) -> None:
         os._exit(0 if timed.call_twice(3) == 6 and timed.call_sum(1) == 66 else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert len(_stop()) == 0
+
+
+def test_what_a_loader_makes_read_only_is_left_alone_while_it_comes_and_goes(
+    libraries: tuple[str, ctypes.CDLL],
+) -> None:
+    """In a process of its own, since a write there would end it."""
+    driver, _ = libraries
+    script = f"""
+import ctypes, threading, time, _ctypes
+from unstall.record import _interpose
+ctypes.CDLL({driver!r})
+over = threading.Event()
+
+def load():
+    while not over.is_set():
+        library = ctypes.CDLL({driver.replace("libdriver", "liblinked")!r})
+        assert library.linked_twice(4) == 8
+        _ctypes.dlclose(library._handle)
+        time.sleep(0.0002)
+
+thread = threading.Thread(target=load)
+thread.start()
+for _ in range(100):
+    if _interpose.start({driver!r}, {_FUNCTIONS!r}, 10):
+        _interpose.stop()
+over.set()
+thread.join()
+print("well")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
+
+
+def test_without_a_file_descriptor_to_be_had_pointers_are_put_back(timed: ctypes.CDLL) -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        _interpose.stop()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    timed.call_twice(3)
+    assert _interpose.start(timed.driver, _FUNCTIONS, 10) == _POINTERS
 
 
 def test_what_cannot_be_is_refused(libraries: tuple[str, ctypes.CDLL], tmp_path: Path) -> None:

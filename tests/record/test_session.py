@@ -46,27 +46,23 @@ def test_five_steps_are_recorded_after_warm_up_plain_steps_and_one_to_settle(tmp
 def with_host_only(folder: Path, **options: bool) -> Driven:
     """A session that has taken the steps recorded with the device: two, and one to settle."""
     log: list[str] = []
-    recorder = Logging(log)
-    recorder.host_only = LoggingHostOnly(folder, log, **options)
-    run = Driven(folder, recorder=recorder, warmup=3, steps=2)
-    run.log = log
+    host_only = LoggingHostOnly(folder, log, **options)
+    run = Driven(folder, Logging(log, "cupti"), host_only=host_only, warmup=3, steps=2)
     run.steps(3 + 3 + 3, took_ms=100)
     return run
 
 
 def test_four_times_as_many_steps_of_the_host_alone_follow_and_one_to_settle(tmp_path: Path) -> None:
     run = with_host_only(tmp_path)
-    assert (run.session.phase, run.log) == (Phase.HOST_ONLY, ["own start", "own stop", "alone start 2"])
-    run.steps(8, took_ms=50)
-    assert run.session.phase is Phase.HOST_ONLY
-    run.steps(1, took_ms=50)
+    assert (run.session.phase, run.log) == (Phase.HOST_ONLY, ["cupti start", "cupti stop", "alone start 2"])
+    run.steps(8 + 1, took_ms=50)
     assert (run.session.phase, run.log[3:]) == (Phase.PLAIN_AFTER, ["alone stop"])
     (told,) = run.events("host_only")
     assert len(told["marks_ns"]) == 8 + 1 + 1
     assert set(np.diff(told["marks_ns"])) == {50_000_000}
     run.steps(1 + 3, took_ms=110)
     assert [plain["host_ns"] for plain in run.events("plain")] == [100e6, 110e6]
-    assert run.session.phase is Phase.OVER
+    assert run.events("over")[0]["why"] == "done"
 
 
 def test_marks_of_another_source_end_no_step_of_the_host_alone(tmp_path: Path) -> None:
@@ -98,11 +94,35 @@ def test_a_forked_child_leaves_the_hosts_steps_to_its_parent(tmp_path: Path) -> 
     assert run.log[3:] == []
 
 
-def test_where_the_hosts_steps_cannot_be_kept_the_program_goes_on(tmp_path: Path) -> None:
+def test_where_the_hosts_steps_cannot_be_kept_nothing_else_is_lost(tmp_path: Path) -> None:
     run = with_host_only(tmp_path, broken=True)
-    run.steps(12, took_ms=50)
+    run.steps(9 + 4, took_ms=100)
     assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop"])
-    assert "disk" in run.events("failed")[0]["why"]
+    assert run.events("failed") == run.events("host_only") == []
+    assert run.events("plain_step")[0]["ns"] == 100e6
+
+
+def test_long_steps_of_the_host_alone_are_fewer(tmp_path: Path) -> None:
+    run = with_host_only(tmp_path)
+    run.steps(8, took_ms=2_000)
+    assert run.session.phase is Phase.PLAIN_AFTER
+    assert len(run.events("host_only")[0]["marks_ns"]) == 4 + 1
+
+
+def test_after_another_recorder_there_are_no_steps_of_the_host_alone(tmp_path: Path) -> None:
+    log: list[str] = []
+    run = Driven(tmp_path, Logging(log, "torch"), host_only=LoggingHostOnly(tmp_path, log), warmup=3, steps=2)
+    run.steps(3 + 3 + 3, took_ms=100)
+    assert (run.session.phase, log) == (Phase.PLAIN_AFTER, ["torch start", "torch stop"])
+
+
+def test_a_session_that_is_ended_as_the_hosts_steps_begin_leaves_nothing_at_work(tmp_path: Path) -> None:
+    log: list[str] = []
+    host_only = LoggingHostOnly(tmp_path, log)
+    run = Driven(tmp_path, Logging(log, "cupti"), host_only=host_only, warmup=3, steps=2)
+    host_only.on_start = lambda: run.session.end("exit")
+    run.steps(3 + 3 + 3 + 5, took_ms=100)
+    assert (run.session.phase, log[2:]) == (Phase.OVER, ["alone start 2", "alone stop"])
 
 
 def test_marks_say_which_thread_made_them(tmp_path: Path) -> None:

@@ -438,3 +438,13 @@ def test_what_is_left_of_steps_of_the_host_alone_tells_nothing(made: Folder, gon
     if gone:
         (made.path / "host_only.bin").unlink()
     assert len(_timeline(made).host_times) == 0
+
+
+def test_steps_of_the_host_alone_that_are_like_no_other_are_noted(made: Folder) -> None:
+    made.marks(_ZERO, _ZERO + 50 * _US, thread=PROCESS)
+    made.kernel("gemm", _ZERO, _ZERO + _US, made.call("cuLaunchKernelEx", _ZERO, _ZERO + 5))
+    _over(made)
+    _alone(made, 8, steps=3)
+    timeline = _timeline(made)
+    assert len(timeline.host_times) == 0
+    assert any("make other calls" in note for note in timeline.meta.notes)

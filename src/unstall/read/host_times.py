@@ -15,7 +15,8 @@ from unstall.timeline import HostTimes
 
 _MOST = 1_000_000
 _MOST_NS = 2**62  # of a clock
-_FAR_NS = 2**52  # from the run, or in all: as with events
+_FAR_NS = 2**52  # from the run: as with events
+_MOST_LONGER = 4  # no recorder makes a host that much faster
 _Times: TypeAlias = Annotated[
     list[Annotated[int, msgspec.Meta(ge=0, lt=_MOST_NS)]], msgspec.Meta(min_length=2, max_length=_MOST)
 ]
@@ -38,8 +39,8 @@ def host_times_of(told: ToldHostTimes | None, zero_ns: int) -> HostTimes:
     """Of a timeline whose time 0 is `zero_ns` on the host's clock. What does not fit together is none."""
     if told is None or len(told.recorded_ns) != len(told.alone_ns):
         return HostTimes.none()
-    if max(sum(told.recorded_ns), sum(told.alone_ns)) >= _MOST_NS:
+    first, recorded_ns, alone_ns = told.recorded_ns[0] - zero_ns, sum(told.recorded_ns[1:]), sum(told.alone_ns[1:])
+    if max(abs(first), first + recorded_ns) >= _FAR_NS or alone_ns > _MOST_LONGER * recorded_ns:
         return HostTimes.none()
-    recorded, alone = (np.cumsum(np.array(times, np.int64)) for times in (told.recorded_ns, told.alone_ns))
-    recorded, alone = recorded - zero_ns, alone - alone[0]
-    return HostTimes(recorded, alone) if np.abs([*recorded[[0, -1]], alone[-1]]).max() < _FAR_NS else HostTimes.none()
+    recorded, alone = (np.cumsum([0, *times[1:]], dtype=np.int64) for times in (told.recorded_ns, told.alone_ns))
+    return HostTimes(first + recorded, alone)

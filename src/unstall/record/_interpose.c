@@ -7,14 +7,15 @@
    pointer to that function: nothing else points into the driver's code.
 
    What keeps this safe:
-   - Only words are changed that the program may write itself, each by one store, so that no thread sees a half of one.
+   - Only words are changed that the program may write itself, by an exchange with what was found there: no thread sees
+     half of one, and none loses what it has just written. What a loader makes read-only (RELRO) is left alone.
    - Only pages are read that were written since they were mapped: an address found at run time can be on no other. Of
      600 MB that torch's libraries map so, these are a fifth.
    - Our functions hand on as many words as the driver's longest function takes. One that takes fewer looks at no more; the
      rest is whatever lies on the caller's stack. No function that is asked for may take or return floating point.
    - They stay where they are when all is over, and then only hand on: a library may have copied one meanwhile.
 
-   A library that is loaded later, or keeps its pointers on the heap, is not seen. */
+   A library that is loaded later is not seen, nor one that keeps its pointers on the heap or has them read-only. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -54,7 +55,7 @@ typedef struct {
     uint32_t thread; /* the system's id */
 } Call;
 
-enum { MOST_FUNCTIONS = 120, MOST_CALLS = 2 << 20, PAGE = 4096, BATCH = 512 };
+enum { MOST_FUNCTIONS = 120, MOST_CALLS = 2 << 20, BATCH = 512 };
 
 static struct {
     Function original;
@@ -143,8 +144,9 @@ typedef struct {
     Word lowest, highest;
     Range *writable; /* of /proc/self/maps, ascending */
     size_t writable_count;
-    const void *driver; /* an address within it */
+    uintptr_t driver; /* an address within it */
     int pagemap;        /* /proc/self/pagemap */
+    size_t page;        /* bytes */
 } Search;
 
 static Word
@@ -189,8 +191,10 @@ replace(Word *at, int number)
         replaced.rows = rows;
         replaced.room = room;
     }
-    replaced.rows[replaced.count++] = (Pointer){at, number};
-    __atomic_store_n(at, (Word)(uintptr_t)ours[number], __ATOMIC_RELEASE);
+    Word expected = address_of(number);
+    if (__atomic_compare_exchange_n(at, &expected, (Word)(uintptr_t)ours[number], 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+        replaced.rows[replaced.count++] = (Pointer){at, number};
+    }
 }
 
 static void
@@ -209,15 +213,16 @@ static void
 search_range(const Search *search, uintptr_t from, uintptr_t to)
 {
     uint64_t pages[BATCH];
-    for (uintptr_t batch = from & ~(uintptr_t)(PAGE - 1); batch < to; batch += (uintptr_t)BATCH * PAGE) {
-        size_t count = (to - batch + PAGE - 1) / PAGE < BATCH ? (to - batch + PAGE - 1) / PAGE : BATCH;
+    const size_t size = search->page;
+    for (uintptr_t batch = from & ~(uintptr_t)(size - 1); batch < to; batch += BATCH * size) {
+        size_t count = (to - batch + size - 1) / size < BATCH ? (to - batch + size - 1) / size : BATCH;
         ssize_t wanted = (ssize_t)(count * sizeof *pages);
-        int told = pread(search->pagemap, pages, (size_t)wanted, (off_t)(batch / PAGE * sizeof *pages)) == wanted;
+        int told = pread(search->pagemap, pages, (size_t)wanted, (off_t)(batch / size * sizeof *pages)) == wanted;
         for (size_t page = 0; page < count; page++) {
             enum { PRESENT = 63, SWAPPED = 62, OF_A_FILE = 61 };
             int is_own = !told || (pages[page] >> SWAPPED & 1) ||
                          ((pages[page] >> PRESENT & 1) && !(pages[page] >> OF_A_FILE & 1));
-            uintptr_t start = batch + page * PAGE, end = start + PAGE;
+            uintptr_t start = batch + page * size, end = start + size;
             if (is_own) {
                 search_page(search, start > from ? start : from, end < to ? end : to);
             }
@@ -225,17 +230,43 @@ search_range(const Search *search, uintptr_t from, uintptr_t to)
     }
 }
 
+/* Whether an address lies in a part of this library that may be used so (PF_R, PF_W). */
 static int
-holds(const struct dl_phdr_info *object, const void *address)
+holds(const struct dl_phdr_info *object, uintptr_t address, ElfW(Word) use)
 {
     for (int part = 0; part < object->dlpi_phnum; part++) {
         const ElfW(Phdr) *header = &object->dlpi_phdr[part];
         uintptr_t start = object->dlpi_addr + header->p_vaddr;
-        if (header->p_type == PT_LOAD && (uintptr_t)address - start < header->p_memsz) {
+        if (header->p_type == PT_LOAD && (header->p_flags & use) && address - start < header->p_memsz) {
             return 1;
         }
     }
     return 0;
+}
+
+/* What the loader makes read-only once it has filled it in, which may be any moment now: as _dl_protect_relro has it. */
+static Range
+left_alone(const struct dl_phdr_info *object, size_t page)
+{
+    for (int part = 0; part < object->dlpi_phnum; part++) {
+        const ElfW(Phdr) *header = &object->dlpi_phdr[part];
+        if (header->p_type == PT_GNU_RELRO) {
+            uintptr_t start = object->dlpi_addr + header->p_vaddr, end = start + header->p_memsz;
+            return (Range){start & ~(uintptr_t)(page - 1), end & ~(uintptr_t)(page - 1)};
+        }
+    }
+    return (Range){0, 0};
+}
+
+static void
+search_writable(const Search *search, uintptr_t from, uintptr_t to)
+{
+    for (size_t i = 0; i < search->writable_count; i++) {
+        Range range = search->writable[i];
+        if (range.start < to && range.end > from) {
+            search_range(search, range.start > from ? range.start : from, range.end < to ? range.end : to);
+        }
+    }
 }
 
 /* The writable data of one library, but for the driver's own and ours. */
@@ -244,20 +275,16 @@ search_object(struct dl_phdr_info *object, size_t size, void *argument)
 {
     (void)size;
     const Search *search = argument;
-    if (holds(object, search->driver) || holds(object, functions)) {
+    if (holds(object, search->driver, PF_R) || holds(object, (uintptr_t)functions, PF_R)) {
         return 0;
     }
+    Range not = left_alone(object, search->page);
     for (int part = 0; part < object->dlpi_phnum; part++) {
         const ElfW(Phdr) *header = &object->dlpi_phdr[part];
-        if (header->p_type != PT_LOAD || !(header->p_flags & PF_W)) {
-            continue;
-        }
         uintptr_t start = object->dlpi_addr + header->p_vaddr, end = start + header->p_memsz;
-        for (size_t i = 0; i < search->writable_count; i++) {
-            Range range = search->writable[i];
-            if (range.start < end && range.end > start) {
-                search_range(search, range.start > start ? range.start : start, range.end < end ? range.end : end);
-            }
+        if (header->p_type == PT_LOAD && (header->p_flags & PF_W)) {
+            search_writable(search, start, not.start < end ? not.start : end);
+            search_writable(search, not.end > start ? not.end : start, end);
         }
     }
     return 0;
@@ -304,20 +331,11 @@ read_maps(Search *search)
 }
 
 static int
-is_writable(const Search *search, const void *address)
+replace_pointers(uintptr_t driver)
 {
-    for (size_t i = 0; i < search->writable_count; i++) {
-        if ((uintptr_t)address >= search->writable[i].start && (uintptr_t)address < search->writable[i].end) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int
-replace_pointers(const void *driver)
-{
-    Search search = {.driver = driver, .pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)};
+    Search search = {.driver = driver,
+                     .pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC),
+                     .page = (size_t)sysconf(_SC_PAGESIZE)};
     for (int number = 0; number < function_count; number++) {
         search.sorted[number] = number;
     }
@@ -337,14 +355,15 @@ replace_pointers(const void *driver)
 
 /* Only what still is ours: the library may have changed it, or be another one at the same place. */
 static int
-put_back_in(struct dl_phdr_info *object, size_t size, void *argument)
+put_back_in(struct dl_phdr_info *object, size_t size, void *nothing)
 {
-    (void)size;
-    const Search *search = argument;
+    (void)size, (void)nothing;
+    Range not = left_alone(object, (size_t)sysconf(_SC_PAGESIZE));
     for (size_t i = 0; i < replaced.count; i++) {
         Pointer pointer = replaced.rows[i];
         Word expected = (Word)(uintptr_t)ours[pointer.number];
-        if (holds(object, pointer.at) && is_writable(search, pointer.at)) {
+        uintptr_t at = (uintptr_t)pointer.at;
+        if (holds(object, at, PF_W) && !(at >= not.start && at < not.end)) {
             __atomic_compare_exchange_n(pointer.at, &expected, address_of(pointer.number), 0, __ATOMIC_RELEASE,
                                         __ATOMIC_RELAXED);
         }
@@ -355,11 +374,7 @@ put_back_in(struct dl_phdr_info *object, size_t size, void *argument)
 static void
 put_back(void)
 {
-    Search search = {.pagemap = -1};
-    if (!read_maps(&search)) {
-        dl_iterate_phdr(put_back_in, &search);
-    }
-    free(search.writable);
+    dl_iterate_phdr(put_back_in, NULL);
     free(replaced.rows);
     memset(&replaced, 0, sizeof replaced);
 }
@@ -456,7 +471,7 @@ start(PyObject *self, PyObject *arguments)
     started = 1;
     int failed;
     Py_BEGIN_ALLOW_THREADS
-    failed = replace_pointers(within) || replaced.out_of_memory;
+    failed = replace_pointers((uintptr_t)within) || replaced.out_of_memory;
     if (failed) {
         put_back();
     }
@@ -472,8 +487,8 @@ start(PyObject *self, PyObject *arguments)
 
 PyDoc_STRVAR(stop_doc,
 "stop() -> (bytes, int)\n\nPut all pointers back. The calls that were timed, 24 bytes each, in no order: start and end in ns of\n"
-"CLOCK_MONOTONIC (uint64), the function's number and the thread's id (uint32); 0 bytes where a call had not ended. And\n"
-"how many there was no room for. Raises RuntimeError where none are timed.");
+"CLOCK_MONOTONIC (uint64), the function's number and the thread's id (uint32). A row that starts at 0 is none: its call\n"
+"was just being written. And how many there was no room for. Raises RuntimeError where none are timed.");
 
 static PyObject *
 stop(PyObject *self, PyObject *nothing)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from unstall.errors import UnstallError
 from unstall.record import calls, device, layouts
-from unstall.record.host_only import HostOnly
 from unstall.record.layouts import Kind
 
 try:
@@ -55,7 +54,6 @@ class Cupti:
         except OSError as error:
             raise CuptiError(f"libcupti cannot be loaded: {error}") from error
         self._library, self._folder = library, folder
-        self.host_only = HostOnly(folder)
         self._sizes = layouts.sizes(self._version, library.name)
         self._counts: dict[str, object] = {}
         # Only asked for here: who never starts must not keep others away.

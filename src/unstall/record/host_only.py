@@ -19,8 +19,9 @@ except ImportError:
 
 CALLS = "host_only.bin"
 SETTLING = 1  # steps: in the first one the code that CUPTI has pushed out of the caches comes back
-TIMES = 4  # as many steps as were recorded with the device …
-_MOST_STEPS = 200  # … and no more than tell a median well
+TIMES = 4  # as many steps as were recorded with the device,
+_MOST_STEPS = 200  # and no more than tell a median well,
+_LONG_NS = 5_000_000_000  # nor than 2, 4, 8, … once they have taken so long
 _DRIVER = "libcuda.so.1"
 _MOST_CALLS = 2 << 20
 
@@ -38,14 +39,19 @@ class HostOnly:
     def start(self, recorded: int) -> bool:
         """Time calls from now on, after so many steps with the device. False where that cannot be done here."""
         self._steps = min(TIMES * recorded, _MOST_STEPS) + SETTLING
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RuntimeError):
             return _interpose is not None and _interpose.start(self._library, DRIVER, _MOST_CALLS) > 0
         return False
 
     def add(self, at_ns: int) -> bool:
-        """A border between steps is here. True if it is the last one."""
+        """A border between steps is here. True if it is the last one: there were enough, or they are long.
+
+        How long they are is asked only once in a while, so that the ranks of a distributed program stop together.
+        """
         self._marks_ns.append(at_ns)
-        return len(self._marks_ns) > self._steps
+        steps = len(self._marks_ns) - 1
+        asked = steps > 1 and steps.bit_count() == 1
+        return steps >= self._steps or (asked and at_ns - self._marks_ns[0] >= _LONG_NS)
 
     def stop(self, journal: Journal) -> None:
         """Time no more; all pointers of the program are what they were."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.record.calls import DRIVER
 from unstall.timeline import I64, HostTimes
 
 TIMED = np.dtype([("start", "<u8"), ("end", "<u8"), ("what", "<u4"), ("thread", "<u4")])
@@ -20,6 +21,8 @@ TIMED = np.dtype([("start", "<u8"), ("end", "<u8"), ("what", "<u4"), ("thread", 
 
 _LEAST_ALIKE = 0.5  # of the recorded steps
 _MOST_ANCHORS = 100_000
+_POLLS = [number for number, name in DRIVER.items() if "Query" in name]
+"""Calls whose number depends on how fast the rest is: an allocator asks at each allocation which events are done."""
 
 
 def host_times(
@@ -27,30 +30,32 @@ def host_times(
 ) -> HostTimes | None:
     """From the recorded `calls` and the `borders` of their steps, the `timed` ones and the `marks` of theirs.
 
-    Both tables have the columns of TIMED; only calls of these threads count. None where most recorded steps are like
-    no other.
+    Both tables have the columns of TIMED; only calls of these threads count, and no polls. None where most recorded
+    steps are like no other.
     """
     recorded, alone = (_steps(*each, threads) for each in ((calls, borders), (timed, marks)))
     if not recorded or not alone:
         return None
     usual = float(np.median([step.length for step in alone]))
-    alike = [[other for other in alone if step.is_like(other)] for step in recorded]
-    if sum(map(bool, alike)) < _LEAST_ALIKE * len(recorded):
+    kinds: dict[bytes, list[_Step]] = {}
+    for step in alone:
+        kinds.setdefault(step.made, []).append(step)
+    if sum(step.made in kinds for step in recorded) < _LEAST_ALIKE * len(recorded):
         return None
+    known = {made: _median(steps) for made, steps in kinds.items()}
     anchors: list[tuple[np.ndarray, np.ndarray]] = []
     begun = 0.0
-    for step, others in zip(recorded, alike, strict=True):
-        times = np.median([other.times for other in others], axis=0) if others else np.zeros(0)
-        at = step.times if others else np.zeros(0, np.int64)
-        order = np.argsort(at, kind="stable")
-        anchors.append(
-            (step.start + np.append(0, at[order]), begun + np.append(0, np.maximum.accumulate(times[order])))
-        )
-        begun += float(np.median([other.length for other in others])) if others else usual
+    nothing = np.zeros(0)
+    for step in recorded:
+        times, length = known.get(step.made, (nothing, usual))
+        order = np.argsort(step.times, kind="stable")[: len(times)]
+        at, moments = step.times[order], np.maximum.accumulate(times[order]) if len(times) else times
+        anchors.append((step.start + np.append(0, at), begun + np.append(0, moments)))
+        begun += length
     anchors.append((np.array([borders[-1]]), np.array([begun])))
-    at, times = (np.concatenate(each) for each in zip(*anchors, strict=True))
+    at, moments = (np.concatenate(each) for each in zip(*anchors, strict=True))
     kept = np.unique(np.linspace(0, len(at) - 1, min(len(at), _MOST_ANCHORS)).astype(np.int64))
-    return HostTimes(at[kept].astype(np.int64), np.rint(times[kept]).astype(np.int64))
+    return HostTimes(at[kept].astype(np.int64), np.rint(moments[kept]).astype(np.int64))
 
 
 def told(times: HostTimes) -> dict[str, object]:
@@ -63,15 +68,12 @@ def told(times: HostTimes) -> dict[str, object]:
 class _Step:
     start: int
     length: int
-    calls: np.ndarray  # (calls, 2): what, and by which thread
-    times: I64  # begins, then ends, since the step's start
-
-    def is_like(self, other: _Step) -> bool:
-        return np.array_equal(self.calls, other.calls)
+    made: bytes  # what calls, by which threads, in their order
+    times: I64  # when they begin, then when they end, since the step's start
 
 
 def _steps(calls: np.ndarray, borders: Sequence[int], threads: Sequence[int]) -> list[_Step]:
-    calls = calls[np.isin(calls["thread"], threads)]
+    calls = calls[np.isin(calls["thread"], threads) & ~np.isin(calls["what"], _POLLS)]
     calls = calls[np.argsort(calls["start"], kind="stable")]
     which = np.stack([calls["what"], calls["thread"]], axis=1)
     begins, ends = (calls[name].astype(np.int64) for name in ("start", "end"))
@@ -79,5 +81,10 @@ def _steps(calls: np.ndarray, borders: Sequence[int], threads: Sequence[int]) ->
     for start, end in itertools.pairwise(borders):
         mine = slice(*np.searchsorted(begins, (start, end)))
         times = np.minimum(np.concatenate([begins[mine], ends[mine]]), end) - start
-        steps.append(_Step(start, end - start, which[mine], times))
+        steps.append(_Step(start, end - start, which[mine].tobytes(), times))
     return steps
+
+
+def _median(steps: Sequence[_Step]) -> tuple[np.ndarray, float]:
+    """Of steps that make the same calls: when these begin and end, and how long a step takes."""
+    return np.median([step.times for step in steps], axis=0), float(np.median([step.length for step in steps]))

@@ -35,7 +35,8 @@ def record(
     """Record what a `with` block does; ask the recording to `explain()` itself after the block.
 
     With `steps`, a window of so many steps is recorded, after `warmup` steps and some that are only timed, and before
-    four times as many of which the host alone is, as `unstall run` does; else the whole block is. The block itself never fails because of the recording.
+    four times as many of which the host alone is, as `unstall run` does; else the whole block is. The block itself
+    never fails because of the recording.
 
     Raises UsageError for numbers that make no sense, and for choices that exclude each other.
     """

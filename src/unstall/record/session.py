@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from unstall.record import active, device, marks
 from unstall.record.by_time import ByTime
@@ -65,10 +66,12 @@ class Session:
         make_recorder: MakeRecorder,
         make_line_clock: MakeLineClock = lambda: None,
         *,
+        make_host_only: Callable[[Path], HostOnly] = HostOnly,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.phase = Phase.WARMUP
         self._settings = settings
+        self._make_host_only = make_host_only
         self._journal = journal
         self._make_recorder = make_recorder
         self._make_line_clock = make_line_clock
@@ -126,8 +129,9 @@ class Session:
         """End it in whatever phase it is, and keep what there is. Never raises."""
         got = self._lock.acquire(timeout=_END_WAITS_S)
         try:
-            if self.phase is Phase.RECORDING:
+            if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
                 self._stop(device.synchronize if why == "done" else device.wait_to_leave)
+                self._enter(Phase.PLAIN_AFTER)
             if self.phase is Phase.HOST_ONLY:
                 self._stop_host_only()
             if self.phase is Phase.PLAIN_AFTER:
@@ -238,12 +242,22 @@ class Session:
         else:
             enough = self._tally.silent(self._chosen)
         if enough:
-            host_only = self._window.host_only if self._window is not None else None
+            took = self._border - 1 if source == self._chosen else 0
+            by_cupti = self._window is not None and self._window.name == "cupti"
             self._stop()
-            if host_only is not None and host_only.start(max(1, self._border - 1)):
-                self._host_only = host_only
-                self._enter(Phase.HOST_ONLY)
-                host_only.add(self._now())
+            self._start_host_only(took) if by_cupti and took else self._enter(Phase.PLAIN_AFTER)
+
+    def _start_host_only(self, recorded: int) -> None:
+        host_only = self._make_host_only(Path(self._settings.folder))
+        if not host_only.start(recorded):
+            self._enter(Phase.PLAIN_AFTER)
+            return
+        self._host_only = host_only
+        if self.phase is Phase.OVER:  # ended by another thread, which did not wait for this one
+            self._stop_host_only()
+            return
+        self._enter(Phase.HOST_ONLY)
+        host_only.add(self._now())
 
     def _record_host(self, source: Source, at_ns: int) -> None:
         assert self._host_only is not None
@@ -252,9 +266,11 @@ class Session:
             self._stop_host_only()
 
     def _stop_host_only(self) -> None:
+        """What goes wrong here spoils nothing of what was recorded before."""
         assert self._host_only is not None
         host_only, self._host_only = self._host_only, None
-        host_only.stop(self._journal)
+        with suppress(Exception):
+            host_only.stop(self._journal)
         self._enter(Phase.PLAIN_AFTER)
 
     def _time_after(self, source: Source, at_ns: int) -> None:
@@ -305,7 +321,6 @@ class Session:
         self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling)
         self._keep(self._stretch.read() if self._stretch is not None else None)
         self._stretch = None
-        self._enter(Phase.PLAIN_AFTER)
 
     def _conclude_if_read(self) -> None:
         assert self._stretch is not None
@@ -338,6 +353,8 @@ class Session:
             )
 
     def _enter(self, phase: Phase, by: str | None = None) -> None:
+        if self.phase is Phase.OVER:
+            return
         self.phase = phase
         kind = self._chosen.kind if self._chosen is not None else by
         self._journal.write("phase", phase=phase.value, by=kind)
@@ -353,9 +370,8 @@ class Session:
             return
         window, self._window = self._window, None
         give_up(window, self._journal, error)
-        with suppress(Exception):
-            if self._host_only is not None:
-                self._stop_host_only()
+        if self._host_only is not None:
+            self._stop_host_only()
         with suppress(Exception):
             self._over("failed")
         self.phase = Phase.OVER

@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from unstall.errors import UnstallError
 from unstall.record import device
-from unstall.record.host_only import HostOnly
 from unstall.record.journal import Journal
 from unstall.record.recorder import Recorder
 from unstall.record.wrapping import wrap
@@ -33,11 +32,6 @@ class Window:
     def name(self) -> str:
         """The recorder's name."""
         return self._recorder.name
-
-    @property
-    def host_only(self) -> HostOnly | None:
-        """What records steps without the recorder's cost, once it has stopped; None where it needs that not."""
-        return getattr(self._recorder, "host_only", None)
 
     def start(self) -> None:
         """Record from now on. Where one of the recorders cannot, neither does, and its error is raised."""

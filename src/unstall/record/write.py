@@ -27,6 +27,7 @@ _SCHEMA = "unstall.recording/1"
 _HARDLY_EVER_ELSE = 0.9  # of a thread's calls
 _SETTLING = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
+_UNLIKE = "the steps of which the host alone was recorded make other calls than those recorded with the device"
 _BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
 
 
@@ -169,7 +170,9 @@ def _head(story: _Story, activity: Activity, times: HostTimes | None) -> dict[st
     if story.machine.get("rank") is not None:
         rank, size = story.machine["rank"], story.machine.get("world_size")
         head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size else None}
-    return {**head, "unstall": {**story.told(), **({"host_only": told(times)} if times else {})}}
+    if times is not None:
+        return {**head, "unstall": {**story.told(), "host_only": told(times)}}
+    return {**head, "unstall": story.told(_UNLIKE if story.host_only_borders else None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +226,8 @@ class _Story:
         told = self._last("host_only")
         return [] if not told or told.get("lost") else told["marks_ns"][host_only.SETTLING :]
 
-    def told(self) -> dict[str, object]:
-        """What the trace says under "unstall"."""
+    def told(self, note: str | None = None) -> dict[str, object]:
+        """What the trace says under "unstall", with one note more, perhaps."""
         by = self._last("recorded").get("by") or next(
             (event.get("kind") for event in self.events if event["event"] == "mark"), None
         )
@@ -243,7 +246,7 @@ class _Story:
             "memory": {event["which"]: event["counters"] for event in self._all("memory")},
             "clocks": clocks,
             "facts": {event["of"]: event["facts"] for event in self._all("facts")},
-            "notes": self._notes(step, clocks),
+            "notes": [*self._notes(step, clocks), *([note] if note else [])],
             **({"arguments": _without(self._last("arguments"), "event", "at")} if self._all("arguments") else {}),
         }
 

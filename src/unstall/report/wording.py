@@ -195,7 +195,7 @@ def plan_rows(result: Result) -> list[PlanRow]:
         return []
     how = {
         "plain step time": "as measured",
-        "host-only steps": "its host as measured",
+        "host-only steps": "its host timed alone",
         "usual cost": "estimated",
         "nothing": "with the recorder",
     }

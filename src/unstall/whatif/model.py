@@ -57,15 +57,17 @@ def model(
     as_recorded = as_recorded or timeline.meta.recorder == "virtual"
     kept = recorded.share_of_work(is_data_loading(timeline)) > 0
     usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
-    stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
+    stretch = 1.0
     by: UndistortedBy = "nothing"
     if not as_recorded:
         known = len(timeline.host_times) > 0
         by = "plain step time" if plain else "host-only steps" if known else "usual cost"
-        if known:
-            faster, most = host_alone(usual, recorded.recorded_span, timeline.host_times, cost), MOST_FASTER
-        else:
-            faster, most = partial(undistort, usual, cost=cost), MOST_SCALE
+        less = partial(undistort, usual, cost=USUAL_OF[timeline.meta.recorder])
+        faster, most = (
+            (host_alone(program, recorded.recorded_span, timeline.host_times, less(1.0)), MOST_FASTER)
+            if known
+            else (less, MOST_SCALE)
+        )
         usual, stretch = meet(plain, faster, most, _elastic(timeline, usual)) if plain else (faster(1.0), 1.0)
     return Model(
         subject=recorded.with_program(usual),

@@ -13,7 +13,7 @@ export function isUndistorted({ undistorted_by }: Undistorted): boolean {
 
 /** "≈ 34.8 ms": an estimate is never shown as a measurement. */
 export function undistortedStep(known: Undistorted, ns: number): string {
-  return known.undistorted_by === "usual cost" ? `≈ ${duration(ns)}` : duration(ns);
+  return known.undistorted_by === "usual cost" || known.undistorted_by === "host-only steps" ? `≈ ${duration(ns)}` : duration(ns);
 }
 
 /** How the step without the recorder is known. */
@@ -23,7 +23,7 @@ export function howKnown(known: Undistorted, stepNs: number): string {
     const good = known.usual_error === null ? "" : `, good to ${Math.round(100 * known.usual_error)} % or so`;
     return `estimated from what recording usually costs${good}; --plain-step-ms makes it sure`;
   }
-  if (known.undistorted_by === "host-only steps") return "its host as measured in steps without CUPTI, its device as recorded";
+  if (known.undistorted_by === "host-only steps") return "by steps in which the host alone was timed; --plain-step-ms makes it sure";
   const plain = known.plain_step_ns ?? stepNs;
   const off = stepNs / Math.max(plain, 1) - 1;
   return Math.abs(off) < SAME ? `as measured without recording, ${duration(plain)}` : `measured without recording: ${duration(plain)}, of which this is ${signedPercent(off)} off`;
@@ -34,7 +34,7 @@ export function inBrief(known: Undistorted, source: Source): string {
   if (isSimulated(source)) return "as simulated";
   if (known.undistorted_by === "nothing") return "with the recorder's cost left in";
   if (known.undistorted_by === "plain step time") return "as measured without recording";
-  if (known.undistorted_by === "host-only steps") return "its host as measured without CUPTI";
+  if (known.undistorted_by === "host-only steps") return "its host timed alone";
   return known.usual_error === null ? "an estimate" : `an estimate, good to ${Math.round(100 * known.usual_error)} % or so`;
 }
 

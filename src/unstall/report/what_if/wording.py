@@ -62,7 +62,7 @@ def _basis(result: WhatIf) -> str:
             else f"measured: {duration(plain_ns)}, of which this is {_signed(off)} off"
         )
     if result.undistorted_by == "host-only steps":
-        return "its host as measured in steps without CUPTI, its device as recorded"
+        return "by steps in which the host alone was timed; --plain-step-ms makes it sure"
     good = f"{100 * (result.usual_error or 0):.0f} %"
     return f"estimated from what recording usually costs, good to {good} or so; --plain-step-ms makes it sure"
 
