@@ -104,7 +104,7 @@ def test_where_the_hosts_steps_cannot_be_kept_nothing_else_is_lost(tmp_path: Pat
 
 def test_long_steps_of_the_host_alone_are_fewer(tmp_path: Path) -> None:
     run = with_host_only(tmp_path)
-    run.steps(8, took_ms=2_000)
+    run.steps(4, took_ms=2_000)
     assert run.session.phase is Phase.PLAIN_AFTER
     assert len(run.events("host_only")[0]["marks_ns"]) == 4 + 1
 

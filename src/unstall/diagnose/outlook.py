@@ -100,9 +100,7 @@ class Outlook:
             return f"{said}."
         step, error = duration(round(known.undistorted_step_ns)), self.usual_error
         if known.undistorted_by == "host-only steps":
-            return (
-                f"Without the recorder a step takes {step}: its host as in steps without CUPTI, its device as recorded."
-            )
+            return f"Without the recorder a step takes about {step}, by steps in which the host alone was timed."
         good = "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
         return f"Without the recorder a step takes about {step} (an estimate, {good})."
 
