@@ -126,6 +126,19 @@ def test_the_plain_step_time_is_met_by_a_host_that_was_faster_or_slower_then() -
         assert known.device_stretch == 1.0
 
 
+def test_a_host_that_does_not_decide_is_as_fast_as_it_was() -> None:
+    """Ten ops of 30 us, read at the end of each step, whose launches take 25: faster, it would not gain as much."""
+    ops = [Op("launch", 20, 30)] * 9 + [Op("sync", 20, 30)]
+    timeline = told(made(ops, 1, 1), made(ops))
+    alone = modelled(timeline)
+    for share in (0.9, 0.98, 1.02, 1.1):
+        known = modelled(timeline, plain_step_ns=round(share * alone.undistorted_step_ns))
+        assert known.undistorted_step_ns == pytest.approx(share * alone.undistorted_step_ns, rel=0.003)
+        assert known.device_stretch == pytest.approx(share, abs=0.02)
+        work = [each.subject.program.instructions.work for each in (known, alone)]
+        assert (work[0] == work[1]).all()
+
+
 def test_a_pause_of_one_recorded_step_is_left_out_once() -> None:
     """A collection of garbage, say, of 90 ms in the third of four steps."""
 

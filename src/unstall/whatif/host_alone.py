@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +10,14 @@ from unstall.replay.program import Code, Program
 from unstall.timeline import I64, HostTimes
 
 _WAITS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT, Code.JOIN)
-MOST_FASTER = 3.0
-_SLOWEST, _FASTEST = 1.25, 0.5  # how long the host takes at 0 and at MOST_FASTER, as a share of what was measured
 
 
-def host_alone(recorded: Program, span: tuple[I64, I64], times: HostTimes, rest: Program) -> Callable[[float], Program]:
-    """What gives the program with measured times in the place of recorded ones, its host as fast as it is asked to be.
+def host_alone(recorded: Program, span: tuple[I64, I64], times: HostTimes, rest: Program) -> Program:
+    """The program with measured times in the place of recorded ones.
 
     `span` is the start and the end of each instruction's call as `recorded`, in ns. Those of the steps' thread have
     measured times, within the steps; the others have those of `rest`, which is the same program by other means. How
-    long a wait takes with nothing to wait for is left as it is. The host's speed is the measured one at 1.
+    long a wait takes with nothing to wait for is left as it is.
     """
     do = recorded.instructions
     start, end = span
@@ -29,17 +26,11 @@ def host_alone(recorded: Program, span: tuple[I64, I64], times: HostTimes, rest:
         return np.interp(moments, times.recorded, times.alone)
 
     told = (do.thread == 0) & (start - do.work >= times.recorded[0]) & (end <= times.recorded[-1])
-    work = alone(start) - alone(start - do.work)
-    call = do.call * _shorter(recorded, start, end, alone(end) - alone(start))
-
-    def faster(by: float) -> Program:
-        scale = np.interp(by, (0, 1, MOST_FASTER), (_SLOWEST, 1, _FASTEST))
-        do = rest.instructions
-        of_work, of_call = (np.rint(scale * each).astype(np.int64) for each in (work, call))
-        do = replace(do, work=np.where(told, of_work, do.work), call=np.where(told, of_call, do.call))
-        return replace(rest, instructions=do)
-
-    return faster
+    work = np.rint(alone(start) - alone(start - do.work)).astype(np.int64)
+    call = np.rint(do.call * _shorter(recorded, start, end, alone(end) - alone(start))).astype(np.int64)
+    do = rest.instructions
+    do = replace(do, work=np.where(told, work, do.work), call=np.where(told, call, do.call))
+    return replace(rest, instructions=do)
 
 
 def _shorter(program: Program, start: I64, end: I64, alone: np.ndarray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from unstall.locate.kinds import is_collective, is_data_loading
@@ -14,9 +13,9 @@ from unstall.replay.engine import replay
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline import Bool, DeviceKind, HostMemory, Timeline
-from unstall.whatif.host_alone import MOST_FASTER, host_alone
+from unstall.whatif.host_alone import host_alone
 from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import MOST_SCALE, USUAL_OF, meet, undistort, without_pauses
+from unstall.whatif.undistort import USUAL_OF, meet, meet_alone, undistort, without_pauses
 
 UndistortedBy = Literal["plain step time", "host-only steps", "usual cost", "nothing"]
 
@@ -57,18 +56,19 @@ def model(
     as_recorded = as_recorded or timeline.meta.recorder == "virtual"
     kept = recorded.share_of_work(is_data_loading(timeline)) > 0
     usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
-    stretch = 1.0
+    stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
     by: UndistortedBy = "nothing"
-    if not as_recorded:
-        known = len(timeline.host_times) > 0
-        by = "plain step time" if plain else "host-only steps" if known else "usual cost"
-        less = partial(undistort, usual, cost=USUAL_OF[timeline.meta.recorder])
-        faster, most = (
-            (host_alone(program, recorded.recorded_span, timeline.host_times, less(1.0)), MOST_FASTER)
-            if known
-            else (less, MOST_SCALE)
-        )
-        usual, stretch = meet(plain, faster, most, _elastic(timeline, usual)) if plain else (faster(1.0), 1.0)
+    if not as_recorded and len(timeline.host_times):
+        by = "plain step time" if plain else "host-only steps"
+        usual = host_alone(program, recorded.recorded_span, timeline.host_times, undistort(usual, 1.0, cost))
+        if plain:
+            usual, stretch = meet_alone(usual, plain, _elastic(timeline, usual))
+    elif not as_recorded and plain:
+        by = "plain step time"
+        usual, stretch = meet(usual, plain, _elastic(timeline, usual), cost)
+    elif not as_recorded:
+        by = "usual cost"
+        usual = undistort(usual, 1.0, cost)
     return Model(
         subject=recorded.with_program(usual),
         measured_step_ns=(end - start) / len(steps),

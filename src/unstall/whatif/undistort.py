@@ -51,10 +51,9 @@ USUAL_ERROR_OF: dict[Recorder | None, float] = {
 """By recorder. Cupti adds up to a quarter to a step that the host bounds, and the estimate of that may be off by half:
 docs/recording.md."""
 
-MOST_SCALE = 4.0
-"""The most that is taken out of the usual cost."""
-
+_MOST_SCALE = 4.0
 _STRETCH = (0.75, 1.25)
+_HOST, _DECIDES = (0.5, 2.0), 0.5
 _NEARLY, _CLOSE = 1.005, 0.002
 _HALVINGS = 12
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
@@ -86,29 +85,54 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
 
 
 def meet(
-    plain_step_ns: float, faster: Callable[[float], Program], most: float, elastic: Bool | None = None
+    program: Program, plain_step_ns: float, elastic: Bool | None = None, cost: RecorderCost = USUAL
 ) -> tuple[Program, float]:
-    """The program whose steps take as long as they did without recording.
+    """The program without so much of the recorder's cost that its steps take as long as they did without recording.
 
-    `faster` makes its host faster by any number up to `most`, of which 1 is the usual one. Where the host does not
-    decide how long steps take, the device's ops are made faster or slower by up to a quarter; where that comes no
-    nearer, they stay as they are. `elastic` says which ops may, all if it is None; the second result is by how much
-    they did.
+    Where the host does not decide how long they take, the device's ops are made faster or slower by up to a quarter;
+    where that comes no nearer, they stay as they are. `elastic` says which ops may, all if it is None; the second
+    result is by how much they did.
     """
-    least = faster(most)
+    least = undistort(program, _MOST_SCALE, cost)
     if steady_step_ns(least) < plain_step_ns:
-        chosen = faster(_bisect(lambda x: steady_step_ns(faster(x)) - plain_step_ns, 0.0, most))
+        scale = _bisect(lambda x: steady_step_ns(undistort(program, x, cost)) - plain_step_ns, 0.0, _MOST_SCALE)
+        chosen = undistort(program, scale, cost)
     else:
-        # Even the fastest host leaves it slower than it was: what counts is the device.
-        usual = faster(1.0)
+        # Even a host with no recorder at all leaves it slower than it was: what counts is the device.
+        usual = undistort(program, 1.0, cost)
         chosen = usual if steady_step_ns(usual) < _NEARLY * steady_step_ns(least) else least
-    if abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE:
-        return chosen, 1.0
-    which = np.ones(len(chosen.ops), dtype=np.bool_) if elastic is None else elastic
-    factor = _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(chosen, x, which)), *_STRETCH)
-    stretched = _stretched(chosen, factor, which)
-    off, before = (abs(steady_step_ns(each) - plain_step_ns) for each in (stretched, chosen))
-    return (stretched, factor) if off < before - _CLOSE * plain_step_ns else (chosen, 1.0)
+    return stretch_device(chosen, plain_step_ns, elastic)
+
+
+def meet_alone(program: Program, plain_step_ns: float, elastic: Bool | None = None) -> tuple[Program, float]:
+    """The same of a program without the recorder's cost, whose host was faster or slower when the time was measured.
+
+    Where the host does not decide, it is the device that was: as much of the way to the plain time as a host takes that
+    is faster or slower by just that, is what it decides.
+    """
+    step_ns = steady_step_ns(program)
+    share = min(max(plain_step_ns / max(step_ns, 1), _HOST[0]), _HOST[1])
+    if abs(steady_step_ns(_slower(program, share)) - step_ns) >= _DECIDES * abs(share - 1) * step_ns:
+        program = _slower(program, _bisect(lambda x: plain_step_ns - steady_step_ns(_slower(program, x)), *_HOST))
+    return stretch_device(program, plain_step_ns, elastic)
+
+
+def stretch_device(program: Program, plain_step_ns: float, elastic: Bool | None = None) -> tuple[Program, float]:
+    """The program with a device that is as much slower or faster as it takes, if that comes nearer; and by how much."""
+    if abs(steady_step_ns(program) / plain_step_ns - 1) < _CLOSE:
+        return program, 1.0
+    which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
+    factor = _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(program, x, which)), *_STRETCH)
+    stretched = _stretched(program, factor, which)
+    off, before = (abs(steady_step_ns(each) - plain_step_ns) for each in (stretched, program))
+    return (stretched, factor) if off < before - _CLOSE * plain_step_ns else (program, 1.0)
+
+
+def _slower(program: Program, share: float) -> Program:
+    """A host that takes such a share of its time."""
+    do = program.instructions
+    work, call = (np.rint(share * times).astype(np.int64) for times in (do.work, do.call))
+    return replace(program, instructions=replace(do, work=work, call=call))
 
 
 def _stretched(program: Program, factor: float, which: Bool) -> Program:
