@@ -61,6 +61,14 @@ def test_a_ratio_is_of_neighbouring_turns_so_that_a_host_that_slows_down_leaves_
     assert {run["got"]["ratio"][which] for which in ("least", "median", "most")} == {4.0}
 
 
+@pytest.mark.parametrize(("before_ms", "kept"), [(7.7, True), (8.3, False), (6.3, False)])
+def test_a_host_keeps_its_speed_if_three_times_of_a_step_agree(before_ms: float, kept: bool) -> None:
+    plain = {which: {"steps": 5, "host_ns": 7e6, "device_ns": ns} for which, ns in (("before", 7e6), ("after", 7.5e6))}
+    run = measure.compared(REPORT, plain, {"before_ms": [before_ms], "after_ms": [2.0]})
+    assert run["kept_speed"] is kept
+    assert ("changed its speed" in measure.line(run)) is not kept
+
+
 def test_turns_that_began_within_the_recording_do_not_count() -> None:
     with pytest.raises(ValueError, match="still under way"):
         measure.compared(REPORT, {"before": PLAIN["before"]}, {"before_ms": [1.0], "after_ms": [1.0]})

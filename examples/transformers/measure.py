@@ -1,9 +1,10 @@
 """What `unstall run` promised of each program's first finding, and what mending it by hand gave in the same process.
 
-python examples/transformers/measure.py [NAME…] [--budget 150] [--out FILE]
+python examples/transformers/measure.py [NAME…] [--budget 150] [--out FILE] [--traces FOLDER]
 
 Each run of a program is a process: `unstall run` records a few of its steps as written, and it goes on to time steps as
-written and mended in turns (`turns.py`). Programs take turns too, until no further run fits into the budget.
+written and mended in turns (`turns.py`). Programs take turns too, until no further run fits into the budget: first
+those of which there is no run yet in which the host kept its speed, from before the recording to the turns.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 NAMES = ("llama_generate", "vit_infer", "gpt2_train", "bert_train", "gpt2_generate")
 _PROGRAM = Path(__file__).parent / "programs.py"
 _LONGEST_S = 120.0
+_KEPT = 1.1  # the longest by the shortest of three times of a step as written
 
 Run = dict[str, Any]
 """One process: what its recording promised (`said_…`) and what its turns gave (`got_…`), in ms a step."""
@@ -34,6 +36,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=150.0, help="seconds, for all; each program runs once at least")
     parser.add_argument("--turns", type=float, default=2.0, help="seconds of turns in each run")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--traces", type=Path, help="a folder for the recording of each run")
     args = parser.parse_args()
     begun = time.monotonic()
     runs: dict[str, list[Run]] = {name: [] for name in args.names}
@@ -46,22 +49,28 @@ def main() -> int:
         started = time.monotonic()
         try:
             # Torch's profiler slows what comes after it: once, and at the end of a run.
-            runs[name].append(one_run(name, args.turns, work=not runs[name]))
+            trace = args.traces and args.traces / f"{name}-{len(runs[name])}.trace.json.gz"
+            runs[name].append(one_run(name, args.turns, trace, work=not runs[name]))
         except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
             print(f"{name}: {error}\n{getattr(error, 'stderr', None) or ''}", flush=True)
         else:
             print(f"{name}: {line(runs[name][-1])}", flush=True)
             waiting.append(name)
+            waiting.sort(key=lambda each: sum(run["kept_speed"] for run in runs[each]))
         took_s[name] = time.monotonic() - started
         if args.out:
             args.out.write_text(json.dumps(results(runs), indent=1) + "\n")
     for name, of_it in runs.items():
-        print(f"{name}: {len(of_it)} runs; {json.dumps(summary(of_it)) if of_it else ''}")
+        off = ", ".join(f"{run['error']['gain_ms']:+.1%}{'' if run['kept_speed'] else ' (unsteady)'}" for run in of_it)
+        print(f"{name}: {len(of_it)} runs; gains off by {off}")
     return 0 if all(runs.values()) else 1
 
 
-def one_run(name: str, turns_s: float, *, work: bool) -> Run:
-    """Record and time one process. Raises CalledProcessError where it failed, ValueError where it was not recorded."""
+def one_run(name: str, turns_s: float, kept: Path | None = None, *, work: bool) -> Run:
+    """Record and time one process; its trace is `kept` there.
+
+    Raises CalledProcessError where it failed, ValueError where it was not recorded.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report, trace = Path(folder, "report.json"), Path(folder, "run.trace.json.gz")
         command = [sys.executable, "-m", "unstall", "run", "-q", "-o", str(report), "--trace", str(trace)]
@@ -71,6 +80,9 @@ def one_run(name: str, turns_s: float, *, work: bool) -> Run:
             print(f"{name}: {warning[:300]}")
         if not report.exists():
             raise ValueError(f"it was not recorded\n{done.stderr}")
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(trace.read_bytes())
         told: Run = json.loads(gzip.decompress(trace.read_bytes()))["unstall"]
         turns: Run = json.loads(done.stdout.splitlines()[-1])
         return compared(json.loads(report.read_text()), told.get("plain", {}), turns)
@@ -99,6 +111,8 @@ def compared(report: dict[str, Any], plain: dict[str, Any], turns: dict[str, Any
         "ratio": spread([ratio for _, ratio in pairs]),
     }
     said["ratio"] = said["before_ms"] / said["after_ms"]
+    plain_ms = {which: (each["device_ns"] or each["host_ns"]) / 1e6 for which, each in plain.items()}
+    speeds = [*plain_ms.values(), got["before_ms"]["median"]]
     return {
         "title": first["title"],
         "where": f"{where['file']}:{where['line']} {where['function']}",
@@ -109,7 +123,8 @@ def compared(report: dict[str, Any], plain: dict[str, Any], turns: dict[str, Any
         "recorded_ms": steps["mean_ns"] / 1e6,
         "recorded_busy_ms": sum(report["accounts"]["busy_ns"].values()) / steps["count"] / 1e6,
         "plain_by": replay["undistorted_by"],
-        "plain_ms": {which: (each["device_ns"] or each["host_ns"]) / 1e6 for which, each in plain.items()},
+        "plain_ms": plain_ms,
+        "kept_speed": max(speeds) <= _KEPT * min(speeds),
         "said": said,
         "got": got,
         "turns": len(before),
@@ -166,6 +181,7 @@ def line(run: Run) -> str:
         f" got {got['before_ms']['median']:.2f} ({got['before_ms']['q1']:.2f} to {got['before_ms']['q3']:.2f})"
         f" -> {got['after_ms']['median']:.2f} ({got['after_ms']['q1']:.2f} to {got['after_ms']['q3']:.2f}) ms"
         f" ({got['ratio']['median']:.2f}x), {run['turns']} turns;"
+        f"{'' if run['kept_speed'] else ' the host changed its speed;'}"
         f" off: gain {error['gain_ms']:+.1%}, after {error['after_ms']:+.1%}, ratio {error['ratio']:+.1%}"
     )
 
