@@ -50,15 +50,21 @@ class LoggingHostOnly(HostOnly):
         super().__init__(folder)
         self._log, self._works, self._broken = log, works, broken
         self.on_start: Callable[[], object] = lambda: None
+        self.on_stop: Callable[[], object] = lambda: None
 
     def start(self, recorded: int) -> bool:
         super().start(recorded)  # there is no driver here
         self._log.append(f"alone start {recorded}")
+        self._started = self._works
         self.on_start()
         return self._works
 
     def stop(self, journal: Journal) -> None:
+        if not self._started:
+            return
         self._log.append("alone stop")
+        self.on_stop()
+        self._started = False
         if self._broken:
             raise OSError("the disk is full")
         journal.write("host_only", marks_ns=self._marks_ns, lost=0)

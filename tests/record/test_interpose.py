@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from unstall.record.host_only import HostOnly
+from unstall.record.journal import Journal
 
 _interpose = pytest.importorskip(
     "unstall.record._interpose", reason="the C extension is not built", exc_type=ImportError
@@ -30,14 +34,17 @@ W sum(W a, W b, W c, W d, W e, W f, W g, W h, W i, W j, W k)
 W twice(int a) { return 2 * a; }
 W nap(W us) { usleep(us); return us; }
 W through(W (*back)(int), int a) { return back(a) + 1; }
+W cuCtxSynchronize(void) { return 0; }
 """
 # Pointers in .data and .bss.
 _RUNTIME = """
 #include <dlfcn.h>
+#include <sys/mman.h>
 typedef long W;
 static W (*sum)(W, W, W, W, W, W, W, W, W, W, W);
 static W (*twice)(int) = (W (*)(int))1;
-static W (*nap)(W), (*through)(W (*)(int), int);
+static W (*nap)(W), (*through)(W (*)(int), int), (*synchronize)(void);
+static W sealed[1024] __attribute__((aligned(4096)));
 static long large[1 << 20];
 int load(const char *path)
 {
@@ -46,6 +53,7 @@ int load(const char *path)
     twice = dlsym(driver, "twice");
     nap = dlsym(driver, "nap");
     through = dlsym(driver, "through");
+    synchronize = dlsym(driver, "cuCtxSynchronize");
     large[sizeof large / sizeof *large - 1] = (long)sum;
     return driver != 0;
 }
@@ -58,7 +66,12 @@ W call_last(W a)
 W call_twice(int a) { return twice(a); }
 W call_nap(W us) { return nap(us); }
 W call_through(int a) { return through(call_twice, a); }
+W call_synchronize(void) { return synchronize(); }
 W *where(void) { return (W *)&twice; }
+void fill(void) { sealed[512] = (W)twice; }
+void empty(void) { sealed[512] = 0; }
+void seal(int so) { mprotect(sealed, sizeof sealed, so ? PROT_READ : PROT_READ | PROT_WRITE); }
+W call_sealed(int a) { return ((W (*)(int))sealed[512])(a); }
 """
 # Linked against the driver, its address in a table that the loader makes read-only.
 _LINKED = """
@@ -235,6 +248,47 @@ print("well")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
+
+
+def test_data_that_a_library_makes_read_only_meanwhile_is_not_written(libraries: tuple[str, ctypes.CDLL]) -> None:
+    driver, runtime = libraries
+    runtime.fill()
+    assert _interpose.start(driver, _FUNCTIONS, 10) == _POINTERS + 1
+    runtime.seal(1)
+    _interpose.stop()
+    assert runtime.call_sealed(6) == 12
+    runtime.seal(0)
+    runtime.empty()
+
+
+def test_ctrl_c_while_pointers_are_looked_for_leaves_none_replaced(
+    libraries: tuple[str, ctypes.CDLL], tmp_path: Path
+) -> None:
+    driver, runtime = libraries
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    try:
+        for number in range(60):
+            host_only = HostOnly(tmp_path, driver)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + 2e-5 * number)
+                host_only.start(5)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                host_only.stop(Journal(tmp_path))
+            except KeyboardInterrupt:
+                interrupted += 1
+                host_only.stop(Journal(tmp_path))
+            with pytest.raises(RuntimeError, match="no calls are timed"):
+                _interpose.stop()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted
+    assert runtime.call_synchronize() == 0
 
 
 def test_without_a_file_descriptor_to_be_had_pointers_are_put_back(timed: ctypes.CDLL) -> None:

@@ -16,6 +16,7 @@ from record.recorders import Driven, Logging, LoggingHostOnly
 
 from unstall.errors import UsageError
 from unstall.record import active
+from unstall.record.journal import Journal
 from unstall.record.plain import Plain, plain_step
 from unstall.record.session import Phase
 
@@ -116,13 +117,68 @@ def test_after_another_recorder_there_are_no_steps_of_the_host_alone(tmp_path: P
     assert (run.session.phase, log) == (Phase.PLAIN_AFTER, ["torch start", "torch stop"])
 
 
-def test_a_session_that_is_ended_as_the_hosts_steps_begin_leaves_nothing_at_work(tmp_path: Path) -> None:
+def recorded_with(folder: Path) -> tuple[Driven, LoggingHostOnly]:
+    """A session that is about to have steps of the host alone: one more step."""
     log: list[str] = []
-    host_only = LoggingHostOnly(tmp_path, log)
-    run = Driven(tmp_path, Logging(log, "cupti"), host_only=host_only, warmup=3, steps=2)
+    host_only = LoggingHostOnly(folder, log)
+    run = Driven(folder, Logging(log, "cupti"), host_only=host_only, warmup=3, steps=2)
+    run.steps(3 + 3 + 2, took_ms=100)
+    return run, host_only
+
+
+def test_a_session_that_is_ended_as_the_hosts_steps_begin_leaves_nothing_at_work(tmp_path: Path) -> None:
+    run, host_only = recorded_with(tmp_path)
     host_only.on_start = lambda: run.session.end("exit")
-    run.steps(3 + 3 + 3 + 5, took_ms=100)
-    assert (run.session.phase, log[2:]) == (Phase.OVER, ["alone start 2", "alone stop"])
+    run.steps(1 + 5, took_ms=100)
+    assert (run.session.phase, run.log[2:]) == (Phase.OVER, ["alone start 2", "alone stop"])
+    assert run.events("failed") == []
+
+
+def test_a_session_that_is_ended_as_the_hosts_steps_end_keeps_its_plain_steps(tmp_path: Path) -> None:
+    run, host_only = recorded_with(tmp_path)
+    run.steps(1, took_ms=100)
+
+    def end() -> None:
+        host_only.on_stop = lambda: None
+        run.session.end("done")
+
+    host_only.on_stop = end
+    run.steps(9 + 3, took_ms=100)
+    assert run.session.phase is Phase.OVER
+    assert run.events("failed") == []
+    assert run.events("plain_step")[0]["ns"] == 100e6
+
+
+def test_ctrl_c_as_the_hosts_steps_end_is_the_programs_and_the_session_can_end(tmp_path: Path) -> None:
+    run, host_only = recorded_with(tmp_path)
+    run.steps(1 + 8, took_ms=100)
+
+    def interrupt() -> None:
+        host_only.on_stop = lambda: None
+        raise KeyboardInterrupt
+
+    host_only.on_stop = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        run.steps(1, took_ms=100)
+    run.session.end("exit")
+    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop", "alone stop"])
+    assert run.events("failed") == []
+
+
+def test_a_disk_that_is_full_as_the_hosts_steps_begin_ends_the_session_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, host_only = recorded_with(tmp_path)
+
+    def fill() -> None:
+        def write(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Journal, "write", write)
+
+    host_only.on_start = fill
+    run.steps(1 + 3, took_ms=100)
+    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop"])
 
 
 def test_marks_say_which_thread_made_them(tmp_path: Path) -> None:

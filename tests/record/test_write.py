@@ -437,7 +437,19 @@ def test_what_is_left_of_steps_of_the_host_alone_tells_nothing(made: Folder, gon
     _alone(made, 8, steps=3, lost=0 if gone else 7)
     if gone:
         (made.path / "host_only.bin").unlink()
-    assert len(_timeline(made).host_times) == 0
+    timeline = _timeline(made)
+    assert len(timeline.host_times) == 0
+    assert any("more calls than there is room for" in note for note in timeline.meta.notes) is not gone
+
+
+def test_a_program_that_ends_as_the_steps_of_the_host_alone_begin_has_none(made: Folder) -> None:
+    made.marks(_ZERO, _ZERO + 50 * _US, thread=PROCESS)
+    for start, end in _step(_ZERO, 10):
+        made.kernel("gemm", end, end + _US, made.call("cuLaunchKernel", start, end))
+    _over(made)
+    _alone(made, 8, steps=0)
+    timeline = _timeline(made)
+    assert (len(timeline.host_times), timeline.meta.notes) == (0, ())
 
 
 def test_steps_of_the_host_alone_that_are_like_no_other_are_noted(made: Folder) -> None:

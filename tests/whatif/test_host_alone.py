@@ -139,6 +139,40 @@ def test_a_host_that_does_not_decide_is_as_fast_as_it_was() -> None:
         assert (work[0] == work[1]).all()
 
 
+@pytest.mark.parametrize("share", [0.97, 0.95, 0.94, 0.9, 0.85, 1.0, 1.05, 1.2])
+@pytest.mark.parametrize("device", [2, 20, 23, 24, 26])
+def test_the_plain_step_time_is_met_with_no_more_change_than_it_takes(device: int, share: float) -> None:
+    """Forty launches of a host that takes 25 us for each, and a read at the end."""
+    ops = [Op("launch", 20, device)] * 39 + [Op("sync", 20, device)]
+    timeline = told(made(ops, 1, 1), made(ops))
+    alone = modelled(timeline)
+    known = modelled(timeline, plain_step_ns=round(share * alone.undistorted_step_ns))
+    assert known.undistorted_step_ns == pytest.approx(share * alone.undistorted_step_ns, rel=0.004)
+    works = [each.subject.program.instructions.work.sum() for each in (known, alone)]
+    assert works[0] / works[1] == pytest.approx(1, abs=2 * abs(share - 1) + 0.01)
+    assert known.device_stretch == pytest.approx(1, abs=2 * abs(share - 1) + 0.01)
+
+
+def test_data_that_comes_late_in_some_steps_goes_on_to() -> None:
+    """As of four workers, of which one is slow: 40 ms each fourth step, of which a median of steps knows nothing."""
+
+    def loading(more_work: float, more_call: float, late_us: float = 40_000) -> Timeline:
+        trace = Trace()
+        for number in range(8):
+            with trace.step():
+                trace.next_batch(late_us if number % 4 == 2 else 10)
+                for op in HOST_BOUND:
+                    _do(trace, op, more_work, 5 + more_call)
+                trace.work(3)
+        return trace.timeline()
+
+    timeline = told(loading(3, 2), loading(0, 0, late_us=10))
+    plain_ns = settles_to(loading(0, 0))
+    assert modelled(timeline).undistorted_step_ns == pytest.approx(plain_ns, rel=0.02)
+    met = modelled(timeline, plain_step_ns=round(1.02 * plain_ns))
+    assert met.undistorted_step_ns == pytest.approx(1.02 * plain_ns, rel=0.02)
+
+
 def test_a_pause_of_one_recorded_step_is_left_out_once() -> None:
     """A collection of garbage, say, of 90 ms in the third of four steps."""
 

@@ -60,6 +60,7 @@ enum { MOST_FUNCTIONS = 120, MOST_CALLS = 2 << 20, BATCH = 512 };
 static struct {
     Function original;
     uint32_t what;
+    int wanted; /* by the last start() */
 } functions[MOST_FUNCTIONS]; /* never taken out again: a library may keep a function of ours */
 static int function_count;
 
@@ -86,7 +87,7 @@ static Word
 around(int number, PARAMETERS)
 {
     Function original = functions[number].original;
-    if (!timing || mine.depth) {
+    if (!timing || mine.depth || !functions[number].wanted) {
         return original(ARGUMENTS);
     }
     mine.depth++;
@@ -140,7 +141,8 @@ typedef struct {
 
 /* What a search for pointers knows. */
 typedef struct {
-    int sorted[MOST_FUNCTIONS]; /* numbers of functions, by their addresses */
+    int sorted[MOST_FUNCTIONS]; /* numbers of those that are wanted, by their addresses */
+    int count;
     Word lowest, highest;
     Range *writable; /* of /proc/self/maps, ascending */
     size_t writable_count;
@@ -162,7 +164,7 @@ number_of(const Search *search, Word address)
     if (address < search->lowest || address > search->highest) {
         return -1;
     }
-    for (int low = 0, high = function_count - 1; low <= high;) {
+    for (int low = 0, high = search->count - 1; low <= high;) {
         int middle = (low + high) / 2;
         Word there = address_of(search->sorted[middle]);
         if (there == address) {
@@ -337,11 +339,13 @@ replace_pointers(uintptr_t driver)
                      .pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC),
                      .page = (size_t)sysconf(_SC_PAGESIZE)};
     for (int number = 0; number < function_count; number++) {
-        search.sorted[number] = number;
+        if (functions[number].wanted) {
+            search.sorted[search.count++] = number;
+        }
     }
-    qsort(search.sorted, (size_t)function_count, sizeof *search.sorted, by_address);
+    qsort(search.sorted, (size_t)search.count, sizeof *search.sorted, by_address);
     search.lowest = address_of(search.sorted[0]);
-    search.highest = address_of(search.sorted[function_count - 1]);
+    search.highest = address_of(search.sorted[search.count - 1]);
     int failed = read_maps(&search);
     if (!failed) {
         dl_iterate_phdr(search_object, &search); /* no library is unloaded meanwhile */
@@ -353,17 +357,30 @@ replace_pointers(uintptr_t driver)
     return failed;
 }
 
-/* Only what still is ours: the library may have changed it, or be another one at the same place. */
 static int
-put_back_in(struct dl_phdr_info *object, size_t size, void *nothing)
+is_writable(const Search *search, uintptr_t address)
 {
-    (void)size, (void)nothing;
-    Range not = left_alone(object, (size_t)sysconf(_SC_PAGESIZE));
+    for (size_t i = 0; i < search->writable_count; i++) {
+        if (address >= search->writable[i].start && address < search->writable[i].end) {
+            return 1;
+        }
+    }
+    return !search->writable_count; /* not told: it was when it was replaced */
+}
+
+/* Only what still is ours: the library may have changed it, or be another one at the same place. What it has made
+   read-only meanwhile stays ours, and hands on. */
+static int
+put_back_in(struct dl_phdr_info *object, size_t size, void *argument)
+{
+    (void)size;
+    const Search *search = argument;
+    Range not = left_alone(object, search->page);
     for (size_t i = 0; i < replaced.count; i++) {
         Pointer pointer = replaced.rows[i];
         Word expected = (Word)(uintptr_t)ours[pointer.number];
         uintptr_t at = (uintptr_t)pointer.at;
-        if (holds(object, at, PF_W) && !(at >= not.start && at < not.end)) {
+        if (holds(object, at, PF_W) && !(at >= not.start && at < not.end) && is_writable(search, at)) {
             __atomic_compare_exchange_n(pointer.at, &expected, address_of(pointer.number), 0, __ATOMIC_RELEASE,
                                         __ATOMIC_RELAXED);
         }
@@ -374,7 +391,12 @@ put_back_in(struct dl_phdr_info *object, size_t size, void *nothing)
 static void
 put_back(void)
 {
-    dl_iterate_phdr(put_back_in, NULL);
+    Search search = {.page = (size_t)sysconf(_SC_PAGESIZE)};
+    if (read_maps(&search)) {
+        search.writable_count = 0;
+    }
+    dl_iterate_phdr(put_back_in, &search);
+    free(search.writable);
     free(replaced.rows);
     memset(&replaced, 0, sizeof replaced);
 }
@@ -391,7 +413,11 @@ add_function(uint32_t what, void *address)
 {
     for (int number = 0; number < function_count; number++) {
         if (address_of(number) == (Word)(uintptr_t)address) {
-            return 0; /* one function by two names, or known since an earlier start */
+            if (!functions[number].wanted) { /* known since an earlier start; else one function by two names */
+                functions[number].wanted = 1;
+                functions[number].what = what;
+            }
+            return 0;
         }
     }
     if (function_count == MOST_FUNCTIONS) {
@@ -399,7 +425,8 @@ add_function(uint32_t what, void *address)
         return -1;
     }
     memcpy(&functions[function_count].original, &address, sizeof address);
-    functions[function_count++].what = what;
+    functions[function_count].what = what;
+    functions[function_count++].wanted = 1;
     return 0;
 }
 
@@ -410,6 +437,9 @@ find_functions(void *driver, PyObject *wanted)
     const void *found = NULL;
     PyObject *key, *value;
     Py_ssize_t at = 0;
+    for (int number = 0; number < function_count; number++) {
+        functions[number].wanted = 0;
+    }
     while (PyDict_Next(wanted, &at, &key, &value)) {
         unsigned long what = PyLong_AsUnsignedLong(key);
         const char *name = PyErr_Occurred() ? NULL : PyUnicode_AsUTF8AndSize(value, NULL);

@@ -35,18 +35,26 @@ class HostOnly:
         self._library = library
         self._marks_ns: list[int] = []
         self._steps = 0
+        self._started = False
 
     def start(self, recorded: int) -> bool:
         """Time calls from now on, after so many steps with the device. False where that cannot be done here."""
         self._steps = min(TIMES * recorded, _MOST_STEPS) + SETTLING
-        with suppress(OSError, ValueError, RuntimeError):
-            return _interpose is not None and _interpose.start(self._library, DRIVER, _MOST_CALLS) > 0
-        return False
+        try:
+            self._started = _interpose is not None and _interpose.start(self._library, DRIVER, _MOST_CALLS) > 0
+        except (OSError, ValueError, RuntimeError):
+            return False
+        except BaseException:  # Ctrl-C, which is told of once the search is over
+            with suppress(RuntimeError):
+                _interpose.stop()
+            raise
+        return self._started
 
     def add(self, at_ns: int) -> bool:
         """A border between steps is here. True if it is the last one: there were enough, or they are long.
 
-        How long they are is asked only once in a while, so that the ranks of a distributed program stop together.
+        How long they are is asked only once in a while, so that the ranks of a distributed program stop together, as a
+        rule: each asks its own clock.
         """
         self._marks_ns.append(at_ns)
         steps = len(self._marks_ns) - 1
@@ -54,7 +62,9 @@ class HostOnly:
         return steps >= self._steps or (asked and at_ns - self._marks_ns[0] >= _LONG_NS)
 
     def stop(self, journal: Journal) -> None:
-        """Time no more; all pointers of the program are what they were."""
-        rows, lost = _interpose.stop()
-        (self._folder / CALLS).write_bytes(rows)
-        journal.write("host_only", marks_ns=self._marks_ns, lost=lost)
+        """Time no more, if it does: all pointers of the program are what they were."""
+        if self._started:
+            rows, lost = _interpose.stop()
+            self._started = False  # only now: whoever is interrupted before may try again
+            (self._folder / CALLS).write_bytes(rows)
+            journal.write("host_only", marks_ns=self._marks_ns, lost=lost)

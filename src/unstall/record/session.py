@@ -132,7 +132,7 @@ class Session:
             if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
                 self._stop(device.synchronize if why == "done" else device.wait_to_leave)
                 self._enter(Phase.PLAIN_AFTER)
-            if self.phase is Phase.HOST_ONLY:
+            if self._host_only is not None:
                 self._stop_host_only()
             if self.phase is Phase.PLAIN_AFTER:
                 self._conclude(why, wait_s=_LAST_READ_S)
@@ -248,16 +248,12 @@ class Session:
             self._start_host_only(took) if by_cupti and took else self._enter(Phase.PLAIN_AFTER)
 
     def _start_host_only(self, recorded: int) -> None:
-        host_only = self._make_host_only(Path(self._settings.folder))
-        if not host_only.start(recorded):
-            self._enter(Phase.PLAIN_AFTER)
-            return
-        self._host_only = host_only
-        if self.phase is Phase.OVER:  # ended by another thread, which did not wait for this one
+        host_only = self._host_only = self._make_host_only(Path(self._settings.folder))
+        if host_only.start(recorded) and self.phase is not Phase.OVER:
+            self._enter(Phase.HOST_ONLY)
+            host_only.add(self._now())
+        else:  # it cannot be done, or another thread has ended the session and did not wait for this one
             self._stop_host_only()
-            return
-        self._enter(Phase.HOST_ONLY)
-        host_only.add(self._now())
 
     def _record_host(self, source: Source, at_ns: int) -> None:
         assert self._host_only is not None
@@ -266,11 +262,11 @@ class Session:
             self._stop_host_only()
 
     def _stop_host_only(self) -> None:
-        """What goes wrong here spoils nothing of what was recorded before."""
-        assert self._host_only is not None
-        host_only, self._host_only = self._host_only, None
-        with suppress(Exception):
-            host_only.stop(self._journal)
+        """What goes wrong with its calls spoils nothing of what was recorded before."""
+        if self._host_only is not None:
+            with suppress(Exception):
+                self._host_only.stop(self._journal)
+            self._host_only = None
         self._enter(Phase.PLAIN_AFTER)
 
     def _time_after(self, source: Source, at_ns: int) -> None:
@@ -370,8 +366,9 @@ class Session:
             return
         window, self._window = self._window, None
         give_up(window, self._journal, error)
-        if self._host_only is not None:
-            self._stop_host_only()
+        with suppress(Exception):
+            if self._host_only is not None:
+                self._host_only.stop(self._journal)
         with suppress(Exception):
             self._over("failed")
         self.phase = Phase.OVER

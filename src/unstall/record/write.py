@@ -27,6 +27,7 @@ _SCHEMA = "unstall.recording/1"
 _HARDLY_EVER_ELSE = 0.9  # of a thread's calls
 _SETTLING = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
+_LOST = "the steps of which the host alone was recorded made more calls than there is room for, and tell nothing"
 _UNLIKE = "the steps of which the host alone was recorded make other calls than those recorded with the device"
 _BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
 
@@ -50,7 +51,7 @@ def write_trace(folder: Path, path: Path) -> None:
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
-    head = _head(story, activity, _host_times(folder, story, activity, places))
+    head = _head(story, activity, *_host_times(folder, story, activity, places))
     trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
@@ -72,18 +73,21 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
     yield from trace_file.overhead_events(activity, text)
 
 
-def _host_times(folder: Path, story: _Story, activity: Activity, places: Places) -> HostTimes | None:
-    """What the steps of which only the host was recorded tell, if there were any."""
-    marks = story.host_only_borders
+def _host_times(folder: Path, story: _Story, activity: Activity, places: Places) -> tuple[HostTimes | None, str | None]:
+    """What the steps of which only the host was recorded tell, if there were any; and why they tell nothing."""
+    told_of = story.host_only
+    marks = told_of.get("marks_ns", [])[host_only.SETTLING :]
+    if told_of.get("lost"):
+        return None, _LOST
+    if len(marks) < 2:
+        return None, None
     try:
-        timed = np.fromfile(folder / host_only.CALLS, TIMED) if marks else None
+        timed = np.fromfile(folder / host_only.CALLS, TIMED)
     except OSError:
-        timed = None
-    if timed is None:
-        return None
-    return host_times(
-        activity.calls, story.borders, timed[timed["start"] > 0], marks, [story.driver, *_of_backward(activity, places)]
-    )
+        return None, None
+    threads = [story.driver, *_of_backward(activity, places)]
+    times = host_times(activity.calls, story.borders, timed[timed["start"] > 0], marks, threads)
+    return times, None if times else _UNLIKE
 
 
 def _of_backward(activity: Activity, places: Places) -> list[int]:
@@ -151,7 +155,7 @@ def _loading(activity: Activity, places: Places, process: int, text: Text) -> It
         yield text.span("user_annotation", LOADING, process, thread, start, end, "")
 
 
-def _head(story: _Story, activity: Activity, times: HostTimes | None) -> dict[str, object]:
+def _head(story: _Story, activity: Activity, times: HostTimes | None, note: str | None) -> dict[str, object]:
     """What stands before the events, as Kineto writes it, and what is our own."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
@@ -170,9 +174,7 @@ def _head(story: _Story, activity: Activity, times: HostTimes | None) -> dict[st
     if story.machine.get("rank") is not None:
         rank, size = story.machine["rank"], story.machine.get("world_size")
         head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size else None}
-    if times is not None:
-        return {**head, "unstall": {**story.told(), "host_only": told(times)}}
-    return {**head, "unstall": story.told(_UNLIKE if story.host_only_borders else None)}
+    return {**head, "unstall": {**story.told(note), **({"host_only": told(times)} if times else {})}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +223,9 @@ class _Story:
         return marks[recorded.get("settling", 0 if len(marks) < 3 else _SETTLING) :]
 
     @property
-    def host_only_borders(self) -> list[int]:
-        """Of the steps of which only the host was recorded; none where not all of it was."""
-        told = self._last("host_only")
-        return [] if not told or told.get("lost") else told["marks_ns"][host_only.SETTLING :]
+    def host_only(self) -> Event:
+        """What the journal says of the steps of which only the host was recorded."""
+        return self._last("host_only")
 
     def told(self, note: str | None = None) -> dict[str, object]:
         """What the trace says under "unstall", with one note more, perhaps."""

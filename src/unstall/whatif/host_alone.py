@@ -7,17 +7,18 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.replay.program import Code, Program
-from unstall.timeline import I64, HostTimes
+from unstall.timeline import I64, Bool, HostTimes
 
 _WAITS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT, Code.JOIN)
 
 
-def host_alone(recorded: Program, span: tuple[I64, I64], times: HostTimes, rest: Program) -> Program:
+def host_alone(recorded: Program, span: tuple[I64, I64], times: HostTimes, rest: Program, kept: Bool) -> Program:
     """The program with measured times in the place of recorded ones.
 
     `span` is the start and the end of each instruction's call as `recorded`, in ns. Those of the steps' thread have
-    measured times, within the steps; the others have those of `rest`, which is the same program by other means. How
-    long a wait takes with nothing to wait for is left as it is.
+    measured times, within the steps, but for what `kept` marks: data loading, say, that is slow in some steps and not
+    in others, of which a median tells nothing. The others have those of `rest`, which is the same program by other
+    means. How long a wait takes with nothing to wait for is left as it is.
     """
     do = recorded.instructions
     start, end = span
@@ -25,7 +26,7 @@ def host_alone(recorded: Program, span: tuple[I64, I64], times: HostTimes, rest:
     def alone(moments: I64) -> np.ndarray:
         return np.interp(moments, times.recorded, times.alone)
 
-    told = (do.thread == 0) & (start - do.work >= times.recorded[0]) & (end <= times.recorded[-1])
+    told = (do.thread == 0) & ~kept & (start - do.work >= times.recorded[0]) & (end <= times.recorded[-1])
     work = np.rint(alone(start) - alone(start - do.work)).astype(np.int64)
     call = np.rint(do.call * _shorter(recorded, start, end, alone(end) - alone(start))).astype(np.int64)
     do = rest.instructions

@@ -60,9 +60,10 @@ def model(
     by: UndistortedBy = "nothing"
     if not as_recorded and len(timeline.host_times):
         by = "plain step time" if plain else "host-only steps"
-        usual = host_alone(program, recorded.recorded_span, timeline.host_times, undistort(usual, 1.0, cost))
+        usual = undistort(usual, 1.0, cost)
+        usual = host_alone(program, recorded.recorded_span, timeline.host_times, usual, kept)
         if plain:
-            usual, stretch = meet_alone(usual, plain, _elastic(timeline, usual))
+            usual, stretch = meet_alone(usual, plain, _elastic(timeline, usual), kept)
     elif not as_recorded and plain:
         by = "plain step time"
         usual, stretch = meet(usual, plain, _elastic(timeline, usual), cost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -53,7 +54,9 @@ docs/recording.md."""
 
 _MOST_SCALE = 4.0
 _STRETCH = (0.75, 1.25)
-_HOST, _DECIDES = (0.5, 2.0), 0.5
+_HOST = (0.5, 2.0)  # by how much a host changes its speed: a shared one was seen to, by 1.8
+_A_LITTLE, _DECIDES = 0.02, 0.5  # where a host slower by the one makes steps longer by half of it, the host decides
+_MOST_OFTEN = 2.0  # times as much as the step: what changes more than that alone is hardly what changed
 _NEARLY, _CLOSE = 1.005, 0.002
 _HALVINGS = 12
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
@@ -101,24 +104,42 @@ def meet(
         # Even a host with no recorder at all leaves it slower than it was: what counts is the device.
         usual = undistort(program, 1.0, cost)
         chosen = usual if steady_step_ns(usual) < _NEARLY * steady_step_ns(least) else least
-    return stretch_device(chosen, plain_step_ns, elastic)
+    return _meet_by_device(chosen, plain_step_ns, elastic)
 
 
-def meet_alone(program: Program, plain_step_ns: float, elastic: Bool | None = None) -> tuple[Program, float]:
+def meet_alone(
+    program: Program, plain_step_ns: float, elastic: Bool | None = None, kept: Bool | None = None
+) -> tuple[Program, float]:
     """The same of a program without the recorder's cost, whose host was faster or slower when the time was measured.
 
-    Where the host does not decide, it is the device that was: as much of the way to the plain time as a host takes that
-    is faster or slower by just that, is what it decides.
+    Where the host does not decide how long a step takes, it is the device that was; where neither alone explains it,
+    both were. Work that `kept` marks, such as data loading, is as slow as it was.
     """
     step_ns = steady_step_ns(program)
-    share = min(max(plain_step_ns / max(step_ns, 1), _HOST[0]), _HOST[1])
-    if abs(steady_step_ns(_slower(program, share)) - step_ns) >= _DECIDES * abs(share - 1) * step_ns:
-        program = _slower(program, _bisect(lambda x: plain_step_ns - steady_step_ns(_slower(program, x)), *_HOST))
-    return stretch_device(program, plain_step_ns, elastic)
+    if abs(step_ns / plain_step_ns - 1) < _CLOSE:
+        return program, 1.0
+    which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
+
+    def changed(host: float, device: float) -> Program:
+        return _stretched(_slower(program, host, kept), device, which)
+
+    def by(change: Callable[[float], Program], bounds: tuple[float, float]) -> tuple[Program, float]:
+        x = _bisect(lambda x: plain_step_ns - steady_step_ns(change(x)), *bounds)
+        return change(x), x
+
+    share = plain_step_ns / step_ns
+    a_little = 1 + math.copysign(_A_LITTLE, share - 1)
+    decides = (steady_step_ns(changed(a_little, 1.0)) / step_ns - 1) / (a_little - 1) >= _DECIDES
+    for host in (decides, not decides):
+        chosen, x = by(lambda x: changed(x, 1.0), _HOST) if host else by(lambda x: changed(1.0, x), _STRETCH)
+        met = abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE
+        if met and abs(x - 1) <= _MOST_OFTEN * abs(share - 1):
+            return chosen, 1.0 if host else x
+    return by(lambda x: changed(x, x), _STRETCH)
 
 
-def stretch_device(program: Program, plain_step_ns: float, elastic: Bool | None = None) -> tuple[Program, float]:
-    """The program with a device that is as much slower or faster as it takes, if that comes nearer; and by how much."""
+def _meet_by_device(program: Program, plain_step_ns: float, elastic: Bool | None) -> tuple[Program, float]:
+    """With ops that are as much longer or shorter as it takes, if that comes nearer; and by how much."""
     if abs(steady_step_ns(program) / plain_step_ns - 1) < _CLOSE:
         return program, 1.0
     which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
@@ -128,10 +149,11 @@ def stretch_device(program: Program, plain_step_ns: float, elastic: Bool | None 
     return (stretched, factor) if off < before - _CLOSE * plain_step_ns else (program, 1.0)
 
 
-def _slower(program: Program, share: float) -> Program:
-    """A host that takes such a share of its time."""
+def _slower(program: Program, share: float, kept: Bool | None = None) -> Program:
+    """A host that takes such a share of its time, but for what is kept."""
     do = program.instructions
     work, call = (np.rint(share * times).astype(np.int64) for times in (do.work, do.call))
+    work = work if kept is None else np.where(kept, do.work, work)
     return replace(program, instructions=replace(do, work=work, call=call))
 
 
