@@ -165,6 +165,21 @@ def test_ctrl_c_as_the_hosts_steps_end_is_the_programs_and_the_session_can_end(t
     assert run.events("failed") == []
 
 
+def test_ctrl_c_as_the_hosts_steps_begin_is_the_programs_and_it_may_go_on(tmp_path: Path) -> None:
+    run, host_only = recorded_with(tmp_path)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    host_only.on_start = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        run.steps(1, took_ms=100)
+    run.steps(1 + 4, took_ms=100)
+    assert (run.session.phase, run.log[2:]) == (Phase.OVER, ["alone start 2", "alone stop"])
+    assert run.events("failed") == []
+    assert run.events("plain_step")[0]["ns"] == 100e6
+
+
 def test_a_disk_that_is_full_as_the_hosts_steps_begin_ends_the_session_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,9 +231,12 @@ class Session:
     def _record(self, source: Source, at_ns: int) -> None:
         if self._chosen is None:
             return
+        if self._window is None:  # Ctrl-C came as the window ended, and the program went on
+            self._stop_host_only()
+            return
         if source == self._chosen:
             self._border += 1
-            if self._border == 1 and self._window is not None:
+            if self._border == 1:
                 self._window.settle()
                 at_ns = self._now()
             self._tell_border(at_ns, source.kind)
@@ -243,7 +246,7 @@ class Session:
             enough = self._tally.silent(self._chosen)
         if enough:
             took = self._border - 1 if source == self._chosen else 0
-            by_cupti = self._window is not None and self._window.name == "cupti"
+            by_cupti = self._window.name == "cupti"
             self._stop()
             self._start_host_only(took) if by_cupti and took else self._enter(Phase.PLAIN_AFTER)
 
