@@ -19,6 +19,8 @@
 
 #include "_frames.h"
 
+#include "_clock.h"
+
 #if !defined(__linux__) || UINTPTR_MAX != UINT64_MAX
 #error "CUPTI is there for Linux on 64-bit machines alone"
 #endif
@@ -35,7 +37,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -173,14 +174,6 @@ static int recorded; /* between start() and stop(), of which no two threads do t
 static uint64_t epoch;            /* the last start()'s */
 static _Atomic int within;        /* threads in a callback: maps and known code stay while there are any */
 static _Atomic int detach_wanted; /* whoever makes it 0 finalizes CUPTI: once, that is */
-
-static uint64_t
-now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t); /* what time.perf_counter_ns reads on Linux */
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Take blocks of the disk for the next bytes, so that writing through the map cannot fail later: a full disk would
    otherwise end the program by SIGBUS. 0, or the reason as errno has it; there is no room then from now on, as asking

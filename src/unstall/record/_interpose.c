@@ -28,6 +28,8 @@
 #error "this knows how functions are called on 64-bit Linux, on x86 and ARM alone"
 #endif
 
+#include "_clock.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +42,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef intptr_t Word;
@@ -74,14 +75,6 @@ static __thread struct {
     int depth; /* of calls within calls: only the outermost counts */
     uint32_t thread;
 } mine;
-
-static uint64_t
-now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static Word
 around(int number, PARAMETERS)
@@ -147,8 +140,8 @@ typedef struct {
     Range *writable; /* of /proc/self/maps, ascending */
     size_t writable_count;
     uintptr_t driver; /* an address within it */
-    int pagemap;        /* /proc/self/pagemap */
-    size_t page;        /* bytes */
+    int pagemap;      /* /proc/self/pagemap */
+    size_t page;      /* bytes */
 } Search;
 
 static Word

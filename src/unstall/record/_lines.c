@@ -16,6 +16,8 @@
 #error "this needs CPython with its GIL"
 #endif
 
+#include "_clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -24,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -96,14 +97,6 @@ static Clock clock_;
 
 static __thread Thread *mine;
 static __thread uint64_t mine_epoch;
-
-static int64_t
-now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static uint64_t
 native_id(void)
@@ -280,7 +273,7 @@ note(const Thread *thread)
     uint64_t written = clock_.header->written, at = written % clock_.header->capacity;
     uint32_t depth = thread->depth;
     clock_.entries[at] = (Entry){
-        now(), depth ? thread->stack[depth - 1].place : NOWHERE, thread->index,
+        (int64_t)now(), depth ? thread->stack[depth - 1].place : NOWHERE, thread->index,
         (uint16_t)(depth < MOST_DEPTH ? depth : MOST_DEPTH),
     };
     /* After the entry: a process may be killed here. */
