@@ -85,18 +85,11 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     )
 
 
-def races_told(before: bytes, after: bytes | None) -> list[ToldRace]:
-    """All of them, or none where one is not as it should be."""
+def tables_told(before: bytes, after: bytes | None) -> tuple[list[ToldRace], ToldHostTimes | None]:
+    """Races, all of them or none where one is not as it should be; and times of the host, in the same way."""
     members, _ = _members(before, b"}" if after is None else after, 0)
-    told = _value(members, "unstall", TellsRaces)
-    return told.races[:MOST_RACES] if told is not None else []
-
-
-def host_times_told(before: bytes, after: bytes | None) -> ToldHostTimes | None:
-    """None where there are none, or they are not as they should be."""
-    members, _ = _members(before, b"}" if after is None else after, 0)
-    told = _value(members, "unstall", TellsHostTimes)
-    return told.host_only if told is not None else None
+    races, times = _value(members, "unstall", TellsRaces), _value(members, "unstall", TellsHostTimes)
+    return races.races[:MOST_RACES] if races else [], times.host_only if times else None
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:
