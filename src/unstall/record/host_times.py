@@ -45,12 +45,14 @@ def host_times(
     known = {made: _median(steps) for made, steps in kinds.items()}
     anchors: list[tuple[np.ndarray, np.ndarray]] = []
     begun = 0.0
-    nothing = np.zeros(0)
     for step in recorded:
-        times, length = known.get(step.made, (nothing, usual))
-        order = np.argsort(step.times, kind="stable")[: len(times)]
-        at, moments = step.times[order], np.maximum.accumulate(times[order]) if len(times) else times
-        anchors.append((step.start + np.append(0, at), begun + np.append(0, moments)))
+        anchors.append((np.array([step.start]), np.array([begun])))
+        if step.made not in known:
+            begun += usual
+            continue
+        times, length = known[step.made]
+        order = np.argsort(step.times, kind="stable")
+        anchors.append((step.start + step.times[order], begun + np.maximum.accumulate(times[order])))
         begun += length
     anchors.append((np.array([borders[-1]]), np.array([begun])))
     at, moments = (np.concatenate(each) for each in zip(*anchors, strict=True))
