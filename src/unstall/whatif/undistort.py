@@ -104,12 +104,16 @@ def meet(
         # Even a host with no recorder at all leaves it slower than it was: what counts is the device.
         usual = undistort(program, 1.0, cost)
         chosen = usual if steady_step_ns(usual) < _NEARLY * steady_step_ns(least) else least
-    return _meet_by_device(chosen, plain_step_ns, elastic)
+    if abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE:
+        return chosen, 1.0
+    which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
+    factor = _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(chosen, x, which)), *_STRETCH)
+    stretched = _stretched(chosen, factor, which)
+    off, before = (abs(steady_step_ns(each) - plain_step_ns) for each in (stretched, chosen))
+    return (stretched, factor) if off < before - _CLOSE * plain_step_ns else (chosen, 1.0)
 
 
-def meet_alone(
-    program: Program, plain_step_ns: float, elastic: Bool | None = None, kept: Bool | None = None
-) -> tuple[Program, float]:
+def meet_alone(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
     """The same of a program without the recorder's cost, whose host was faster or slower when the time was measured.
 
     Where the host does not decide how long a step takes, it is the device that was; where neither alone explains it,
@@ -118,10 +122,9 @@ def meet_alone(
     step_ns = steady_step_ns(program)
     if abs(step_ns / plain_step_ns - 1) < _CLOSE:
         return program, 1.0
-    which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
 
     def changed(host: float, device: float) -> Program:
-        return _stretched(_slower(program, host, kept), device, which)
+        return _stretched(_slower(program, host, kept), device, elastic)
 
     def by(change: Callable[[float], Program], bounds: tuple[float, float]) -> tuple[Program, float]:
         x = _bisect(lambda x: plain_step_ns - steady_step_ns(change(x)), *bounds)
@@ -138,23 +141,11 @@ def meet_alone(
     return by(lambda x: changed(x, x), _STRETCH)
 
 
-def _meet_by_device(program: Program, plain_step_ns: float, elastic: Bool | None) -> tuple[Program, float]:
-    """With ops that are as much longer or shorter as it takes, if that comes nearer; and by how much."""
-    if abs(steady_step_ns(program) / plain_step_ns - 1) < _CLOSE:
-        return program, 1.0
-    which = np.ones(len(program.ops), dtype=np.bool_) if elastic is None else elastic
-    factor = _bisect(lambda x: plain_step_ns - steady_step_ns(_stretched(program, x, which)), *_STRETCH)
-    stretched = _stretched(program, factor, which)
-    off, before = (abs(steady_step_ns(each) - plain_step_ns) for each in (stretched, program))
-    return (stretched, factor) if off < before - _CLOSE * plain_step_ns else (program, 1.0)
-
-
-def _slower(program: Program, share: float, kept: Bool | None = None) -> Program:
-    """A host that takes such a share of its time, but for what is kept."""
+def _slower(program: Program, share: float, kept: Bool) -> Program:
+    """A host that takes such a share of its time, but for the work that is kept."""
     do = program.instructions
     work, call = (np.rint(share * times).astype(np.int64) for times in (do.work, do.call))
-    work = work if kept is None else np.where(kept, do.work, work)
-    return replace(program, instructions=replace(do, work=work, call=call))
+    return replace(program, instructions=replace(do, work=np.where(kept, do.work, work), call=call))
 
 
 def _stretched(program: Program, factor: float, which: Bool) -> Program:
