@@ -13,6 +13,7 @@ from replay.test_build_laws import Taught, taught
 
 from unstall.diagnose.outlook import replayed_run
 from unstall.diagnose.run import Run, analyse
+from unstall.replay.program import Code
 from unstall.result import Accounts, DeviceAccounts
 from unstall.timeline import HostKind, Timeline
 from unstall.whatif.edits import parse
@@ -57,6 +58,23 @@ def times(timeline: Timeline) -> dict[str, list[int]]:
 def test_a_replay_without_an_edit_is_the_recorded_timeline(program: Taught) -> None:
     timeline = program.timeline()
     assert times(again(analyse(timeline)).timeline) == times(timeline)
+
+
+def test_what_a_thread_does_before_its_first_call_stays_in_its_place() -> None:
+    """Autograd's work is recorded while the steps' thread is in an operator, so it is not merged with that thread."""
+    trace = Taught()
+    for _ in range(3):
+        with trace.step():
+            with trace.differentiated():
+                trace.work(5)
+            with trace.op("aten::mm"):
+                trace.launch()
+                with trace.differentiated():
+                    trace.launch()
+    timeline = trace.timeline()
+    run = analyse(timeline)
+    assert Code.JOIN in model(run.timeline, run.steps, run.places, as_recorded=True).subject.program.instructions.code
+    assert times(again(run).timeline) == times(timeline)
 
 
 def parts(accounts: Accounts | DeviceAccounts) -> list[int]:

@@ -49,7 +49,10 @@ class Subject:
 
     @cached_property
     def recorded_span(self) -> tuple[I64, I64]:
-        """By instruction: (start, end) of its call as recorded, in ns; of a second one in the same call, its end."""
+        """By instruction: (start, end) of its call as recorded, in ns; of a second one in the same call, its end.
+
+        A thread that waits for another one (`Code.JOIN`) does so from the end of its last call, or from 0.
+        """
         host, do = self.timeline.host, self.program.instructions
         start, end = np.zeros(len(do), dtype=np.int64), np.zeros(len(do), dtype=np.int64)
         known = do.host >= 0
@@ -58,7 +61,11 @@ class Subject:
         for marks, times in ((self.program.step_starts, self.steps.start), (self.program.step_ends, self.steps.end)):
             start[marks] = end[marks] = times
         joins = np.flatnonzero(do.code == Code.JOIN)
-        start[joins] = end[joins] = end[do.target[joins]]
+        end[joins] = end[do.target[joins]]
+        for _, mine in groups(do.thread):
+            waiting = np.flatnonzero(do.code[mine] == Code.JOIN)
+            reach = np.maximum.accumulate(np.append(0, end[mine]))
+            start[mine[waiting]] = reach[waiting]
         return start, end
 
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
