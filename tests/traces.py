@@ -268,7 +268,8 @@ class TraceBuilder:
         """`cudaMemcpyAsync`: the host is blocked until a pageable copy is done, and never by a pinned one."""
         start = self.now
         self.work(self._launch / 1000)
-        begin, end = self._run(device, stream, ns(device_us), engine=direction)
+        # Within a device the multiprocessors copy, not an engine.
+        begin, end = self._run(device, stream, ns(device_us), engine=direction if "H" in direction else "")
         if memory == "Pageable" and "H" in direction:
             self._thread.clock = max(self.now, end)
         correlation = self._number("correlation")
