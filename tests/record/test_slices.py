@@ -94,8 +94,21 @@ def test_calls_from_one_line_in_a_row_are_in_one_slice() -> None:
         (1, 0, 35, outer),
         (1, 0, 15, first),
         (1, 0, 15, (_TORCH, 5, "forward")),
-        (1, 20, 25, second),
+        (1, 15, 25, second),
         (2, 12, 13, outer),
+    ]
+
+
+def test_frames_that_a_call_is_the_first_of_began_within_200_us_before_it() -> None:
+    outer, first, second = (_TRAIN, 10, "main"), (_TRAIN, 20, "step"), (_TRAIN, 21, "step")
+    places = Places(stacks={0: (first, outer), 1: (second, outer), 2: (outer,)})
+    around = _calls([(1, 0, 900_000), (1, 100, 200), (1, 1_000_000, 1_000_001), (1, 1_300_000, 1_300_001)])
+    found = slices.of_calls(around, np.array([0, 1, 2, 0], np.int32), places)
+    assert _shown(found) == [
+        (1, 0, 1_300_001, outer),
+        (1, 0, 900_000, first),
+        (1, 100, 200, second),
+        (1, 1_100_000, 1_300_001, first),
     ]
 
 

@@ -191,6 +191,39 @@ def test_a_graph_of_one_function_is_of_what_it_calls() -> None:
     assert captured(run(body), "graph:model.py:forward") == [4] * 4
 
 
+def computed(*, inside: float = 0, outside: float = 0, waits: bool = False) -> Callable[[TraceBuilder], object]:
+    """A step that reads a value after a function has launched; work on the host before both, in µs."""
+
+    def body(trace: TraceBuilder) -> None:
+        trace.work(1 + outside)
+        with trace.frame("model.py", 5, "forward"):
+            trace.work(1 + inside)
+            small(trace, 4)
+            if waits:
+                trace.item()
+        if not waits:
+            trace.item()
+
+    return body
+
+
+def test_what_a_captured_function_does_before_its_first_launch_goes_with_it() -> None:
+    as_it_is, longer = run(computed()), run(computed(inside=30))
+    assert step_us(longer) == us(step_us(as_it_is) + 30)
+    assert step_us(longer, "graph") == us(step_us(as_it_is, "graph"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(lambda us: computed(outside=us), id="outside the function"),
+        pytest.param(lambda us: computed(inside=us, waits=True), id="in a function that waits"),
+    ],
+)
+def test_what_is_done_before_a_graph_stays(body: Callable[[float], Callable[[TraceBuilder], object]]) -> None:
+    assert step_us(run(body(30)), "graph") == us(step_us(run(body(0)), "graph") + 30)
+
+
 def test_what_is_a_graph_already_stays_one() -> None:
     subject = subject_of(run(lambda trace: trace.graph([5, 5, 5])))
     done = edited(subject, "graph")
@@ -422,6 +455,15 @@ def test_the_faster_the_shorter(program: Program, edit: str, one: float, other: 
 def test_removing_waits_never_makes_a_step_longer(program: Program) -> None:
     subject = subject_of(program)
     assert steady_step_ns(edited(subject, "remove-syncs").program) <= steady_step_ns(subject.program) + 1
+
+
+@A_FEW
+@given(programs())
+def test_a_graph_leaves_no_more_work_than_there_was(program: Program) -> None:
+    subject = subject_of(program)
+    before, after = (each.program.instructions.work for each in (subject, edited(subject, "graph")))
+    assert (after >= 0).all()
+    assert (after <= before).all()
 
 
 @A_FEW

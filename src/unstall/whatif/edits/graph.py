@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.grouping import groups
 from unstall.locate.kinds import is_data_loading
 from unstall.replay.program import Code
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostKind
@@ -30,6 +31,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
 
     A wait, a copy that blocks, one to or from pageable memory, an event, or a launch of another thread ends a
     stretch; so does what a graph would not do away with: data loading, allocation, long work outside any operator.
+    What a function does before the first launch and after the last goes, where all that it launches is in the graph.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
@@ -46,6 +48,8 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     inside = (stretch >= 0) & ~keep
     code, call, work, ends = do.code.copy(), do.call.copy(), do.work.copy(), do.ops.copy()
     code[inside] = Code.CALL
+    captured_too = subject.share_of_work(_of_one_stretch(subject, stretch)) * ~_breaks(subject)
+    work = (work * (1 - captured_too)).astype(np.int64)
     call[inside] = work[inside] = 0
     call[first] = _CALL_NS + _CALL_NS_A_NODE * counts
     which = np.searchsorted(first, np.flatnonzero(stretch >= 0), side="right") - 1
@@ -92,6 +96,27 @@ def _stretches(subject: Subject, place: Place | None) -> I64:
     chosen = between & (counts[number] >= _FEWEST) & (at >= low[number]) & (at <= high[number])
     stretch[chosen] = number[chosen]
     return stretch
+
+
+def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
+    """Host events that launch something, all of it in one stretch, wait for nothing and are not around a whole step."""
+    host, program = subject.timeline.host, subject.program
+    part = program.thread_of[host.thread]
+    outside = (program.instructions.code != Code.CALL) & (stretch < 0)
+    called = subject.recorded_span[0]
+    chosen = np.zeros(len(host), dtype=np.bool_)
+    for number, mine in groups(program.instructions.thread):
+        events = np.flatnonzero(part == number)
+        times = np.maximum.accumulate(called[mine])
+        begin, end = (np.searchsorted(times, each[events]) for each in (host.start, host.end))
+        others = np.append(0, np.cumsum(outside[mine]))
+        captured = np.flatnonzero(stretch[mine] >= 0)
+        first, last = np.searchsorted(captured, begin), np.searchsorted(captured, end) - 1
+        some = (others[end] == others[begin]) & (first <= last)
+        first, last = (stretch[mine[captured[each[some]]]] for each in (first, last))
+        chosen[events[some]] = first == last
+    whole = np.append(subject.steps.end, np.iinfo(np.int64).max)[np.searchsorted(subject.steps.start, host.start)]
+    return chosen & (host.end < whole)
 
 
 def _breaks(subject: Subject) -> Bool:
