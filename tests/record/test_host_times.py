@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.record.host_times import TIMED, host_times
+from unstall.record.calls import DRIVER
+from unstall.record.host_times import TIMED, host_times, kinds_of
+from unstall.timeline import HostKind
 
+LAUNCH, COPY, SYNC = HostKind.LAUNCH, HostKind.COPY, HostKind.SYNC
 _MAIN, _AUTOGRAD, _OTHER = 10, 11, 12
 _ZERO = 9_007_199_254_740_993  # no float64
 
@@ -45,7 +48,11 @@ def slower(steps: Sequence[Sequence[Made]], work: int, took: int) -> list[list[M
 
 
 CALLS = st.builds(
-    Made, st.sampled_from([307, 652, 119]), st.sampled_from([_MAIN, _AUTOGRAD]), st.integers(0, 50), st.integers(0, 50)
+    Made,
+    st.sampled_from([LAUNCH, COPY, SYNC]),
+    st.sampled_from([_MAIN, _AUTOGRAD]),
+    st.integers(0, 50),
+    st.integers(0, 50),
 )
 STEPS = st.lists(CALLS, max_size=12)
 
@@ -73,8 +80,8 @@ def test_the_same_steps_are_told_moment_by_moment(
 
 
 def test_of_several_the_median_counts() -> None:
-    recorded = run([[Made(307, _MAIN, 20, 10)]], 0)
-    timed = run([[Made(307, _MAIN, work, 5)] for work in (10, 12, 500)], 0, rest=3)
+    recorded = run([[Made(LAUNCH, _MAIN, 20, 10)]], 0)
+    timed = run([[Made(LAUNCH, _MAIN, work, 5)] for work in (10, 12, 500)], 0, rest=3)
     told = host_times(*recorded, *timed, [_MAIN])
     assert told is not None
     assert told.recorded.tolist() == [0, 20, 30, 35]
@@ -82,7 +89,7 @@ def test_of_several_the_median_counts() -> None:
 
 
 def test_steps_that_are_like_no_other_are_as_long_as_they_are() -> None:
-    usual, other = [Made(307, _MAIN, 10, 10)], [Made(307, _MAIN, 10, 10), Made(652, _MAIN, 10, 10)]
+    usual, other = [Made(LAUNCH, _MAIN, 10, 10)], [Made(LAUNCH, _MAIN, 10, 10), Made(COPY, _MAIN, 10, 10)]
     recorded, timed = run(slower([usual, other, usual], 5, 0), 0), run([usual] * 3, 0)
     told = host_times(*recorded, *timed, [_MAIN])
     assert told is not None
@@ -93,36 +100,60 @@ def test_steps_that_are_like_no_other_are_as_long_as_they_are() -> None:
 @pytest.mark.parametrize(
     "steps",
     [
-        [[Made(652, _MAIN, 10, 10)]] * 3,
-        [[Made(307, _AUTOGRAD, 10, 10)]] * 3,
-        [[Made(307, _MAIN, 10, 10)] * 2] * 3,
+        [[Made(COPY, _MAIN, 10, 10)]] * 3,
+        [[Made(LAUNCH, _AUTOGRAD, 10, 10)]] * 3,
+        [[Made(LAUNCH, _MAIN, 10, 10)] * 2] * 3,
         [],
     ],
 )
 def test_steps_that_make_other_calls_tell_nothing(steps: list[list[Made]]) -> None:
-    recorded = run([[Made(307, _MAIN, 10, 10)]] * 3, 0)
+    recorded = run([[Made(LAUNCH, _MAIN, 10, 10)]] * 3, 0)
     assert host_times(*recorded, *run(steps, 0), [_MAIN, _AUTOGRAD]) is None
 
 
 def test_calls_of_other_threads_do_not_count() -> None:
-    step = [Made(307, _MAIN, 10, 10)]
-    recorded = run([[*step, Made(307, _OTHER, 3, 3)]], 0)
+    step = [Made(LAUNCH, _MAIN, 10, 10)]
+    recorded = run([[*step, Made(LAUNCH, _OTHER, 3, 3)]], 0)
     told = host_times(*recorded, *run([step], 0), [_MAIN])
     assert told is not None
     assert told.recorded.tolist() == [0, 10, 20, 31]
 
 
-def test_polls_are_as_many_as_there_is_time_for_and_do_not_count() -> None:
-    usual = [Made(307, _MAIN, 10, 10), Made(652, _MAIN, 10, 10)]
-    polls = [usual[0], *[Made(120, _MAIN, 1, 1), Made(125, _MAIN, 1, 1)] * 2, usual[1]]
+def test_calls_that_give_no_work_and_wait_for_none_do_not_count() -> None:
+    usual = [Made(LAUNCH, _MAIN, 10, 10), Made(COPY, _MAIN, 10, 10)]
+    polls = [usual[0], *[Made(HostKind.CALL, _MAIN, 1, 1), Made(HostKind.EVENT_RECORD, _MAIN, 1, 1)] * 2, usual[1]]
     told = host_times(*run([polls] * 2, 0), *run([usual] * 3, 0), [_MAIN])
     assert told is not None
     assert told.recorded.tolist()[:6] == [0, 10, 20, 38, 48, 53]
     assert told.alone.tolist()[:6] == [0, 10, 20, 30, 40, 45]
 
 
+def test_calls_within_calls_do_not_count() -> None:
+    """As where torch's profiler records the driver's call within that of the runtime."""
+    recorded = np.array([(10, 30, LAUNCH, _MAIN), (12, 28, LAUNCH, _MAIN), (12, 20, LAUNCH, _AUTOGRAD)], TIMED)
+    timed = np.array([(10, 20, LAUNCH, _MAIN), (12, 18, LAUNCH, _AUTOGRAD)], TIMED)
+    told = host_times(recorded, [0, 50], timed, [0, 40], [_MAIN, _AUTOGRAD])
+    assert told is not None
+    assert (told.recorded.tolist(), told.alone.tolist()) == ([0, 10, 12, 20, 30, 50], [0, 10, 12, 18, 20, 40])
+
+
+def test_calls_of_the_driver_are_told_apart_by_what_they_do() -> None:
+    by_name = {name: number for number, name in DRIVER.items()}
+    expected = {
+        "cuLaunchKernel": HostKind.LAUNCH,
+        "cuLaunchKernelEx": HostKind.LAUNCH,
+        "cuGraphLaunch": HostKind.GRAPH_LAUNCH,
+        "cuMemcpyHtoDAsync_v2": HostKind.COPY,
+        "cuMemsetD8Async": HostKind.MEMSET,
+        "cuStreamSynchronize": HostKind.SYNC,
+        "cuEventQuery": HostKind.CALL,
+    }
+    calls = np.array([(1, 2, by_name[name], _MAIN) for name in expected] + [(1, 2, 2**32 - 1, _MAIN)], TIMED)
+    assert kinds_of(calls)["what"].tolist() == [*expected.values(), HostKind.CALL]
+
+
 def test_a_call_that_reaches_beyond_its_step_ends_with_it() -> None:
-    calls = np.array([(10, 90, 307, _MAIN)], TIMED)
+    calls = np.array([(10, 90, LAUNCH, _MAIN)], TIMED)
     told = host_times(calls, [0, 50], calls, [0, 40], [_MAIN])
     assert told is not None
     assert told.recorded.tolist() == [0, 10, 50, 50]
@@ -130,7 +161,7 @@ def test_a_call_that_reaches_beyond_its_step_ends_with_it() -> None:
 
 
 def test_a_long_recording_is_told_by_fewer_moments() -> None:
-    step = [Made(307, _MAIN, 1, 1)] * 60_000
+    step = [Made(LAUNCH, _MAIN, 1, 1)] * 60_000
     recorded, timed = run([step, step], 0), run([step], 0)
     told = host_times(*recorded, *timed, [_MAIN])
     assert told is not None

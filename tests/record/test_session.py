@@ -110,13 +110,6 @@ def test_long_steps_of_the_host_alone_are_fewer(tmp_path: Path) -> None:
     assert len(run.events("host_only")[0]["marks_ns"]) == 4 + 1
 
 
-def test_after_another_recorder_there_are_no_steps_of_the_host_alone(tmp_path: Path) -> None:
-    log: list[str] = []
-    run = Driven(tmp_path, Logging(log, "torch"), host_only=LoggingHostOnly(tmp_path, log), warmup=3, steps=2)
-    run.steps(3 + 3 + 3, took_ms=100)
-    assert (run.session.phase, log) == (Phase.PLAIN_AFTER, ["torch start", "torch stop"])
-
-
 def recorded_with(folder: Path) -> tuple[Driven, LoggingHostOnly]:
     """A session that is about to have steps of the host alone: one more step."""
     log: list[str] = []

@@ -428,6 +428,39 @@ def test_steps_of_the_host_alone_tell_how_long_it_takes_without_cupti(made: Fold
     assert (alone // _US).tolist() == [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80]
 
 
+def test_after_torchs_profiler_they_are_told_by_the_clock_of_its_file(folder: Path) -> None:
+    """Its calls are the runtime's, with the driver's within some of them; time 0 of its events is 1 s after ours."""
+    base, zero = 1_700_000_000_000_000_000, _ZERO + 10**9
+    made = Folder(folder, lines=None)
+    made.armed()
+    made.window(zero, recorder="torch")
+    borders = [zero + number * 50 * _US for number in range(3)]
+    made.marks(*borders, thread=PROCESS)
+    _over(made)
+    _alone(made, 8, steps=3)
+    events: list[dict[str, Any]] = []
+
+    def event(cat: str, name: str, start: int, end: int, tid: int = PROCESS) -> None:
+        times = {"ts": (start - zero) / _US, "dur": (end - start) / _US}
+        events.append({"ph": "X", "cat": cat, "name": name, "pid": PROCESS, "tid": tid, **times, "args": {}})
+
+    for border in borders[:-1]:
+        (first, done), (other, end) = _step(border, 10)
+        event("cpu_op", "aten::mm", first - _US, end + _US)
+        event("cuda_runtime", "cudaLaunchKernelExC", first, done)
+        event("cuda_driver", "cuLaunchKernelEx", first + _US, done - _US)
+        event("cuda_runtime", "cudaEventQuery", other - _US, other)
+        event("cuda_runtime", "cudaLaunchKernel", other, end)
+    for now in (zero, zero):
+        event("user_annotation", f"unstall.clock#{now}", now, now)
+    profile = {"schemaVersion": 1, "baseTimeNanoseconds": base, "traceEvents": events}
+    (folder / "profile.json").write_text(json.dumps(profile))
+    timeline = _timeline(made)
+    recorded = timeline.host_times.recorded + timeline.meta.zero_ns - base
+    assert (recorded // _US).tolist() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+    assert (timeline.host_times.alone // _US).tolist() == [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80]
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_is_left_of_steps_of_the_host_alone_tells_nothing(made: Folder, gone: bool) -> None:
     made.marks(_ZERO, _ZERO + 50 * _US, thread=PROCESS)

@@ -1,7 +1,7 @@
 """Steps of which only the host is recorded: when its calls to the driver begin and end.
 
-What CUPTI costs each launch of a recorded step is in none of these. They tell how long the host takes without it; the
-trace says so of the steps that were recorded with it (`host_times.py`).
+What a recorder costs each launch of a recorded step is in none of these. They tell how long the host takes without it;
+the trace says so of the steps that were recorded with it (`host_times.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ except ImportError:
     _interpose = None  # type: ignore[assignment]  # built only on 64-bit Linux, where there is a C compiler
 
 CALLS = "host_only.bin"
-SETTLING = 1  # steps: in the first one the code that CUPTI has pushed out of the caches comes back
+SETTLING = 1  # steps: in the first one the code that the recorder has pushed out of the caches comes back
 TIMES = 4  # as many steps as were recorded with the device,
 _MOST_STEPS = 200  # and no more than tell a median well,
 _LONG_NS = 5_000_000_000  # nor than 2, 4, 8, … once they have taken so long

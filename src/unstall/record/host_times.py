@@ -1,28 +1,44 @@
-"""How long the host takes without CUPTI, from one moment of the recorded steps to the next.
+"""How long the host takes without a recorder, from one moment of the recorded steps to the next.
 
-The steps of which only the host was recorded make the same calls as those that CUPTI was there for. Each call is an
-anchor: its begin and its end as recorded, and when that is in a step without CUPTI, as the median of all that make the
-same calls in the same order. A step that none is like is as long as they are.
+The steps of which only the host was recorded make the same calls as those that the recorder was there for. Each call is
+an anchor: its begin and its end as recorded, and when that is in a step without a recorder, as the median of all that
+make the same calls in the same order. A step that none is like is as long as they are.
+
+Calls count by what they do, those that give the device work or wait for it: a call of the runtime is then the same as
+the driver's that it makes. How many others there are depends on how fast the rest is: an allocator asks at each
+allocation which events are done.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.grouping import groups
+from unstall.read.names import call_kind
 from unstall.record.calls import DRIVER
-from unstall.timeline import I64, HostTimes
+from unstall.timeline import I64, Bool, HostKind, HostTimes
 
 TIMED = np.dtype([("start", "<u8"), ("end", "<u8"), ("what", "<u4"), ("thread", "<u4")])
-"""A call, as host_only.bin has it."""
+"""A call, as host_only.bin has it: `what` is the number of one of the driver's."""
 
 _LEAST_ALIKE = 0.5  # of the recorded steps
 _MOST_ANCHORS = 100_000
-_POLLS = [number for number, name in DRIVER.items() if "Query" in name]
-"""Calls whose number depends on how fast the rest is: an allocator asks at each allocation which events are done."""
+_COUNTED = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET, HostKind.SYNC)
+_KINDS = np.full(max(DRIVER) + 2, HostKind.CALL, np.uint32)  # the last for any other number
+_KINDS[list(DRIVER)] = [call_kind(name) for name in DRIVER.values()]
+
+
+def kinds_of(calls: np.ndarray) -> np.ndarray:
+    """Calls of the driver, with the columns of TIMED, as what they do: `what` is a HostKind."""
+    told = np.zeros(len(calls), TIMED)
+    for name in ("start", "end", "thread"):
+        told[name] = calls[name]
+    told["what"] = _KINDS[np.minimum(calls["what"], len(_KINDS) - 1)]
+    return told
 
 
 def host_times(
@@ -30,8 +46,8 @@ def host_times(
 ) -> HostTimes | None:
     """From the recorded `calls` and the `borders` of their steps, the `timed` ones and the `marks` of theirs.
 
-    Both tables have the columns of TIMED; only calls of these threads count, and no polls. None where most recorded
-    steps are like no other.
+    Both tables have the columns of TIMED, with a HostKind as `what`; only calls of these threads count. None where most
+    recorded steps are like no other.
     """
     recorded, alone = (_steps(*each, threads) for each in ((calls, borders), (timed, marks)))
     if not recorded or not alone:
@@ -60,10 +76,13 @@ def host_times(
     return HostTimes(at[kept].astype(np.int64), np.rint(moments[kept]).astype(np.int64))
 
 
-def told(times: HostTimes) -> dict[str, object]:
-    """As a trace has it: each time since the one before, the first as it is."""
+def told(times: HostTimes, of_file: Callable[[int], int] = int) -> dict[str, object]:
+    """As a trace has it: each time since the one before, the first as it is.
+
+    `of_file` makes a time of our clock one of the file's.
+    """
     recorded, alone = (np.diff(each, prepend=0).tolist() for each in (times.recorded, times.alone))
-    return {"recorded_ns": recorded, "alone_ns": alone}
+    return {"recorded_ns": [of_file(recorded[0]), *recorded[1:]], "alone_ns": alone}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,8 +94,9 @@ class _Step:
 
 
 def _steps(calls: np.ndarray, borders: Sequence[int], threads: Sequence[int]) -> list[_Step]:
-    calls = calls[np.isin(calls["thread"], threads) & ~np.isin(calls["what"], _POLLS)]
+    calls = calls[np.isin(calls["thread"], threads) & np.isin(calls["what"], _COUNTED)]
     calls = calls[np.argsort(calls["start"], kind="stable")]
+    calls = calls[_outermost(calls)]
     which = np.stack([calls["what"], calls["thread"]], axis=1)
     begins, ends = (calls[name].astype(np.int64) for name in ("start", "end"))
     steps = []
@@ -85,6 +105,15 @@ def _steps(calls: np.ndarray, borders: Sequence[int], threads: Sequence[int]) ->
         times = np.minimum(np.concatenate([begins[mine], ends[mine]]), end) - start
         steps.append(_Step(start, end - start, which[mine].tobytes(), times))
     return steps
+
+
+def _outermost(calls: np.ndarray) -> Bool:
+    """Which of these, in the order that they begin in, are not made within another one of the same thread."""
+    chosen = np.ones(len(calls), np.bool_)
+    for _, mine in groups(calls["thread"].astype(np.int64)):
+        reach = np.maximum.accumulate(calls["end"][mine])
+        chosen[mine[1:]] = calls["start"][mine[1:]] >= reach[:-1]
+    return chosen
 
 
 def _median(steps: Sequence[_Step]) -> tuple[np.ndarray, float]:

@@ -11,7 +11,7 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
                   first one after the window's start is there to settle. thread: the system's id of the one that made it
     recorded      by, steps: whole steps recorded, the settling one not counted; settling: how many come before them
     host_only     marks_ns: borders of steps of which only the host is recorded, to tell how long it takes without
-                  CUPTI; lost: calls there was no room for
+                  a recorder; lost: calls there was no room for
     plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
     plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
     waiting       why: what keeps the recording from beginning
@@ -246,9 +246,8 @@ class Session:
             enough = self._tally.silent(self._chosen)
         if enough:
             took = self._border - 1 if source == self._chosen else 0
-            by_cupti = self._window.name == "cupti"
             self._stop()
-            self._start_host_only(took) if by_cupti and took else self._enter(Phase.PLAIN_AFTER)
+            self._start_host_only(took) if took else self._enter(Phase.PLAIN_AFTER)
 
     def _start_host_only(self, recorded: int) -> None:
         host_only = self._host_only = self._make_host_only(Path(self._settings.folder))

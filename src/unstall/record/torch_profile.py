@@ -12,12 +12,15 @@ import msgspec
 import numpy as np
 
 from unstall.errors import TraceError
+from unstall.read.names import call_kind
+from unstall.record.host_times import TIMED
 from unstall.record.torch_profiler import CLOCK, FILE
+from unstall.timeline import HostKind
 
 CLOCK_OFF_NS = 3_000
 """How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
-_CALLS = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
+_OF_AUTOGRAD = "autograd::engine::evaluate_function"
 
 
 class _Event(msgspec.Struct):
@@ -37,7 +40,13 @@ class Profile:
     head: dict[str, Any]  # what stands around the events, as JSON
     events: list[str]  # as JSON
     zero_ns: int  # what our clock showed at the events' time 0
-    calls: np.ndarray  # operators and calls: start and end in ns of our clock, thread
+    calls: np.ndarray  # operators and calls, with the columns of TIMED: ns of our clock, and a HostKind as `what`
+    backward: list[int]  # threads that autograd worked on
+
+    def of_file(self, at_ns: int) -> int:
+        """A time of our clock by the file's, in ns."""
+        base = self.head.get("baseTimeNanoseconds")
+        return at_ns - self.zero_ns + (msgspec.json.decode(base, type=int) if base is not None else 0)
 
 
 def read_profile(folder: Path) -> Profile:
@@ -54,8 +63,13 @@ def read_profile(folder: Path) -> Profile:
     clocks = [each for each in events if each.name.startswith(CLOCK) and each.cat == "user_annotation"]
     zero_ns = _zero_ns([(int(each.name.removeprefix(CLOCK)), *_times(each, 0)) for each in clocks])
     made = [each for each in events if each.cat in _OF_HOST and isinstance(each.tid, int)]
-    calls = np.array([(*_times(each, zero_ns), each.tid) for each in made], _CALLS)
-    return Profile(dict(head), [text for text in texts if CLOCK not in text], zero_ns, calls)
+    calls = np.array([(*_times(each, zero_ns), _kind(each), each.tid) for each in made], TIMED)
+    backward = {each.tid for each in made if each.name.startswith(_OF_AUTOGRAD) and isinstance(each.tid, int)}
+    return Profile(dict(head), [text for text in texts if CLOCK not in text], zero_ns, calls, sorted(backward))
+
+
+def _kind(event: _Event) -> HostKind:
+    return HostKind.OP if event.cat == "cpu_op" else call_kind(event.name)
 
 
 def _times(event: _Event, zero_ns: int) -> tuple[int, int]:

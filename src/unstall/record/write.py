@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from unstall.record import host_only, journal, slices, torch_profile, trace_file
 from unstall.record.call_stacks import BACKWARD, LOADING
 from unstall.record.clocks import throttled
 from unstall.record.decode import Activity, read_activity
-from unstall.record.host_times import TIMED, host_times, told
+from unstall.record.host_times import TIMED, host_times, kinds_of, told
 from unstall.record.journal import Event
 from unstall.record.places import Places, read_places
 from unstall.record.trace_file import Text
@@ -47,11 +47,14 @@ def write_trace(folder: Path, path: Path) -> None:
         off_ns = torch_profile.CLOCK_OFF_NS
         clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
-        trace_file.write(path, {**profile.head, "unstall": story.told()}, itertools.chain(profile.events, more))
+        times = _host_times(folder, story, profile.calls, profile.backward)
+        head = {**profile.head, "unstall": _with_host_times(story, *times, profile.of_file)}
+        trace_file.write(path, head, itertools.chain(profile.events, more))
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
-    head = _head(story, activity, *_host_times(folder, story, activity, places))
+    times = _host_times(folder, story, kinds_of(activity.calls), _of_backward(activity, places))
+    head = {**_head(story, activity), "unstall": _with_host_times(story, *times)}
     trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
@@ -73,8 +76,13 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
     yield from trace_file.overhead_events(activity, text)
 
 
-def _host_times(folder: Path, story: _Story, activity: Activity, places: Places) -> tuple[HostTimes | None, str | None]:
-    """What the steps of which only the host was recorded tell, if there were any; and why they tell nothing."""
+def _host_times(
+    folder: Path, story: _Story, calls: np.ndarray, backward: list[int]
+) -> tuple[HostTimes | None, str | None]:
+    """What the steps of which only the host was recorded tell, if there were any; and why they tell nothing.
+
+    `calls` are the recorded ones by what they do, `backward` the threads of autograd.
+    """
     told_of = story.host_only
     marks = told_of.get("marks_ns", [])[host_only.SETTLING :]
     if told_of.get("lost"):
@@ -85,9 +93,16 @@ def _host_times(folder: Path, story: _Story, activity: Activity, places: Places)
         timed = np.fromfile(folder / host_only.CALLS, TIMED)
     except OSError:
         return None, None
-    threads = [story.driver, *_of_backward(activity, places)]
-    times = host_times(activity.calls, story.borders, timed[timed["start"] > 0], marks, threads)
+    timed = kinds_of(timed[timed["start"] > 0])
+    times = host_times(calls, story.borders, timed, marks, [story.driver, *backward])
     return times, None if times else _UNLIKE
+
+
+def _with_host_times(
+    story: _Story, times: HostTimes | None, note: str | None, of_file: Callable[[int], int] = int
+) -> dict[str, object]:
+    """What is our own in a trace's head. `of_file` makes a time of our clock one of the file's."""
+    return {**story.told(note), **({"host_only": told(times, of_file)} if times else {})}
 
 
 def _of_backward(activity: Activity, places: Places) -> list[int]:
@@ -155,8 +170,8 @@ def _loading(activity: Activity, places: Places, process: int, text: Text) -> It
         yield text.span("user_annotation", LOADING, process, thread, start, end, "")
 
 
-def _head(story: _Story, activity: Activity, times: HostTimes | None, note: str | None) -> dict[str, object]:
-    """What stands before the events, as Kineto writes it, and what is our own."""
+def _head(story: _Story, activity: Activity) -> dict[str, object]:
+    """What stands before the events, as Kineto writes it."""
     cuda = str(story.machine.get("cuda") or "").split(".")
     devices: list[dict[str, object]] = story.machine.get("devices") or []
     head: dict[str, object] = {
@@ -174,7 +189,7 @@ def _head(story: _Story, activity: Activity, times: HostTimes | None, note: str 
     if story.machine.get("rank") is not None:
         rank, size = story.machine["rank"], story.machine.get("world_size")
         head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size else None}
-    return {**head, "unstall": {**story.told(note), **({"host_only": told(times)} if times else {})}}
+    return head
 
 
 @dataclass(frozen=True, slots=True)
