@@ -41,6 +41,7 @@ def _module(name: str) -> ModuleType:
 
 
 measure = _module("measure")
+AGAIN = {"again": {"error": {"gain_ms": 0.25}}}
 
 
 def test_what_was_said_is_held_against_turns_of_the_same_process() -> None:
@@ -66,7 +67,22 @@ def test_a_host_keeps_its_speed_if_three_times_of_a_step_agree(before_ms: float,
     plain = {which: {"steps": 5, "host_ns": 7e6, "device_ns": ns} for which, ns in (("before", 7e6), ("after", 7.5e6))}
     run = measure.compared(REPORT, plain, {"before_ms": [before_ms], "after_ms": [2.0]})
     assert run["kept_speed"] is kept
-    assert ("changed its speed" in measure.line(run)) is not kept
+    said = measure.line(run | AGAIN)
+    assert ("changed its speed" in said) is not kept
+    assert said.endswith("of a step as in the turns: gain +25.0%")
+
+
+def test_what_is_said_of_a_step_as_in_the_turns_is_held_against_them() -> None:
+    """The pair of this trace was measured: a step took 28.9 ms, with CUDA graphs 5.7."""
+    trace = _FOLDER.parent / "traces" / "gpt2_decode_item.json.gz"
+    got = {"before_ms": 28.9, "after_ms": 5.7, "gain_ms": 23.2}
+    run = {"edit": "graph:pairs.py:forward", "got": {what: {"median": ms} for what, ms in got.items()}}
+    told = measure.again(trace, run)
+    assert told["after_ms"] == pytest.approx(28.9 - told["gain_ms"])
+    assert told["error"]["gain_ms"] == pytest.approx(told["gain_ms"] / 23.2 - 1)
+    assert abs(told["error"]["gain_ms"]) < 0.05
+    with pytest.raises(LookupError, match="of a step of 28.90 ms nothing is said of graph:other.py:forward"):
+        measure.again(trace, run | {"edit": "graph:other.py:forward"})
 
 
 def test_turns_that_began_within_the_recording_do_not_count() -> None:
@@ -81,13 +97,14 @@ def test_a_report_that_promises_nothing_is_an_error() -> None:
 
 def test_processes_are_summed_up_by_their_medians() -> None:
     runs = [
-        measure.compared(REPORT, PLAIN, {"before_ms": [before] * 3, "after_ms": [2.0] * 3})
+        measure.compared(REPORT, PLAIN, {"before_ms": [before] * 3, "after_ms": [2.0] * 3}) | AGAIN
         for before in (6.0, 8.0, 14.0)
     ]
     told = measure.results({"bert_train": runs, "never_ran": []})
     assert list(told) == ["bert_train"]
     assert told["bert_train"]["summary"]["got_ratio"] == {"median": 4.0, "least": 3.0, "most": 7.0}
     assert told["bert_train"]["summary"]["error_gain_ms"]["median"] == 0.0
+    assert told["bert_train"]["summary"]["again_error_gain_ms"]["median"] == 0.25
     assert len(told["bert_train"]["runs"]) == 3
 
 
