@@ -112,7 +112,8 @@ def again(trace: Path, run: Run) -> Run:
 def compared(report: dict[str, Any], plain: dict[str, Any], turns: dict[str, Any]) -> Run:
     """A report's first finding, with the `plain` stretches that its recording timed, against the `turns` behind it.
 
-    Raises ValueError where the recording had not ended before the turns began, or has no finding.
+    Raises ValueError where the recording had not ended before the turns began, has no finding, or one whose mending was
+    not timed.
     """
     if "after" not in plain:
         raise ValueError("the recording was still under way when the turns began")
@@ -123,7 +124,10 @@ def compared(report: dict[str, Any], plain: dict[str, Any], turns: dict[str, Any
     where = first["where"]
     said_before, gain = replay["undistorted_mean_step_ns"] / 1e6, first["gain_ns"] / 1e6
     said = {"before_ms": said_before, "after_ms": said_before - gain, "gain_ms": gain}
-    before, after = turns["before_ms"], turns["after_ms"]
+    way = first["edit"].partition(":")[0]
+    if way not in turns["after_ms"]:
+        raise ValueError(f"its first finding is mended by {way}, which was not timed")
+    before, after = turns["before_ms"], turns["after_ms"][way]
     pairs = [(one - other, one / other) for one, other in zip(before, after, strict=True)]
     got = {
         "before_ms": spread(before),
@@ -177,7 +181,7 @@ def summary(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
 def results(runs: dict[str, list[Run]]) -> dict[str, Any]:
     """All that was measured, with what is the same of all runs but once."""
-    once = ("title", "where", "edit", "bound_by", "device", "torch")
+    once = ("device", "torch")
     return {
         name: {
             **{what: of_it[-1][what] for what in once},
@@ -197,7 +201,7 @@ def line(run: Run) -> str:
         f"; {which} {each['ops']:.0f} ops of {each['ms']:.2f} ms" for which, each in run.get("work", {}).items()
     )
     return (
-        f"{run['where']}, bound by {run['bound_by']}; plain {stretches}, recorded {run['recorded_ms']:.2f} ms"
+        f"{run['edit']}, bound by {run['bound_by']}; plain {stretches}, recorded {run['recorded_ms']:.2f} ms"
         f"{work}\n"
         f"  said {said['before_ms']:.2f} -> {said['after_ms']:.2f} ms ({said['ratio']:.2f}x);"
         f" got {got['before_ms']['median']:.2f} ({got['before_ms']['q1']:.2f} to {got['before_ms']['q3']:.2f})"

@@ -1,10 +1,10 @@
-"""Five programs made of `transformers`' models, with random weights, and each again as its first finding says.
+"""Five programs made of `transformers`' models, with random weights, and each again as its first finding may say.
 
 unstall run examples/transformers/programs.py bert_train      # one of PROGRAMS, as one would write it
 python examples/transformers/measure.py                       # what that promises, and what mending each gives
 
-With --turns it goes on, after what unstall records, to time its step as written and mended in turns, and prints the
-times as JSON (`turns.py`).
+With --turns it goes on, after what unstall records, to time its step as written and mended in turns, each way that a
+finding may ask for, and prints the times as JSON (`turns.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Callable
 import torch
 import transformers
 from torch import Tensor, nn
-from turns import Step, device_work, in_turns, take
+from turns import Mends, Step, device_work, in_turns, take
 
 DEVICE = "cuda"
 
 
-def bert_train() -> tuple[Step, Step]:
+def bert_train() -> tuple[Step, Mends]:
     """A training step of a small BERT that classifies 8 texts of 128 tokens, its loss read at each."""
     config = transformers.BertConfig(
         hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024, hidden_dropout_prob=0.0,
@@ -35,7 +35,7 @@ def bert_train() -> tuple[Step, Step]:
     return _training(model, batch)
 
 
-def gpt2_train() -> tuple[Step, Step]:
+def gpt2_train() -> tuple[Step, Mends]:
     """A training step of GPT-2 on 2 x 128 tokens, its loss read at each."""
     config = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, loss_type="ForCausalLMLoss")
     model = transformers.GPT2LMHeadModel(config).to(DEVICE)
@@ -43,7 +43,7 @@ def gpt2_train() -> tuple[Step, Step]:
     return _training(model, {"input_ids": tokens, "labels": tokens})
 
 
-def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Step]:
+def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Mends]:
     # Capturable as written too: mended by a graph, it does the same arithmetic by the same kernels.
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
 
@@ -71,16 +71,16 @@ def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Step]:
 
         return replay
 
-    return step, _made_when_called(mended)
+    return step, {"graph": _made_when_called(mended), "remove-syncs": _read_together(train)}
 
 
-def gpt2_generate() -> tuple[Step, Step]:
+def gpt2_generate() -> tuple[Step, Mends]:
     """GPT-2 writes 32 tokens, the likeliest each time. A step is one token."""
     config = transformers.GPT2Config(bos_token_id=0, eos_token_id=None, pad_token_id=0)
     return _generation(transformers.GPT2LMHeadModel(config), config.vocab_size)
 
 
-def llama_generate() -> tuple[Step, Step]:
+def llama_generate() -> tuple[Step, Mends]:
     """A Llama of 12 layers writes 32 tokens, the likeliest each time. A step is one token."""
     config = transformers.LlamaConfig(
         hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12, bos_token_id=0,
@@ -90,9 +90,10 @@ def llama_generate() -> tuple[Step, Step]:
 
 
 TOKENS = 32
+READ_EVERY = 32
 
 
-def _generation(model: transformers.PreTrainedModel, words: int) -> tuple[Step, Step]:
+def _generation(model: transformers.PreTrainedModel, words: int) -> tuple[Step, Mends]:
     model = model.to(DEVICE).eval()
     prompt = torch.randint(0, words, (1, 8), device=DEVICE)
 
@@ -134,13 +135,17 @@ def _generation(model: transformers.PreTrainedModel, words: int) -> tuple[Step, 
 
         return replay
 
-    return step, _made_when_called(mended)
+    return step, {"graph": _made_when_called(mended)}
 
 
-def vit_infer() -> tuple[Step, Step]:
+def vit_infer() -> tuple[Step, Mends]:
     """A ViT names what is in one image."""
     model = transformers.ViTForImageClassification(transformers.ViTConfig()).to(DEVICE).eval()
     image = torch.randn(1, 3, 224, 224, device=DEVICE)
+
+    @torch.no_grad()
+    def name() -> Tensor:
+        return model(image).logits.argmax(-1)
 
     @torch.no_grad()
     def step() -> object:
@@ -149,9 +154,8 @@ def vit_infer() -> tuple[Step, Step]:
     def mended() -> Step:
         named: list[Tensor] = []
 
-        @torch.no_grad()
         def captured() -> None:
-            named[:] = [model(image).logits.argmax(-1)]
+            named[:] = [name()]
 
         graph = _graph(captured)
 
@@ -161,7 +165,7 @@ def vit_infer() -> tuple[Step, Step]:
 
         return replay
 
-    return step, _made_when_called(mended)
+    return step, {"graph": _made_when_called(mended), "remove-syncs": _read_together(name)}
 
 
 def _graph(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -178,6 +182,21 @@ def _graph(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def _read_together(step: Callable[[], Tensor]) -> Step:
+    """A step whose value is kept on the device; every so many are read at once."""
+    kept: list[Tensor] = []
+
+    def later() -> object:
+        kept.append(step())
+        if len(kept) < READ_EVERY:
+            return None
+        values = torch.stack(kept).tolist()
+        kept.clear()
+        return values
+
+    return later
+
+
 def _made_when_called(make: Callable[[], Step]) -> Step:
     """A step that is made the first time it is taken."""
     made: list[Step] = []
@@ -190,14 +209,14 @@ def _made_when_called(make: Callable[[], Step]) -> Step:
     return step
 
 
-PROGRAMS: dict[str, tuple[Callable[[], tuple[Step, Step]], int]] = {
+PROGRAMS: dict[str, tuple[Callable[[], tuple[Step, Mends]], int]] = {
     "bert_train": (bert_train, 1),
     "gpt2_train": (gpt2_train, 1),
     "gpt2_generate": (gpt2_generate, TOKENS),
     "llama_generate": (llama_generate, TOKENS),
     "vit_infer": (vit_infer, 1),
 }
-"""What makes a program's two steps, and how many steps of the report one of them is."""
+"""What makes a program's step, and how many steps of the report that is. Mends are by the edit that models them."""
 
 
 def main() -> None:
@@ -209,13 +228,13 @@ def main() -> None:
     parser.add_argument("--work", action="store_true", help="and, last, what a step of each does on the device")
     args = parser.parse_args()
     make, parts = PROGRAMS[args.name]
-    written, mended = make()
+    written, mends = make()
     take(written, parts)
     if args.turns is None:
         return
-    told: dict[str, object] = in_turns(written, mended, parts, args.turns)
+    told: dict[str, object] = in_turns(written, mends, parts, args.turns)
     if args.work:
-        told["work"] = {"written": device_work(written, parts), "mended": device_work(mended, parts)}
+        told["work"] = {"written": device_work(written, parts), "graph": device_work(mends["graph"], parts)}
     print(json.dumps(told), flush=True)
 
 

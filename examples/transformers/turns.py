@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
 Step = Callable[[], object]
+Mends = Mapping[str, Step]
 FEWEST_STEPS, MOST_STEPS, MOST_S = 64, 450, 4.0
 _WARM_S, _TURN_S, _FEWEST_TURNS = 0.3, 0.06, 3
 
@@ -25,21 +26,22 @@ def take(step: Step, parts: int) -> None:
 
 
 def in_turns(
-    written: Step, mended: Step, parts: int, for_s: float, wait: Callable[[], None] = torch.cuda.synchronize
+    written: Step, mends: Mends, parts: int, for_s: float, wait: Callable[[], None] = torch.cuda.synchronize
 ) -> dict[str, object]:
-    """Milliseconds a step, by turn: written, mended, written, mended, … for `for_s` seconds.
+    """Milliseconds a step, by turn: written, mended in each way, written, … for `for_s` seconds.
 
     A call is `parts` steps; `wait` waits for the device.
     """
-    for step in (written, mended):
+    for step in (written, *mends.values()):
         step()
         _timed(step, _WARM_S, wait)
     begun = time.perf_counter()
     before: list[float] = []
-    after: list[float] = []
+    after: dict[str, list[float]] = {name: [] for name in mends}
     while len(before) < _FEWEST_TURNS or time.perf_counter() - begun < for_s:
         before.append(1e3 * _timed(written, _TURN_S, wait) / parts)
-        after.append(1e3 * _timed(mended, _TURN_S, wait) / parts)
+        for name, step in mends.items():
+            after[name].append(1e3 * _timed(step, _TURN_S, wait) / parts)
     return {"before_ms": before, "after_ms": after}
 
 
