@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay.recorded import A_FEW, Trace
 from traces import TraceBuilder
+from whatif.made import edited
 
 from unstall.diagnose.explain import explain
 from unstall.diagnose.run import Run, analyse
@@ -126,31 +127,39 @@ def test_the_plain_step_time_is_met_by_a_host_that_was_faster_or_slower_then() -
         assert known.device_stretch == 1.0
 
 
-def test_a_host_that_does_not_decide_is_as_fast_as_it_was() -> None:
-    """Ten ops of 30 us, read at the end of each step, whose launches take 25: faster, it would not gain as much."""
-    ops = [Op("launch", 20, 30)] * 9 + [Op("sync", 20, 30)]
+def test_a_device_that_the_step_is_of_is_what_changed() -> None:
+    """Ten ops of 30 us whose launches take 10, read at the end of each step."""
+    ops = [Op("launch", 5, 30)] * 9 + [Op("sync", 5, 30)]
     timeline = told(made(ops, 1, 1), made(ops))
     alone = modelled(timeline)
     for share in (0.9, 0.98, 1.02, 1.1):
         known = modelled(timeline, plain_step_ns=round(share * alone.undistorted_step_ns))
         assert known.undistorted_step_ns == pytest.approx(share * alone.undistorted_step_ns, rel=0.003)
-        assert known.device_stretch == pytest.approx(share, abs=0.02)
-        work = [each.subject.program.instructions.work for each in (known, alone)]
-        assert (work[0] == work[1]).all()
+        assert 0.7 <= (known.device_stretch - 1) / (share - 1) <= 1.1
 
 
-@pytest.mark.parametrize("share", [0.97, 0.95, 0.94, 0.9, 0.85, 1.0, 1.05, 1.2])
-@pytest.mark.parametrize("device", [2, 20, 23, 24, 26])
-def test_the_plain_step_time_is_met_with_no_more_change_than_it_takes(device: int, share: float) -> None:
-    """Forty launches of a host that takes 25 us for each, and a read at the end."""
+@pytest.mark.parametrize("share", [0.95, 0.97, 1.02, 1.1])
+@pytest.mark.parametrize("device", [2, 20, 24, 26])
+def test_host_and_device_change_as_is_likeliest(device: int, share: float) -> None:
+    """Forty launches of a host that takes 25 us for each, and a read at the end; the twin tries many of both."""
     ops = [Op("launch", 20, device)] * 39 + [Op("sync", 20, device)]
     timeline = told(made(ops, 1, 1), made(ops))
     alone = modelled(timeline)
-    known = modelled(timeline, plain_step_ns=round(share * alone.undistorted_step_ns))
-    assert known.undistorted_step_ns == pytest.approx(share * alone.undistorted_step_ns, rel=0.004)
+    wanted = share * alone.undistorted_step_ns
+    known = modelled(timeline, plain_step_ns=round(wanted))
     works = [each.subject.program.instructions.work.sum() for each in (known, alone)]
-    assert works[0] / works[1] == pytest.approx(1, abs=2 * abs(share - 1) + 0.01)
-    assert known.device_stretch == pytest.approx(1, abs=2 * abs(share - 1) + 0.01)
+
+    def unlikely(host: float, device: float) -> float:
+        return float((np.log(host) / 0.1) ** 2 + (np.log(device) / 0.01) ** 2)
+
+    def off(host: float, device: float) -> float:
+        edits = (f"host-speed:{1 / host:.6f}", f"kernel-speed:{1 / device:.6f}")
+        return abs(steady_step_ns(edited(alone.subject, *edits).program) / wanted - 1)
+
+    assert known.undistorted_step_ns == pytest.approx(wanted, rel=0.004)
+    tried = itertools.product(np.geomspace(0.8, 1.25, 61), np.geomspace(0.92, 1.08, 41))
+    best = min(unlikely(*each) for each in tried if off(*each) < 0.004)
+    assert unlikely(works[0] / works[1], known.device_stretch) <= 1.2 * best + 1
 
 
 def test_data_that_comes_late_in_some_steps_goes_on_to() -> None:

@@ -55,10 +55,11 @@ docs/recording.md."""
 _MOST_SCALE = 4.0
 _STRETCH = (0.75, 1.25)
 _HOST = (0.5, 2.0)  # by how much a host changes its speed: a shared one was seen to, by 1.8
-_A_LITTLE, _DECIDES = 0.02, 0.5  # where a host slower by the one makes steps longer by half of it, the host decides
-_MOST_OFTEN = 2.0  # times as much as the step: what changes more than that alone is hardly what changed
+# From the recorded steps to those timed without recording, how far the logarithm of either's speed strays: of a shared
+# host half of the changes were beyond 5 %, while a step that an H200 bounds kept to 0.5 %.
+_HOST_STRAYS, _DEVICE_STRAYS = 0.1, 0.01
 _NEARLY, _CLOSE = 1.005, 0.002
-_HALVINGS = 12
+_HALVINGS, _SECTIONS = 12, 9
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
 _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of what was recorded
 
@@ -116,29 +117,34 @@ def meet(
 def meet_alone(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> tuple[Program, float]:
     """The same of a program without the recorder's cost, whose host was faster or slower when the time was measured.
 
-    Where the host does not decide how long a step takes, it is the device that was; where neither alone explains it,
-    both were. Work that `kept` marks, such as data loading, is as slow as it was.
+    Of all pairs of a host and a device that take as long it is the likeliest. Work that `kept` marks, such as data
+    loading, is as slow as it was.
     """
-    step_ns = steady_step_ns(program)
-    if abs(step_ns / plain_step_ns - 1) < _CLOSE:
-        return program, 1.0
 
     def changed(host: float, device: float) -> Program:
         return _stretched(_slower(program, host, kept), device, elastic)
 
-    def by(change: Callable[[float], Program], bounds: tuple[float, float]) -> tuple[Program, float]:
-        x = _bisect(lambda x: plain_step_ns - steady_step_ns(change(x)), *bounds)
-        return change(x), x
+    def off(host: float, device: float) -> float:
+        return plain_step_ns - steady_step_ns(changed(host, device))
 
-    share = plain_step_ns / step_ns
-    a_little = 1 + math.copysign(_A_LITTLE, share - 1)
-    decides = (steady_step_ns(changed(a_little, 1.0)) / step_ns - 1) / (a_little - 1) >= _DECIDES
-    for host in (decides, not decides):
-        chosen, x = by(lambda x: changed(x, 1.0), _HOST) if host else by(lambda x: changed(1.0, x), _STRETCH)
-        met = abs(steady_step_ns(chosen) / plain_step_ns - 1) < _CLOSE
-        if met and abs(x - 1) <= _MOST_OFTEN * abs(share - 1):
-            return chosen, 1.0 if host else x
-    return by(lambda x: changed(x, x), _STRETCH)
+    def unlikely(host: float, device: float) -> float:
+        share = 1 - off(host, device) / plain_step_ns
+        strays = (math.log(host) / _HOST_STRAYS, math.log(device) / _DEVICE_STRAYS, math.log(share) / _CLOSE)
+        return math.hypot(*strays)
+
+    def host_for(device: float) -> float:
+        host = _bisect(lambda x: off(x, device), *_HOST)
+        return min(1.0, host, key=lambda x: unlikely(x, device))  # it may be of no account
+
+    if abs(off(1.0, 1.0)) < _CLOSE * plain_step_ns:
+        return program, 1.0
+    bounds = (_STRETCH[0], 1.0) if off(1.0, 1.0) < 0 else (1.0, _STRETCH[1])
+    device = _least(lambda x: unlikely(host_for(x), x), *bounds)
+    device = min(1.0, device, key=lambda x: unlikely(host_for(x), x))
+    host = host_for(device)
+    if host == 1.0:
+        device = _bisect(lambda x: off(1.0, x), *_STRETCH)
+    return changed(host, device), device
 
 
 def _slower(program: Program, share: float, kept: Bool) -> Program:
@@ -158,6 +164,23 @@ def _bisect(excess: Callable[[float], float], low: float, high: float) -> float:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _least(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Where it is least, if it falls up to there and rises from there on: by golden sections."""
+    golden = (math.sqrt(5) - 1) / 2
+    left, right = high - golden * (high - low), low + golden * (high - low)
+    at_left, at_right = cost(left), cost(right)
+    for _ in range(_SECTIONS):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - golden * (high - low)
+            at_left = cost(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + golden * (high - low)
+            at_right = cost(right)
     return (low + high) / 2
 
 
