@@ -1,6 +1,7 @@
 """What `unstall run` promised of each program's first finding, and what mending it by hand gave in the same process.
 
 python examples/transformers/measure.py [NAME…] [--budget 150] [--out FILE] [--traces FOLDER]
+python examples/transformers/measure.py --remake --traces FOLDER
 
 Each run of a program is a process: `unstall run` records a few of its steps as written, and it goes on to time steps as
 written and mended in turns (`turns.py`). Programs take turns too, until no further run fits into the budget: first
@@ -29,6 +30,7 @@ import unstall
 NAMES = ("llama_generate", "vit_infer", "gpt2_train", "bert_train", "gpt2_generate")
 _PROGRAM = Path(__file__).parent / "programs.py"
 _LONGEST_S = 120.0
+_TRACE, _TURNS = ".trace.json.gz", ".turns.json"
 _KEPT = 1.1  # the longest by the shortest of three times of a step as written
 
 Run = dict[str, Any]
@@ -41,8 +43,19 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=150.0, help="seconds, for all; each program runs once at least")
     parser.add_argument("--turns", type=float, default=2.0, help="seconds of turns in each run")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--traces", type=Path, help="a folder for the recording of each run")
+    parser.add_argument(
+        "--traces", type=Path, help="a folder for the recording of each run, and the times of its turns"
+    )
+    parser.add_argument(
+        "--remake", action="store_true", help="what is said of those recordings now, without running any"
+    )
     args = parser.parse_args()
+    if args.remake:
+        if args.traces is None:
+            parser.error("--remake needs --traces FOLDER")
+        runs = remade(args.traces)
+        write(runs, args.out)
+        return 0 if runs else 1
     begun = time.monotonic()
     runs: dict[str, list[Run]] = {name: [] for name in args.names}
     took_s = dict.fromkeys(args.names, 0.0)
@@ -54,8 +67,8 @@ def main() -> int:
         started = time.monotonic()
         try:
             # Torch's profiler slows what comes after it: once, and at the end of a run.
-            trace = args.traces and args.traces / f"{name}-{len(runs[name])}.trace.json.gz"
-            runs[name].append(one_run(name, args.turns, trace, work=not runs[name]))
+            kept = args.traces and args.traces / f"{name}-{len(runs[name])}"
+            runs[name].append(one_run(name, args.turns, kept, work=not runs[name]))
         except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
             print(f"{name}: {error}\n{getattr(error, 'stderr', None) or ''}", flush=True)
         else:
@@ -63,17 +76,25 @@ def main() -> int:
             waiting.append(name)
             waiting.sort(key=lambda each: sum(run["kept_speed"] for run in runs[each]))
         took_s[name] = time.monotonic() - started
-        if args.out:
-            args.out.write_text(json.dumps(results(runs), indent=1) + "\n")
+        write(runs, args.out, say=False)
+    write(runs, args.out)
+    return 0 if all(runs.values()) else 1
+
+
+def write(runs: dict[str, list[Run]], out: Path | None, *, say: bool = True) -> None:
+    """To a file as JSON, if there is one, and for people."""
+    if out:
+        out.write_text(json.dumps(results(runs), indent=1) + "\n")
+    if not say:
+        return
     for name, of_it in runs.items():
         off = ", ".join(f"{run['error']['gain_ms']:+.1%}{'' if run['kept_speed'] else ' (unsteady)'}" for run in of_it)
         later = ", ".join(f"{run['again']['error']['gain_ms']:+.1%}" for run in of_it)
         print(f"{name}: {len(of_it)} runs; gains off by {off}; of steps as in the turns by {later}")
-    return 0 if all(runs.values()) else 1
 
 
 def one_run(name: str, turns_s: float, kept: Path | None = None, *, work: bool) -> Run:
-    """Record and time one process; its trace is `kept` there.
+    """Record and time one process; `kept`, with two endings more, is where its trace and its turns stay.
 
     Raises CalledProcessError where it failed, ValueError where it was not recorded.
     """
@@ -86,13 +107,33 @@ def one_run(name: str, turns_s: float, kept: Path | None = None, *, work: bool) 
             print(f"{name}: {warning[:300]}")
         if not report.exists():
             raise ValueError(f"it was not recorded\n{done.stderr}")
+        turns: Run = json.loads(done.stdout.splitlines()[-1])
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_bytes(trace.read_bytes())
-        told: Run = json.loads(gzip.decompress(trace.read_bytes()))["unstall"]
-        turns: Run = json.loads(done.stdout.splitlines()[-1])
-        run = compared(json.loads(report.read_text()), told.get("plain", {}), turns)
-        return run | {"again": again(trace, run)}
+            kept.with_name(f"{kept.name}{_TRACE}").write_bytes(trace.read_bytes())
+            kept.with_name(f"{kept.name}{_TURNS}").write_text(json.dumps(turns))
+        return held(trace, json.loads(report.read_text()), turns)
+
+
+def remade(folder: Path) -> dict[str, list[Run]]:
+    """The runs that are kept there, with what the unstall of today says of them."""
+    runs: dict[str, list[Run]] = {}
+    for trace in sorted(folder.glob(f"*{_TRACE}")):
+        kept = trace.name.removesuffix(_TRACE)
+        with tempfile.TemporaryDirectory() as reports:
+            report = Path(reports, "report.json")
+            unstall.explain(trace).save(report)
+            told = json.loads(report.read_text())
+        turns = json.loads(trace.with_name(f"{kept}{_TURNS}").read_text())
+        runs.setdefault(kept.rpartition("-")[0], []).append(held(trace, told, turns))
+    return runs
+
+
+def held(trace: Path, report: Run, turns: Run) -> Run:
+    """What a `report` promises, and what it would of a step as in the turns, against the turns."""
+    told: Run = json.loads(gzip.decompress(trace.read_bytes()))["unstall"]
+    run = compared(report, told.get("plain", {}), turns)
+    return run | {"again": again(trace, run)}
 
 
 def again(trace: Path, run: Run) -> Run:
