@@ -116,13 +116,13 @@ class _Overhead:
         """Each way in turn, between two stretches without recording."""
         for way in list(ways) * rounds:
             before = self._time()
-            with _recorded(way):
-                recorded = self._time()
-            parts = {way: recorded}
+            with recorded(way):
+                during = self._time()
+            parts = {way: during}
             if way in CHEAP:
-                with _host_only():
+                with host_only():
                     alone = self._time(TIMES)
-                parts = {way: (recorded + TIMES * alone) / (1 + TIMES), f"{way}: with the device": recorded}
+                parts = {way: (during + TIMES * alone) / (1 + TIMES), f"{way}: with the device": during}
                 parts |= {f"{way}: the host alone": alone}
             behind = self._time()
             for part, took in parts.items():
@@ -153,7 +153,8 @@ def _timed(step: Callable[[], None], steps: int) -> float:
 
 
 @contextmanager
-def _recorded(way: str) -> Iterator[None]:
+def recorded(way: str) -> Iterator[None]:
+    """What runs within is recorded in one of the ways of CHEAP and USUAL."""
     import torch
 
     if way.startswith("torch.profiler"):
@@ -181,15 +182,16 @@ def _recorded(way: str) -> Iterator[None]:
 
 
 @contextmanager
-def _host_only() -> Iterator[None]:
+def host_only() -> Iterator[None]:
+    """Of what runs within the host alone is recorded. Raises RuntimeError where that cannot be done."""
     with tempfile.TemporaryDirectory() as folder:
-        host_only = HostOnly(Path(folder))
-        if not host_only.start(1):
+        steps = HostOnly(Path(folder))
+        if not steps.start(1):
             raise RuntimeError("the driver's calls cannot be timed here")
         try:
             yield
         finally:
-            host_only.stop(Journal(folder))
+            steps.stop(Journal(folder))
 
 
 def _undistorted(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import pytest
+
+from benchmarks import recording_over
 from benchmarks.recording import shown, steps_told
 
 _MS = 1_000_000
@@ -57,3 +61,39 @@ def test_a_row_without_a_plain_step_has_no_error_to_show() -> None:
     }
     row |= {"by": None, "usual_error": None}
     assert shown({**row, **steps_told([])}) == "plain ?, recorded 21.00, undistorted ? ms"
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.25])
+def test_what_a_recording_leaves_behind_shows_in_the_steps_after_it(
+    monkeypatch: pytest.MonkeyPatch, slower: float
+) -> None:
+    """A host that is faster at each step by a hundredth, which both kinds of rounds see."""
+    now, took = 0.0, 1.0
+
+    def step() -> None:
+        nonlocal now, took
+        now += took
+        took *= 0.99
+
+    def between(step: object, records: bool) -> None:
+        nonlocal took
+        took *= slower if records else 1.0
+
+    def passed() -> float:
+        return now
+
+    monkeypatch.setattr(recording_over, "_between", between)
+    monkeypatch.setattr(recording_over.time, "perf_counter", passed)
+    row = recording_over.over(step, lambda: None, 20, for_s=60)
+    assert row["rounds"] == 20
+    assert row["not"]["median"] == pytest.approx(0.99**9)
+    assert row["share"]["median"] == pytest.approx(slower)
+    assert f"one by the other {slower:.3f} ± 0.000 (20 rounds)" in recording_over.shown(row)
+
+
+def test_the_error_of_a_median_is_that_of_a_normal_distribution() -> None:
+    chance = random.Random(1)
+    values = [chance.gauss(1, 0.05) for _ in range(400)]
+    told = recording_over.middle(values)
+    assert told["median"] == pytest.approx(1, abs=0.01)
+    assert told["error"] == pytest.approx(1.2533 * 0.05 / 20, rel=0.3)

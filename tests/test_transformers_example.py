@@ -107,7 +107,7 @@ def test_a_finding_is_held_against_its_own_mending() -> None:
 
 
 def test_recorded_programs_gain_what_is_said_of_steps_as_long_as_they_were() -> None:
-    """Of an H200, one process each, whose turns are told by their quartiles: vit_infer gains but a tenth of its step."""
+    """Of an H200, one process each, with its turns told by their quartiles; vit_infer gains a tenth of its step."""
     runs = measure.remade(_FOLDER / "recorded")
     assert sorted(runs) == sorted(measure.NAMES)
     for (run,) in runs.values():
