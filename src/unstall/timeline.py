@@ -275,6 +275,7 @@ class Meta:
     step_marks: StepMarks | None = None  # what told the recorder's steps apart
     exact_lines: bool = False  # frames are of the lines that ran; else of the functions' first
     plain_step_ns: int | None = None  # step time measured without recording
+    plain_steps_ns: tuple[int, int] | None = None  # … of which it is the mean: before the recording and after it
     known_error: str | None = None  # of a simulated run: how far off such times were on known programs
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
     sound: bool = True  # False when a verdict may rest on something missing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from traces import AUTOGRAD, TraceBuilder
 
@@ -66,6 +68,20 @@ def kernels(trace: TraceBuilder, name: str, count: int) -> None:
 @pytest.fixture(scope="module")
 def report() -> Report:
     return explain(training())
+
+
+def test_plain_steps_that_differ_are_told_apart() -> None:
+    timeline = training(plain_step_us=700)
+
+    def said(before_us: int, after_us: int, given_us: int | None = None) -> str:
+        known = (1000 * before_us, 1000 * after_us)
+        told = replace(timeline, meta=replace(timeline.meta, plain_steps_ns=known))
+        return " ".join(explain(told, plain_step_ns=given_us and 1000 * given_us).verdict.text.split())
+
+    assert "takes 700 µs, as measured (760 µs before the recording, 640 µs after it)" in said(760, 640)
+    assert "takes 700 µs, as measured" in said(705, 695)
+    assert "before the recording" not in said(705, 695)
+    assert "before the recording" not in said(760, 640, given_us=710)
 
 
 def of(report: Report, rule: str) -> Finding:

@@ -96,6 +96,22 @@ def test_what_our_own_recorder_says_is_read(tmp_path: Path) -> None:
     assert (meta.notes, meta.sound) == (("GPU 0 was throttled",), True)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "known"),
+    [
+        ({"host_ns": 9.4, "device_ns": 8.6}, {"host_ns": 7.0, "device_ns": 7.4}, (9, 7)),
+        ({"host_ns": 9.4, "device_ns": None}, {"host_ns": 7.0, "device_ns": 7.4}, (9, 7)),
+        ({"host_ns": 0}, {"host_ns": 7.0}, None),
+        ({"host_ns": "9"}, {"host_ns": 7.0}, None),
+        ({"host_ns": 9.4, "device_ns": 8.6}, None, None),
+    ],
+)
+def test_plain_steps_before_and_after_are_by_one_clock(tmp_path: Path, before: Any, after: Any, known: Any) -> None:
+    plain = {"before": before} | ({} if after is None else {"after": after})
+    meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | {"plain": plain}).meta
+    assert (meta.plain_steps_ns, meta.plain_step_ns) == (known, 7_000_000)
+
+
 def test_torchs_own_file_names_no_recorder(tmp_path: Path) -> None:
     meta = trace(tmp_path, '"ts": 1').meta
     assert (meta.recorder, meta.exact_lines, meta.step_marks) == (None, False, None)

@@ -18,6 +18,7 @@ from unstall.whatif.undistort import LEAST_ERROR, USUAL_ERROR_OF
 _HELPS = 0.05  # of the step
 _LEFT_OUT = 0.1  # of the steps: more than a pause now and then
 _OFF = 0.05
+_APART = 0.03
 _REPLAY_OFF = 0.02  # three times the worst of docs/predictions.md: the model lacks something of this run
 
 
@@ -91,7 +92,7 @@ class Outlook:
     def _without_recorder(self) -> str:
         known = self.model
         if known.undistorted_by == "plain step time":
-            said = f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured"
+            said = f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured{self._apart()}"
             off = known.undistorted_step_ns / max(known.plain_step_ns or 0, 1) - 1
             if abs(off) >= _OFF:
                 return f"{said}; the replay without the recorder's cost comes to {100 * off:+.0f} % of that."
@@ -103,6 +104,16 @@ class Outlook:
             return f"Without the recorder a step takes about {step}, by steps in which the host alone was timed."
         good = "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
         return f"Without the recorder a step takes about {step} (an estimate, {good})."
+
+    def _apart(self) -> str:
+        """That the plain step time is a mean of two, and gains are no better known than by how much these differ."""
+        meta = self.model.subject.timeline.meta
+        if meta.plain_steps_ns is None or self.model.plain_step_ns != meta.plain_step_ns:
+            return ""
+        before, after = meta.plain_steps_ns
+        if abs(after - before) < _APART * min(before, after):
+            return ""
+        return f" ({duration(before)} before the recording, {duration(after)} after it)"
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -38,8 +38,27 @@ class _Recorded(Struct):
     step_marks: StepMarks | None = None
 
 
+_Nanoseconds: TypeAlias = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
+
+
 class _Plain(Struct):
-    plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=2**62)] | None = None
+    plain_step_ns: _Nanoseconds | None = None
+
+
+class _Stretch(Struct):
+    host_ns: Annotated[float, msgspec.Meta(gt=0, lt=2**62)]
+    device_ns: Annotated[float, msgspec.Meta(gt=0, lt=2**62)] | None = None
+
+
+class _Around(Struct):
+    before: _Stretch
+    after: _Stretch
+
+
+class _Stretches(Struct):
+    """Steps timed without recording."""
+
+    plain: _Around
 
 
 class _Predicted(Struct):
@@ -62,6 +81,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     # Apart, so that one that is not as it should be leaves the others.
     recorded = _value(members, "unstall", _Recorded) or _Recorded()
     plain = _value(members, "unstall", _Plain) or _Plain()
+    stretches = _value(members, "unstall", _Stretches)
     noted = _value(members, "unstall", _Noted) or _Noted()
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
     torch = _TORCH.search(before) or _TORCH.search(after or b"")
@@ -79,10 +99,19 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         step_marks=recorded.step_marks,
         exact_lines=recorded.lines == "exact",
         plain_step_ns=plain.plain_step_ns,
+        plain_steps_ns=_both(stretches.plain) if stretches else None,
         known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],
         notes=(*notes, *(note[:_LONGEST_NOTE] for note in noted.notes[:_MOST_NOTES])),
         sound=not notes,
     )
+
+
+def _both(around: _Around) -> tuple[int, int]:
+    """A step before the recording and after it, in ns: by the device's clock where it was asked both times."""
+    before, after = around.before, around.after
+    if before.device_ns is None or after.device_ns is None:
+        return round(before.host_ns), round(after.host_ns)
+    return round(before.device_ns), round(after.device_ns)
 
 
 def tables_told(before: bytes, after: bytes | None) -> tuple[list[ToldRace], ToldHostTimes | None]:
