@@ -191,37 +191,131 @@ def test_a_graph_of_one_function_is_of_what_it_calls() -> None:
     assert captured(run(body), "graph:model.py:forward") == [4] * 4
 
 
-def computed(*, inside: float = 0, outside: float = 0, waits: bool = False) -> Callable[[TraceBuilder], object]:
-    """A step that reads a value after a function has launched; work on the host before both, in µs."""
+def computed(
+    *, inside: float = 0, between: float = 0, before: float = 0, behind: float = 0, waits: bool = False
+) -> Callable[[TraceBuilder], object]:
+    """A function calls another one that launches, and behind both a value is read; work of the host, in µs."""
 
     def body(trace: TraceBuilder) -> None:
-        trace.work(1 + outside)
-        with trace.frame("model.py", 5, "forward"):
-            trace.work(1 + inside)
-            small(trace, 4)
-            if waits:
-                trace.item()
+        with trace.frame("train.py", 20, "prepare"):
+            trace.work(1 + before)
+            with trace.frame("model.py", 5, "forward"):
+                trace.work(1 + inside)
+                small(trace, 2)
+                trace.work(between)
+                small(trace, 2)
+                if waits:
+                    trace.item()
+            trace.work(behind)
         if not waits:
             trace.item()
 
     return body
 
 
-def test_what_a_captured_function_does_before_its_first_launch_goes_with_it() -> None:
-    as_it_is, longer = run(computed()), run(computed(inside=30))
-    assert step_us(longer) == us(step_us(as_it_is) + 30)
-    assert step_us(longer, "graph") == us(step_us(as_it_is, "graph"))
+def with_op(us: float) -> Callable[[TraceBuilder], object]:
+    def body(trace: TraceBuilder) -> None:
+        trace.work(1)
+        with trace.op("aten::mm"):
+            trace.work(1 + us)
+            small(trace, 4)
+        trace.item()
+
+    return body
+
+
+FORWARD, PREPARE = "graph:model.py:forward", "graph:train.py:prepare"
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "edit"),
     [
-        pytest.param(lambda us: computed(outside=us), id="outside the function"),
-        pytest.param(lambda us: computed(inside=us, waits=True), id="in a function that waits"),
+        pytest.param(lambda us: computed(inside=us), FORWARD, id="in the function"),
+        pytest.param(lambda us: computed(between=us), FORWARD, id="between its launches"),
+        pytest.param(lambda us: computed(inside=us), PREPARE, id="in a function that it calls"),
+        pytest.param(lambda us: computed(before=us), PREPARE, id="before it calls another one"),
+        pytest.param(lambda us: computed(behind=us), PREPARE, id="behind its launches"),
+        pytest.param(with_op, "graph", id="in an operator"),
     ],
 )
-def test_what_is_done_before_a_graph_stays(body: Callable[[float], Callable[[TraceBuilder], object]]) -> None:
-    assert step_us(run(body(30)), "graph") == us(step_us(run(body(0)), "graph") + 30)
+def test_what_a_captured_function_does_goes_with_it(
+    body: Callable[[float], Callable[[TraceBuilder], object]], edit: str
+) -> None:
+    assert step_us(run(body(30)), edit) == us(step_us(run(body(0)), edit))
+
+
+def annotated(us: float) -> Callable[[TraceBuilder], object]:
+    def body(trace: TraceBuilder) -> None:
+        with trace.annotation("forward pass"):
+            trace.work(1 + us)
+            with trace.frame("model.py", 5, "forward"):
+                small(trace, 4)
+        trace.item()
+
+    return body
+
+
+def allocating(us: float) -> Callable[[TraceBuilder], object]:
+    def body(trace: TraceBuilder) -> None:
+        with trace.frame("model.py", 5, "forward"):
+            trace.work(1 + us)
+            trace.call("cudaMalloc", 10)
+            small(trace, 4)
+        trace.item()
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("body", "edit"),
+    [
+        pytest.param(lambda us: computed(before=us), FORWARD, id="in what calls the function"),
+        pytest.param(lambda us: computed(behind=us), FORWARD, id="behind the function"),
+        pytest.param(lambda us: computed(inside=us, waits=True), FORWARD, id="in a function that waits"),
+        pytest.param(lambda us: computed(inside=us), "graph", id="in no function that was named"),
+        pytest.param(annotated, FORWARD, id="in an annotation"),
+        pytest.param(allocating, FORWARD, id="with an allocation"),
+    ],
+)
+def test_what_no_graph_does_away_with_stays(
+    body: Callable[[float], Callable[[TraceBuilder], object]], edit: str
+) -> None:
+    assert step_us(run(body(60)), edit) == us(step_us(run(body(30)), edit) + 30)
+
+
+def test_a_function_of_two_graphs_keeps_what_it_does() -> None:
+    """A wait of another stretch's lies between: in outer, not in either of the two that it calls."""
+
+    def body(before: float) -> Callable[[TraceBuilder], object]:
+        def made(trace: TraceBuilder) -> None:
+            with trace.frame("model.py", 5, "forward"):
+                trace.work(1 + before)
+                small(trace, 3)
+                trace.work(1_500)  # long enough to be no part of a graph
+                small(trace, 3)
+            trace.item()
+
+        return made
+
+    assert captured(run(body(0)), FORWARD) == [3, 3] * 4
+    assert step_us(run(body(30)), FORWARD) == us(step_us(run(body(0)), FORWARD) + 30)
+
+
+def test_a_function_around_a_whole_step_is_no_part_of_its_graph() -> None:
+    """One step alone is recorded, within the program's main function."""
+
+    def one(before: float) -> TraceBuilder:
+        trace = TraceBuilder(enter_us=0.001, latency_us=3)
+        with trace.frame("train.py", 5, "main"):
+            for _ in range(2):
+                trace.work(5)
+            with trace.step():
+                trace.work(1 + before)
+                small(trace, 4)
+        return trace
+
+    edit = "graph:train.py:main"
+    assert step_us(one(60), edit) == us(step_us(one(30), edit) + 30)
 
 
 def test_what_is_a_graph_already_stays_one() -> None:

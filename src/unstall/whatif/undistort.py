@@ -59,7 +59,8 @@ _HOST = (0.5, 2.0)  # by how much a host changes its speed: a shared one was see
 # host half of the changes were beyond 5 %, while a step that an H200 bounds kept to 0.5 %.
 _HOST_STRAYS, _DEVICE_STRAYS = 0.1, 0.01
 _NEARLY, _CLOSE = 1.005, 0.002
-_HALVINGS, _SECTIONS = 12, 9
+_NOTHING = 1e-6  # of a step
+_HALVINGS, _SECTIONS = 12, 8
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
 _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of what was recorded
 
@@ -118,32 +119,41 @@ def meet_alone(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool
     """The same of a program without the recorder's cost, whose host was faster or slower when the time was measured.
 
     Of all pairs of a host and a device that take as long it is the likeliest. Work that `kept` marks, such as data
-    loading, is as slow as it was.
+    loading, is as slow as it was. Where no pair comes at least half the way, it was neither of both.
     """
+    close_ns = _CLOSE * plain_step_ns
+    steps_ns: dict[tuple[float, float], float] = {}
 
     def changed(host: float, device: float) -> Program:
         return _stretched(_slower(program, host, kept), device, elastic)
 
     def off(host: float, device: float) -> float:
-        return plain_step_ns - steady_step_ns(changed(host, device))
+        if (host, device) not in steps_ns:
+            steps_ns[host, device] = steady_step_ns(changed(host, device))
+        return plain_step_ns - steps_ns[host, device]
 
     def unlikely(host: float, device: float) -> float:
-        share = 1 - off(host, device) / plain_step_ns
+        share = max(1 - off(host, device) / plain_step_ns, _NOTHING)
         strays = (math.log(host) / _HOST_STRAYS, math.log(device) / _DEVICE_STRAYS, math.log(share) / _CLOSE)
         return math.hypot(*strays)
 
     def host_for(device: float) -> float:
-        host = _bisect(lambda x: off(x, device), *_HOST)
+        host = _root(lambda x: off(x, device), *_HOST, close_ns / 4)
         return min(1.0, host, key=lambda x: unlikely(x, device))  # it may be of no account
 
-    if abs(off(1.0, 1.0)) < _CLOSE * plain_step_ns:
+    if abs(off(1.0, 1.0)) < close_ns:
         return program, 1.0
-    bounds = (_STRETCH[0], 1.0) if off(1.0, 1.0) < 0 else (1.0, _STRETCH[1])
-    device = _least(lambda x: unlikely(host_for(x), x), *bounds)
-    device = min(1.0, device, key=lambda x: unlikely(host_for(x), x))
+    device, furthest = 1.0, _STRETCH[off(1.0, 1.0) > 0]
+    of_account = abs(off(1.0, furthest) - off(1.0, 1.0)) > close_ns / 4
+    if of_account or abs(off(host_for(1.0), 1.0)) > close_ns:
+        found = _least(lambda x: unlikely(host_for(x), x), *sorted((1.0, furthest)))
+        device = min(1.0, found, key=lambda x: unlikely(host_for(x), x))
     host = host_for(device)
     if host == 1.0:
-        device = _bisect(lambda x: off(1.0, x), *_STRETCH)
+        alone = _root(lambda x: off(1.0, x), *_STRETCH, close_ns / 4)
+        device = min(device, alone, key=lambda x: unlikely(1.0, x))
+    if abs(off(host, device)) > abs(off(1.0, 1.0)) / 2:
+        return program, 1.0
     return changed(host, device), device
 
 
@@ -165,6 +175,24 @@ def _bisect(excess: Callable[[float], float], low: float, high: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
     return (low + high) / 2
+
+
+def _root(excess: Callable[[float], float], low: float, high: float, close: float) -> float:
+    """Where a falling function comes `close` to 0, or the end nearest to that: by secants, the Illinois way."""
+    at_low, at_high = excess(low), excess(high)
+    if at_low <= 0 or at_high >= 0:
+        return low if at_low <= 0 else high
+    middle = (low + high) / 2
+    for _ in range(_HALVINGS):
+        middle = (low * at_high - high * at_low) / (at_high - at_low)
+        at = excess(middle)
+        if abs(at) < close:
+            break
+        if at > 0:
+            low, at_low, at_high = middle, at, at_high / 2
+        else:
+            high, at_high, at_low = middle, at, at_low / 2
+    return middle
 
 
 def _least(cost: Callable[[float], float], low: float, high: float) -> float:

@@ -31,11 +31,13 @@ def apply(subject: Subject, place: Place | None) -> Subject:
 
     A wait, a copy that blocks, one to or from pageable memory, an event, or a launch of another thread ends a
     stretch; so does what a graph would not do away with: data loading, allocation, long work outside any operator.
-    What a function does before the first launch and after the last goes, where all that it launches is in the graph.
+    What operators do before the first launch and after the last goes, where all that they launch is in the graph, and
+    at a place so does what its function does, and what that calls. What calls the function stays.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
-    stretch = _stretches(subject, place)
+    breaks = _breaks(subject)
+    stretch = _stretches(subject, place, breaks)
     first = np.flatnonzero((stretch >= 0) & np.append(True, stretch[1:] != stretch[:-1]))
     if not len(first):
         return subject.with_program(program, "no stretch of launches could be captured")
@@ -48,8 +50,8 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     inside = (stretch >= 0) & ~keep
     code, call, work, ends = do.code.copy(), do.call.copy(), do.work.copy(), do.ops.copy()
     code[inside] = Code.CALL
-    captured_too = subject.share_of_work(_of_one_stretch(subject, stretch)) * ~_breaks(subject)
-    work = (work * (1 - captured_too)).astype(np.int64)
+    goes = subject.share_of_work(_of_one_stretch(subject, stretch, place)) * ~breaks
+    work = (work * (1 - goes)).astype(np.int64)
     call[inside] = work[inside] = 0
     call[first] = _CALL_NS + _CALL_NS_A_NODE * counts
     which = np.searchsorted(first, np.flatnonzero(stretch >= 0), side="right") - 1
@@ -73,7 +75,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     return replace(made, graphs=np.append(made.graphs, do.host[first[counts > 1]]))
 
 
-def _stretches(subject: Subject, place: Place | None) -> I64:
+def _stretches(subject: Subject, place: Place | None, breaks: Bool) -> I64:
     """By instruction the number of the stretch it is in, ascending; -1 for none."""
     program = subject.program
     do = program.instructions
@@ -83,7 +85,7 @@ def _stretches(subject: Subject, place: Place | None) -> I64:
     may = launches & inside & subject.at(place) & ~_uncapturable(subject)
     ends = (do.code != Code.CALL) & ~may
     ends[program.step_starts] = ends[program.step_ends] = True
-    number = np.cumsum(ends | _breaks(subject) | np.append(False, np.diff(do.thread) != 0))
+    number = np.cumsum(ends | breaks | np.append(False, np.diff(do.thread) != 0))
     between = (may | (do.code == Code.CALL)) & ~ends
     # A stretch goes from its first launch to its last.
     stretch = np.full(len(do), -1, dtype=np.int64)
@@ -98,8 +100,9 @@ def _stretches(subject: Subject, place: Place | None) -> I64:
     return stretch
 
 
-def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
-    """Host events that launch something, all of it in one stretch, wait for nothing and are not around a whole step."""
+def _of_one_stretch(subject: Subject, stretch: I64, place: Place | None) -> Bool:
+    """Operators, and frames at the place if there is one, that launch something, all of it in one stretch, wait for
+    nothing and are not around a whole step."""
     host, program = subject.timeline.host, subject.program
     part = program.thread_of[host.thread]
     outside = (program.instructions.code != Code.CALL) & (stretch < 0)
@@ -116,7 +119,8 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
         first, last = (stretch[mine[captured[each[some]]]] for each in (first, last))
         chosen[events[some]] = first == last
     whole = np.append(subject.steps.end, np.iinfo(np.int64).max)[np.searchsorted(subject.steps.start, host.start)]
-    return chosen & (host.end < whole)
+    kinds = (HostKind.OP,) if place is None else (HostKind.OP, HostKind.PYTHON)
+    return chosen & (host.end < whole) & np.isin(host.kind, kinds) & subject.host_rows(place)
 
 
 def _breaks(subject: Subject) -> Bool:
