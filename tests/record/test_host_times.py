@@ -52,7 +52,7 @@ CALLS = st.builds(
     st.sampled_from([LAUNCH, COPY, SYNC]),
     st.sampled_from([_MAIN, _AUTOGRAD]),
     st.integers(0, 50),
-    st.integers(0, 50),
+    st.integers(1, 50),
 )
 STEPS = st.lists(CALLS, max_size=12)
 
@@ -130,7 +130,8 @@ def test_calls_that_give_no_work_and_wait_for_none_do_not_count() -> None:
 
 def test_calls_within_calls_do_not_count() -> None:
     """As where torch's profiler records the driver's call within that of the runtime."""
-    recorded = np.array([(10, 30, LAUNCH, _MAIN), (12, 28, LAUNCH, _MAIN), (12, 20, LAUNCH, _AUTOGRAD)], TIMED)
+    within = [(12, 28, LAUNCH, _MAIN), (10, 20, LAUNCH, _MAIN), (10, 10, LAUNCH, _MAIN)]
+    recorded = np.array([*within, (10, 30, LAUNCH, _MAIN), (12, 20, LAUNCH, _AUTOGRAD)], TIMED)
     timed = np.array([(10, 20, LAUNCH, _MAIN), (12, 18, LAUNCH, _AUTOGRAD)], TIMED)
     told = host_times(recorded, [0, 50], timed, [0, 40], [_MAIN, _AUTOGRAD])
     assert told is not None

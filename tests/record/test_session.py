@@ -44,18 +44,19 @@ def test_five_steps_are_recorded_after_warm_up_plain_steps_and_one_to_settle(tmp
     assert [mark["at"] for mark in marks[:3]] == [800_000_000, 950_000_000, 1_100_000_000]
 
 
-def with_host_only(folder: Path, **options: bool) -> Driven:
+def with_host_only(folder: Path, recorder: str = "cupti", **options: bool) -> Driven:
     """A session that has taken the steps recorded with the device: two, and one to settle."""
     log: list[str] = []
     host_only = LoggingHostOnly(folder, log, **options)
-    run = Driven(folder, Logging(log, "cupti"), host_only=host_only, warmup=3, steps=2)
+    run = Driven(folder, Logging(log, recorder), host_only=host_only, warmup=3, steps=2)
     run.steps(3 + 3 + 3, took_ms=100)
     return run
 
 
-def test_four_times_as_many_steps_of_the_host_alone_follow_and_one_to_settle(tmp_path: Path) -> None:
-    run = with_host_only(tmp_path)
-    assert (run.session.phase, run.log) == (Phase.HOST_ONLY, ["cupti start", "cupti stop", "alone start 2"])
+@pytest.mark.parametrize("recorder", ["cupti", "torch"])
+def test_four_times_as_many_steps_of_the_host_alone_follow_and_one_to_settle(tmp_path: Path, recorder: str) -> None:
+    run = with_host_only(tmp_path, recorder)
+    assert (run.session.phase, run.log) == (Phase.HOST_ONLY, [f"{recorder} start", f"{recorder} stop", "alone start 2"])
     run.steps(8 + 1, took_ms=50)
     assert (run.session.phase, run.log[3:]) == (Phase.PLAIN_AFTER, ["alone stop"])
     (told,) = run.events("host_only")

@@ -110,6 +110,10 @@ def test_frames_that_a_call_is_the_first_of_began_within_200_us_before_it() -> N
         (1, 100, 200, second),
         (1, 1_100_000, 1_300_001, first),
     ]
+    # A step of thread 1 is known to begin in between, and something of another thread.
+    known = np.array([1, 1, 2]), np.array([1_150_000, 1_300_001, 1_200_000])
+    found = slices.of_calls(around, np.array([0, 1, 2, 0], np.int32), places, known)
+    assert _shown(found)[-1] == (1, 1_150_000, 1_300_001, first)
 
 
 def test_no_calls_have_no_slices() -> None:

@@ -275,6 +275,28 @@ def test_waits_for_a_batch_are_input_loading_and_no_line_of_backward(made: Folde
     assert [_place(timeline, row) for row in _rows(timeline, "cuLaunchKernel")] == [None]
 
 
+def test_frames_entered_since_the_call_before_are_around_no_wait_for_a_batch_and_no_border(made: Folder) -> None:
+    main = (_TRAIN, 21, "main")
+    first, second = made.stack((_TRAIN, 30, "save"), main), made.stack((_TRAIN, 5, "forward"), main)
+    made.places += [{"span": 1, "name": "enumerate(DataLoader)#__next__"}]
+    made.call("cuLaunchKernel", _ZERO, _ZERO + 10 * _US, stack=first)
+    made.marks(*(_ZERO + border * _US for border in (40, 300)), thread=PROCESS)
+    made.span(1, _ZERO + 50 * _US, _ZERO + 150 * _US, stack=first)
+    made.call("cuLaunchKernel", _ZERO + 160 * _US, _ZERO + 170 * _US, stack=second)
+    made.call("cuLaunchKernel", _ZERO + 310 * _US, _ZERO + 320 * _US, stack=first)
+    _over(made)
+    timeline = _timeline(made)
+    host = timeline.host
+    begun = {
+        (name, int(host.start[row]) // _US)
+        for name in ("forward", "save")
+        for row in np.flatnonzero(host.kind == HostKind.PYTHON).tolist()
+        if name in timeline.text(int(host.name[row]))
+    }
+    zero = int(host.start.min()) // _US
+    assert {(name, at - zero) for name, at in begun} == {("save", 0), ("forward", 150), ("save", 300)}
+
+
 @pytest.mark.parametrize(
     "name",
     [b"gemm<\"a\\b\", 'c'>", b"two\nlines\ttab\x00\x1f", b"\xff\xfe<\xc3\x28>", "ядро<κ>".encode(), b"k" * (1 << 16)],
@@ -406,10 +428,11 @@ def _step(begun: int, us: int) -> list[tuple[int, int]]:
     return [(begun + us * _US, begun + 2 * us * _US), (begun + 3 * us * _US, begun + 4 * us * _US)]
 
 
-def _alone(made: Folder, us: int, steps: int, *, lost: int = 0) -> None:
-    """Steps of the host alone, and one to settle."""
+def _alone(made: Folder, us: int, steps: int, *, lost: int = 0, second: int = PROCESS) -> None:
+    """Steps of the host alone, and one to settle; a step's second call is made by that thread."""
     marks = [_ZERO + 10**9 + number * 5 * us * _US for number in range(steps + 2)]
-    calls = [(start, end, 307, PROCESS) for mark in marks[:-1] for start, end in _step(mark, us)]
+    by = (PROCESS, second)
+    calls = [(*times, 307, thread) for mark in marks[:-1] for times, thread in zip(_step(mark, us), by, strict=True)]
     (made.path / "host_only.bin").write_bytes(np.array([*calls, (0, 0, 307, PROCESS)], TIMED).tobytes())
     made.journal.write("host_only", marks_ns=marks, lost=lost)
 
@@ -437,7 +460,7 @@ def test_after_torchs_profiler_they_are_told_by_the_clock_of_its_file(folder: Pa
     borders = [zero + number * 50 * _US for number in range(3)]
     made.marks(*borders, thread=PROCESS)
     _over(made)
-    _alone(made, 8, steps=3)
+    _alone(made, 8, steps=3, second=_AUTOGRAD)
     events: list[dict[str, Any]] = []
 
     def event(cat: str, name: str, start: int, end: int, tid: int = PROCESS) -> None:
@@ -450,7 +473,8 @@ def test_after_torchs_profiler_they_are_told_by_the_clock_of_its_file(folder: Pa
         event("cuda_runtime", "cudaLaunchKernelExC", first, done)
         event("cuda_driver", "cuLaunchKernelEx", first + _US, done - _US)
         event("cuda_runtime", "cudaEventQuery", other - _US, other)
-        event("cuda_runtime", "cudaLaunchKernel", other, end)
+        event("cpu_op", "autograd::engine::evaluate_function: MmBackward0", other - 2 * _US, end + _US, _AUTOGRAD)
+        event("cuda_runtime", "cudaLaunchKernel", other, end, _AUTOGRAD)
     for now in (zero, zero):
         event("user_annotation", f"unstall.clock#{now}", now, now)
     profile = {"schemaVersion": 1, "baseTimeNanoseconds": base, "traceEvents": events}

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from unstall.errors import TraceError
+from unstall.grouping import groups
 from unstall.record import layouts
 from unstall.record.cupti import CALLS, CHUNK_BYTES, NAMES, RECORDS, VERSION
 from unstall.record.layouts import FIELDS, Kind
@@ -117,3 +118,16 @@ def _names(text: bytes) -> dict[int, str]:
         names[pointer] = text[at : at + length].decode(errors="replace")
         at += length
     return names
+
+
+def outermost(calls: np.ndarray) -> np.ndarray:
+    """Without those made within another one of the same thread, in the order that they begin in.
+
+    `calls` have a start, an end and a thread; of two that begin together the longer one is around the other.
+    """
+    calls = calls[np.lexsort((-calls["end"].astype(np.int64), calls["start"]))]
+    chosen = np.ones(len(calls), np.bool_)
+    for _, mine in groups(calls["thread"].astype(np.int64)):
+        reach = np.maximum.accumulate(calls["end"][mine])
+        chosen[mine[1:]] = calls["start"][mine[1:]] >= reach[:-1]
+    return calls[chosen]

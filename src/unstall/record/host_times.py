@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.read.names import call_kind
 from unstall.record.calls import DRIVER
-from unstall.timeline import I64, Bool, HostKind, HostTimes
+from unstall.record.decode import outermost
+from unstall.timeline import I64, HostKind, HostTimes
 
 TIMED = np.dtype([("start", "<u8"), ("end", "<u8"), ("what", "<u4"), ("thread", "<u4")])
 """A call, as host_only.bin has it: `what` is the number of one of the driver's."""
@@ -95,8 +95,7 @@ class _Step:
 
 def _steps(calls: np.ndarray, borders: Sequence[int], threads: Sequence[int]) -> list[_Step]:
     calls = calls[np.isin(calls["thread"], threads) & np.isin(calls["what"], _COUNTED)]
-    calls = calls[np.argsort(calls["start"], kind="stable")]
-    calls = calls[_outermost(calls)]
+    calls = outermost(calls)
     which = np.stack([calls["what"], calls["thread"]], axis=1)
     begins, ends = (calls[name].astype(np.int64) for name in ("start", "end"))
     steps = []
@@ -105,15 +104,6 @@ def _steps(calls: np.ndarray, borders: Sequence[int], threads: Sequence[int]) ->
         times = np.minimum(np.concatenate([begins[mine], ends[mine]]), end) - start
         steps.append(_Step(start, end - start, which[mine].tobytes(), times))
     return steps
-
-
-def _outermost(calls: np.ndarray) -> Bool:
-    """Which of these, in the order that they begin in, are not made within another one of the same thread."""
-    chosen = np.ones(len(calls), np.bool_)
-    for _, mine in groups(calls["thread"].astype(np.int64)):
-        reach = np.maximum.accumulate(calls["end"][mine])
-        chosen[mine[1:]] = calls["start"][mine[1:]] >= reach[:-1]
-    return chosen
 
 
 def _median(steps: Sequence[_Step]) -> tuple[np.ndarray, float]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unstall.grouping import groups
 from unstall.locate.frameworks import is_framework
+from unstall.record.decode import outermost
 from unstall.record.line_twin import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE
 from unstall.record.lines import FILE
 from unstall.record.places import Frame, Places
@@ -40,11 +42,14 @@ _NO_TIMES = np.zeros(0, np.int64)
 NONE = Slices(_NO_TIMES, _NO_TIMES, _NO_TIMES, np.zeros(0, np.int32), [])
 
 
-def of_calls(calls: np.ndarray, stack: I32, places: Places) -> Slices:
+def of_calls(
+    calls: np.ndarray, stack: I32, places: Places, moments: tuple[I64, I64] = (_NO_TIMES, _NO_TIMES)
+) -> Slices:
     """From the stacks that calls were made from. `calls` are by thread and start; `stack` may be -1 for none.
 
     Of a stack the user's frames count, and those of frameworks within the innermost of them. Where a call's frames are
-    others than those of the call before, they began 200 us before it, but not before the other ended.
+    others than those of the call before, they began 200 us before it, but not before the other ended, nor before one of
+    the `moments` (threads, times) at which something else of the thread is known to have begun or ended.
     """
     frames: dict[Frame, int] = {}
     known = sorted(places.stacks)
@@ -60,11 +65,8 @@ def of_calls(calls: np.ndarray, stack: I32, places: Places) -> Slices:
 
     thread = calls["thread"].astype(np.int64)
     start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
+    entered = _entered(thread, start, end, moments)
     same = np.append(False, thread[1:] == thread[:-1])
-    entered = start.copy()
-    for mine in np.split(np.arange(len(thread)), np.flatnonzero(~same)[1:]):
-        reach = np.maximum.accumulate(end[mine])
-        entered[mine[1:]] = np.minimum(start[mine[1:]], np.maximum(reach[:-1], start[mine[1:]] - _ENTERED_NS))
     parts = []
     for level in range(depth):
         frame = rows[:, level]
@@ -74,6 +76,19 @@ def of_calls(calls: np.ndarray, stack: I32, places: Places) -> Slices:
         last = stops[np.searchsorted(stops, first, side="right")] - 1
         parts.append((thread[first], entered[first], end[last], frame[first], np.full(len(first), level)))
     return _nested(parts, list(frames))
+
+
+def _entered(thread: I64, start: I64, end: I64, moments: tuple[I64, I64]) -> I64:
+    """By call: when the frames that it is the first of began, at the earliest that is likely."""
+    entered = start.copy()
+    others = {number: np.sort(moments[1][mine]) for number, mine in groups(moments[0])}
+    for number, mine in groups(thread):
+        since = np.append(start[mine[0]], np.maximum.accumulate(end[mine])[:-1])
+        if number in others:
+            last = np.searchsorted(others[number], start[mine], side="right") - 1
+            since = np.where(last >= 0, np.maximum(since, others[number][np.maximum(last, 0)]), since)
+        entered[mine] = np.minimum(start[mine], np.maximum(since, start[mine] - _ENTERED_NS))
+    return entered
 
 
 def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
@@ -128,10 +143,8 @@ def of_clock(folder: Path, places: Places, calls: np.ndarray, off_ns: int = 0) -
 
 def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
     """Times, in order, none of which is within an outermost call and less than `off_ns` from its start or end."""
-    order = np.lexsort((-calls["end"].astype(np.int64), calls["start"]))
-    start, end = calls["start"][order].astype(np.int64), calls["end"][order].astype(np.int64)
-    outermost = np.append(True, start[1:] >= np.maximum.accumulate(end)[:-1])[: len(start)]
-    start, end = start[outermost], end[outermost]
+    calls = outermost(calls)
+    start, end = calls["start"].astype(np.int64), calls["end"].astype(np.int64)
     at = np.searchsorted(start, time, side="right") - 1
     if not off_ns or not len(start):
         return time

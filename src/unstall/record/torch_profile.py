@@ -40,13 +40,13 @@ class Profile:
     head: dict[str, Any]  # what stands around the events, as JSON
     events: list[str]  # as JSON
     zero_ns: int  # what our clock showed at the events' time 0
+    base_ns: int  # what the file's clock showed then
     calls: np.ndarray  # operators and calls, with the columns of TIMED: ns of our clock, and a HostKind as `what`
     backward: list[int]  # threads that autograd worked on
 
     def of_file(self, at_ns: int) -> int:
         """A time of our clock by the file's, in ns."""
-        base = self.head.get("baseTimeNanoseconds")
-        return at_ns - self.zero_ns + (msgspec.json.decode(base, type=int) if base is not None else 0)
+        return at_ns - self.zero_ns + self.base_ns
 
 
 def read_profile(folder: Path) -> Profile:
@@ -65,7 +65,10 @@ def read_profile(folder: Path) -> Profile:
     made = [each for each in events if each.cat in _OF_HOST and isinstance(each.tid, int)]
     calls = np.array([(*_times(each, zero_ns), _kind(each), each.tid) for each in made], TIMED)
     backward = {each.tid for each in made if each.name.startswith(_OF_AUTOGRAD) and isinstance(each.tid, int)}
-    return Profile(dict(head), [text for text in texts if CLOCK not in text], zero_ns, calls, sorted(backward))
+    base = msgspec.json.decode(head["baseTimeNanoseconds"]) if "baseTimeNanoseconds" in head else 0
+    base_ns = base if isinstance(base, int) else 0
+    shown = [text for text in texts if CLOCK not in text]
+    return Profile(dict(head), shown, zero_ns, base_ns, calls, sorted(backward))
 
 
 def _kind(event: _Event) -> HostKind:

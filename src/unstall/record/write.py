@@ -21,7 +21,7 @@ from unstall.record.host_times import TIMED, host_times, kinds_of, told
 from unstall.record.journal import Event
 from unstall.record.places import Places, read_places
 from unstall.record.trace_file import Text
-from unstall.timeline import I32, HostTimes
+from unstall.timeline import I32, I64, HostTimes
 
 _SCHEMA = "unstall.recording/1"
 _HARDLY_EVER_ELSE = 0.9  # of a thread's calls
@@ -61,7 +61,7 @@ def write_trace(folder: Path, path: Path) -> None:
 def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Places, text: Text) -> Iterator[str]:
     calls = activity.calls
     if story.lines == "calls":
-        shown = slices.of_calls(calls, _with_backward(activity, places), places)
+        shown = slices.of_calls(calls, _with_backward(activity, places), places, _moments(story, activity))
     elif story.lines is not None:
         shown = slices.of_clock(folder, places, calls)
     else:
@@ -155,6 +155,14 @@ def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, 
     return {each: known.get(each, "native") for each in threads} | (
         {process: places.threads.get(process, "MainThread")} if process in threads else {}
     )
+
+
+def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
+    """Threads and times at which something began or ended that is known to: steps, and spans of watched functions."""
+    spans, borders = activity.spans, np.array(story.borders, np.int64)
+    threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(borders), story.driver)])
+    times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), borders])
+    return threads.astype(np.int64), times
 
 
 def _steps(story: _Story, text: Text) -> Iterator[str]:
