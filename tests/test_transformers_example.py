@@ -78,11 +78,11 @@ def test_what_is_said_of_a_step_as_in_the_turns_is_held_against_them() -> None:
     got = {"before_ms": 28.9, "after_ms": 5.7, "gain_ms": 23.2}
     run = {"edit": "graph:pairs.py:forward", "got": {what: {"median": ms} for what, ms in got.items()}}
     told = measure.again(trace, run)
-    assert told["after_ms"] == pytest.approx(28.9 - told["gain_ms"])
+    assert told["after_ms"] == pytest.approx(28.9 - told["gain_ms"], rel=0.005)
     assert told["error"]["gain_ms"] == pytest.approx(told["gain_ms"] / 23.2 - 1)
     assert abs(told["error"]["gain_ms"]) < 0.05
-    with pytest.raises(LookupError, match=r"of a step of 28\.90 ms nothing is said of graph:other\.py:forward"):
-        measure.again(trace, run | {"edit": "graph:other.py:forward"})
+    gone = measure.again(trace, run | {"edit": "graph:other.py:forward"})
+    assert (gone["gain_ms"], gone["error"]["gain_ms"]) == (0.0, -1.0)
 
 
 def test_turns_that_began_within_the_recording_do_not_count() -> None:

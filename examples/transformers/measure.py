@@ -54,10 +54,11 @@ def main() -> int:
         if args.traces is None:
             parser.error("--remake needs --traces FOLDER")
         runs = remade(args.traces)
-        write(runs, args.out)
+        write(runs, {}, args.out)
         return 0 if runs else 1
     begun = time.monotonic()
     runs: dict[str, list[Run]] = {name: [] for name in args.names}
+    left_out: dict[str, list[str]] = {}
     took_s = dict.fromkeys(args.names, 0.0)
     waiting = list(args.names)
     while waiting:
@@ -69,28 +70,31 @@ def main() -> int:
             # Torch's profiler slows what comes after it: once, and at the end of a run.
             kept = args.traces and args.traces / f"{name}-{len(runs[name])}"
             runs[name].append(one_run(name, args.turns, kept, work=not runs[name]))
-        except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             print(f"{name}: {error}\n{getattr(error, 'stderr', None) or ''}", flush=True)
+            left_out.setdefault(name, []).append(str(error).partition("\n")[0])
         else:
             print(f"{name}: {line(runs[name][-1])}", flush=True)
             waiting.append(name)
             waiting.sort(key=lambda each: sum(run["kept_speed"] for run in runs[each]))
         took_s[name] = time.monotonic() - started
-        write(runs, args.out, say=False)
-    write(runs, args.out)
+        write(runs, left_out, args.out, say=False)
+    write(runs, left_out, args.out)
     return 0 if all(runs.values()) else 1
 
 
-def write(runs: dict[str, list[Run]], out: Path | None, *, say: bool = True) -> None:
-    """To a file as JSON, if there is one, and for people."""
+def write(runs: dict[str, list[Run]], left_out: dict[str, list[str]], out: Path | None, *, say: bool = True) -> None:
+    """To a file as JSON, if there is one, and for people; `left_out` says why other runs of a program do not count."""
     if out:
-        out.write_text(json.dumps(results(runs), indent=1) + "\n")
+        out.write_text(json.dumps({**results(runs), **({"left_out": left_out} if left_out else {})}, indent=1) + "\n")
     if not say:
         return
     for name, of_it in runs.items():
         off = ", ".join(f"{run['error']['gain_ms']:+.1%}{'' if run['kept_speed'] else ' (unsteady)'}" for run in of_it)
         later = ", ".join(f"{run['again']['error']['gain_ms']:+.1%}" for run in of_it)
         print(f"{name}: {len(of_it)} runs; gains off by {off}; of steps as in the turns by {later}")
+    for name, why in left_out.items():
+        print(f"{name}: {len(why)} runs do not count: {'; '.join(sorted(set(why)))}")
 
 
 def one_run(name: str, turns_s: float, kept: Path | None = None, *, work: bool) -> Run:
@@ -139,14 +143,12 @@ def held(trace: Path, report: Run, turns: Run) -> Run:
 def again(trace: Path, run: Run) -> Run:
     """What the same finding is said to gain of a step as long as it was in the turns, and how far off that is.
 
-    Raises LookupError where the report has no such finding then.
+    Where there is no such finding then, nothing is said to be gained.
     """
-    before_ms = run["got"]["before_ms"]["median"]
-    findings = unstall.explain(trace, plain_step_ns=round(1e6 * before_ms)).result.findings
-    gain_ms = next((each.gain_ns / 1e6 for each in findings if each.edit == run["edit"] and each.gain_ns), None)
-    if gain_ms is None:
-        raise LookupError(f"of a step of {before_ms:.2f} ms nothing is said of {run['edit']}")
-    said = {"gain_ms": gain_ms, "after_ms": before_ms - gain_ms}
+    told = unstall.explain(trace, plain_step_ns=round(1e6 * run["got"]["before_ms"]["median"])).result
+    before_ns = told.replay.undistorted_mean_step_ns if told.replay else 0
+    gain_ns = next((each.gain_ns for each in told.findings if each.edit == run["edit"] and each.gain_ns), 0)
+    said = {"gain_ms": gain_ns / 1e6, "after_ms": (before_ns - gain_ns) / 1e6}
     return {**said, "error": {what: said[what] / run["got"][what]["median"] - 1 for what in said}}
 
 
