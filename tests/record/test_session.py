@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from record.recorders import Driven, Logging, LoggingHostOnly
 
@@ -422,6 +422,7 @@ _LOOPS = st.lists(  # loops of a program, one after another: what marks in one t
 
 
 @given(loops=_LOOPS, warmup=st.integers(0, 4), steps=st.integers(1, 6), broken=st.sampled_from(["", "start", "stop"]))
+@example(loops=[([("explicit", 0)], 100, 40)], warmup=1, steps=2, broken="")  # to its end, which few others are
 @settings(max_examples=60)
 def _check_that_a_recorder_starts_and_stops_once(
     folder: Path,
