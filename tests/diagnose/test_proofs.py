@@ -36,5 +36,9 @@ def test_a_call_that_is_served_is_no_proof() -> None:
     assert not proofs(recorded("Graphed.__call__", us=5))
 
 
+def test_a_recording_of_nothing_says_nothing_of_proofs() -> None:
+    assert not proofs(TraceBuilder())
+
+
 def test_proofs_are_made_below_these_methods() -> None:
     assert all(callable(getattr(Graphed, name)) for name in PROVING)

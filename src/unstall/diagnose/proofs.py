@@ -24,7 +24,7 @@ def note_of_proofs(run: Run) -> str | None:
     timeline, host = run.timeline, run.timeline.host
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & named(timeline, _FRAME, host.name))
     took = Spans.union(host.start[rows], host.end[rows]).clip(*run.window).total
-    if took < _WORTH * run.wall:
+    if took <= _WORTH * run.wall:  # also where there is nothing of either
         return None
     return (
         f"{share(took, run.wall)} of what was recorded is unstall.graphed proving its captures, which it does once: "
