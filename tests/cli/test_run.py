@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from cli.command import Cli, Outcome
 
-from unstall.cli._recording import Teller, failure, how_it_failed, rank_of, why_nothing
-from unstall.cli._virtual import read_run
+from unstall.cli import parse
+from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, why_nothing
+from unstall.cli._virtual import command_with_gpu, read_run
 from unstall.cli.run import free_trace_name
 from unstall.record.device import has_driver
 from unstall.record.journal import Follower, Journal, read
@@ -22,7 +23,6 @@ _UNSEEN = (
     "nothing was recorded: the program took no steps that unstall sees, which are an optimizer's and, with CUDA, a "
     "DataLoader's or a model's: call unstall.step() at the end of each step"
 )
-_NO_GPU = "" if has_driver() else "unstall: no GPU here: `unstall run --gpu h200 train.py` runs it on a virtual one\n"
 _FAILED = "nothing was recorded: the program failed before its first step"
 
 
@@ -58,7 +58,7 @@ def test_what_follows_the_script_is_the_programs(tmp_path: Path, args: list[str]
 
 def test_a_program_without_steps_is_told_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('lost')")
-    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_UNSEEN}\n{_NO_GPU}")
+    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_UNSEEN}\n")
     assert list((tmp_path / "kept").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "train.py"]
 
@@ -66,7 +66,7 @@ def test_a_program_without_steps_is_told_what_to_do_and_leaves_nothing_behind(tm
 def test_a_program_that_ends_during_warmup_is_told_how_many_steps_it_took(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import unstall\nunstall.step()\nunstall.step()")
     said = "the program ended after 2 steps, before the 3 of --warmup were over: try --warmup 0"
-    assert _run(tmp_path, "train.py") == Outcome(0, "", f"unstall: nothing was recorded: {said}\n{_NO_GPU}")
+    assert _run(tmp_path, "train.py") == Outcome(0, "", f"unstall: nothing was recorded: {said}\n")
 
 
 @pytest.mark.parametrize("number", [2, 9, 11, 15])
@@ -83,7 +83,7 @@ def test_a_traceback_is_the_programs_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("def step():\n    raise ValueError('no batch')\nstep()\n")
     plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True)
     outcome = _run(tmp_path, "train.py")
-    assert (outcome.code, outcome.err) == (1, f"{plain.stderr}unstall: {_FAILED}\n{_NO_GPU}")
+    assert (outcome.code, outcome.err) == (1, f"{plain.stderr}unstall: {_FAILED}\n")
 
 
 def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
@@ -252,6 +252,56 @@ def test_how_a_recording_gets_on_is_said_once_and_in_few_lines(
     assert capsys.readouterr().err == (
         "unstall: recording with cupti\nunstall: recorded 5 steps; the program goes on\n"
     )
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a GPU")
+@pytest.mark.parametrize(
+    ("over", "succeeded", "lacks"),
+    [
+        ({"torch": True, "failed_for_cuda": False}, True, True),
+        ({"torch": False, "failed_for_cuda": False}, True, False),
+        ({"torch": True, "failed_for_cuda": True}, False, True),
+        ({"torch": True, "failed_for_cuda": False}, False, False),
+        ({}, True, False),
+    ],
+)
+def test_a_gpu_is_what_lacks_where_torch_went_without_one_or_failed_for_it(
+    recording: Settings, over: dict[str, object], succeeded: bool, lacks: bool
+) -> None:
+    _happened(recording, ("armed", {}), ("over", over))
+    assert lacks_gpu(read(recording.folder), succeeded=succeeded) == lacks
+
+
+_FOR_WANT_OF_CUDA = """\
+import sys
+sys.modules["torch"] = sys
+raise RuntimeError("No CUDA GPUs are available")
+"""
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a GPU")
+def test_a_program_that_fails_for_want_of_cuda_is_told_the_whole_command_that_runs_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_FOR_WANT_OF_CUDA)
+    said = _run(tmp_path, "--recorder", "torch", "--lines=none", "--top", "3", "train.py", "--name", "a b").err
+    command = "unstall run --gpu h200 --top 3 train.py --name 'a b'"
+    assert said.endswith(f"unstall: no GPU here: `{command}` runs it on a virtual one\n")
+
+
+@pytest.mark.parametrize("program", ["import nothing", "raise KeyboardInterrupt", "import sys; sys.exit(2)"])
+def test_no_gpu_is_offered_for_what_has_nothing_to_do_with_one(tmp_path: Path, program: str) -> None:
+    (tmp_path / "train.py").write_text(f"import sys\nsys.modules['torch'] = sys\n{program}")
+    assert "--gpu" not in _run(tmp_path, "train.py").err
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["-m", "pkg.train", "--shapes"], "-m pkg.train --shapes"),
+        (["--shapes", "--lines", "none", "-o", "x.html", "--", "train.py"], "-o x.html -- train.py"),
+    ],
+)
+def test_the_command_for_a_virtual_gpu_leaves_out_what_is_about_a_real_one(words: list[str], command: str) -> None:
+    assert command_with_gpu(parse(["run", *words])) == f"unstall run --gpu h200 {command}"
 
 
 @pytest.mark.parametrize(

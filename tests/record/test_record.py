@@ -127,6 +127,18 @@ def test_too_few_steps_are_said_to_be(tmp_path: Path, log: list[str]) -> None:
         recording.save(tmp_path / "trace.json")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_block_without_device_work_is_told_of_a_virtual_gpu() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with record(lines="none") as recording:
+        torch.ones(3).add_(1)
+    report = recording.explain()
+    assert report.verdict.text.startswith("No device work was recorded")
+    assert "there is no GPU here: unstall.virtual_gpu() simulates one" in report.result.integrity.notes
+
+
 def test_a_recordings_files_go_with_it(log: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     closed, dropped = record(), record(steps=3)

@@ -62,11 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, with the verb's `run`. What a verb does not know is answered with that verb's usage."""
+    """The arguments, with the verb's `run`, and as `words`, as they were given. What a verb does not know is answered
+    with that verb's usage."""
     args, unknown = build_parser().parse_known_args(argv)
     if unknown:
         instead = "; give -o a name with that ending: -o report.html" if "--html" in unknown else ""
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead}")
+    args.words = list(sys.argv[1:] if argv is None else argv)
     return args
 
 

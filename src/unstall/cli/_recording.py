@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -80,12 +79,11 @@ def why_nothing(events: Sequence[Event], settings: Settings, *, succeeded: bool)
     return why
 
 
-def without_gpu(program: Sequence[str]) -> str | None:
-    """What to do on a machine with no GPU; None where there may be one. `program` is what follows `python`."""
-    if has_driver() or _AMD_DRIVER.exists():
-        return None
-    named = shlex.join(program[: 2 if program[0] == "-m" else 1])
-    return f"no GPU here: `unstall run --gpu h200 {named}` runs it on a virtual one"
+def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
+    """Whether this machine has no GPU, and the program could do with one: it used torch, or failed for want of CUDA."""
+    over = next((event for event in events if event["event"] == "over"), {})
+    wanted = over.get("torch" if succeeded else "failed_for_cuda", False)
+    return wanted and not has_driver() and not _AMD_DRIVER.exists()
 
 
 def how_it_failed(ended: Ended) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from unstall.record.launch import Ended
     from unstall.timeline import Timeline
 
+_OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
 _END = 2**62  # ns, after any run's end
 _MARKED = ("annotation", "optimizer")
 _WARMUP = Settings("").warmup
@@ -49,6 +51,21 @@ def options_of(args: argparse.Namespace) -> Options | None:
             "and lines by itself"
         )
     return parse(args.gpu, args.numerics or "real", args.host or "modelled")
+
+
+def command_with_gpu(args: argparse.Namespace) -> str:
+    """The command that was given, on a virtual GPU: without the options that are about a real one."""
+    words: list[str] = args.words[1:]
+    program = len(words) - len(args.program)
+    kept = ["unstall", "run", "--gpu", "h200"]
+    options = iter(words[:program])
+    for word in options:
+        name, equals, _ = word.partition("=")
+        if name in ("--recorder", "--lines") and not equals:
+            next(options, None)
+        elif name not in _OF_REAL_GPUS:
+            kept.append(word)
+    return shlex.join([*kept, *words[program:]])
 
 
 @contextmanager

@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING
 from unstall.cli._arguments import add_value, parse_count, parse_seconds
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
-from unstall.cli._recording import Teller, failure, how_it_failed, rank_of, say, why_nothing, without_gpu
+from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, say, why_nothing
 from unstall.cli._virtual import (
     add_virtual_options,
+    command_with_gpu,
     options_of,
     part_asked_for,
     read_run,
@@ -43,6 +44,7 @@ from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.record.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
+    from unstall.record.journal import Event
     from unstall.record.launch import Ended
     from unstall.timeline import Timeline
     from unstall.virtual.options import Options
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
     check_replaced(trace)
     _check_folders([*map(Path, args.output), trace])
-    from unstall.record.journal import Follower
+    from unstall.record.journal import Follower, read
     from unstall.record.launch import launch, leave_as
 
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
@@ -123,14 +125,16 @@ def run(args: argparse.Namespace) -> int:
         if virtual:
             timeline = _write_virtual(folder, trace, virtual, ended, args)
         else:
-            path = _write(settings, trace, succeeded=ended.code == 0, quiet=args.quiet)
+            events = read(folder)
+            path = _write(settings, trace, events, succeeded=ended.code == 0, quiet=args.quiet)
             timeline = read_timeline(str(path), quiet=args.quiet) if path and not rank else None
-            if path is None and not args.quiet and not rank and (advice := without_gpu(program)):
-                say(advice)
         if timeline and not rank:
             _explain(timeline, args)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
+        no_device_work = not virtual and (timeline is None or not len(timeline.device))
+        if no_device_work and not args.quiet and not rank and lacks_gpu(events, succeeded=ended.code == 0):
+            say(f"no GPU here: `{command_with_gpu(args)}` runs it on a virtual one")
     return leave_as(ended)
 
 
@@ -206,15 +210,12 @@ def _check_folders(targets: Sequence[Path]) -> None:
             raise UsageError(f"{target}: cannot be written: {reason}. Choose another place for the output") from error
 
 
-def _write(settings: Settings, trace: Path, *, succeeded: bool, quiet: bool) -> Path | None:
-    """Write the trace. Where there is nothing to write, say why and return None.
+def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeeded: bool, quiet: bool) -> Path | None:
+    """Write the trace of a recording with this journal. Where there is nothing to write, say why and return None.
 
     `succeeded`: the program exited with 0.
     """
-    from unstall.record.journal import read
-
     folder = Path(settings.folder)
-    events = read(folder)
     missing = why_nothing(events, settings, succeeded=succeeded)
     failed = failure(events)
     if missing is None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from traceback import format_exception_only
 from typing import Any, Protocol
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
@@ -95,6 +96,13 @@ def wait_to_leave() -> None:
     until = time.monotonic() + _LEAVING_WAITS_S
     while event is not None and not event.query() and time.monotonic() < until:
         time.sleep(_LOOK_AGAIN_S)
+
+
+def asked_for() -> dict[str, bool]:
+    """Whether the program has torch, and whether it has failed with an error about CUDA: known once it ends."""
+    error = getattr(sys, "last_value", None)
+    said = "".join(format_exception_only(error)) if error is not None else ""
+    return {"torch": "torch" in sys.modules, "failed_for_cuda": "CUDA" in said}
 
 
 def profiler_is_on() -> bool:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from unstall.timeline import Timeline
 
 
+_NO_GPU = "there is no GPU here: unstall.virtual_gpu() simulates one"
+
+
 def record(
     *,
     steps: int | None = None,
@@ -126,7 +129,11 @@ class Recording:
             trace = Path(self._settings.folder) / "recorded.trace.json.gz"
             self.save(trace)
             timeline = load(trace)
-            self._timeline = replace(timeline, meta=replace(timeline.meta, path="unstall.record()"))  # no file of ours
+            notes = timeline.meta.notes
+            if not len(timeline.device) and _lacks_gpu():
+                notes = (*notes, _NO_GPU)
+            # No file of ours.
+            self._timeline = replace(timeline, meta=replace(timeline.meta, path="unstall.record()", notes=notes))
         return self._timeline
 
     def explain(self) -> Report:
@@ -149,9 +156,7 @@ class Recording:
             if event["event"] == "failed":
                 raise UsageError(f"nothing was recorded: {event['why']}")
         if not any(event["event"] == "recorded" for event in events):
-            torch = sys.modules.get("torch")
-            no_gpu = torch is not None and not torch.cuda.is_available()
-            instead = ". There is no GPU here: unstall.virtual_gpu() simulates one" if no_gpu else ""
+            instead = f"; {_NO_GPU}" if _lacks_gpu() else ""
             raise UsageError(
                 "nothing was recorded: the block ended before the window began, which comes after "
                 f"warmup={self._settings.warmup} steps and after some, for {LEAST_NS / 1e9:g} s or more, that are only "
@@ -159,3 +164,9 @@ class Recording:
                 + instead
             )
         return Path(self._settings.folder)
+
+
+def _lacks_gpu() -> bool:
+    """Whether this process has torch, and torch no GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and not torch.cuda.is_available()

@@ -16,7 +16,8 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
     plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
-    over          why: done, exit or failed; phase: the one it ended in; steps: how many marks the leading source had
+    over          why: done, exit or failed; phase: the one it ended in; steps: how many marks the leading source had;
+                  torch: whether the program has it; failed_for_cuda: whether an error about CUDA ends it
 """
 
 from __future__ import annotations
@@ -384,7 +385,7 @@ class Session:
             self._unhook()
         finally:
             steps = self._tally.count(leader) if leader is not None else 0
-            self._journal.write("over", why=why, phase=phase.value, steps=steps)
+            self._journal.write("over", why=why, phase=phase.value, steps=steps, **device.asked_for())
             self._journal.close()
 
     def _unhook(self) -> None:
