@@ -183,11 +183,13 @@ def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
 
 
 @pytest.mark.skipif(has_driver(), reason="CUPTI may work here")
-def test_a_program_that_ends_early_is_told_too_that_the_recorder_it_asked_for_cannot_work(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import unstall\nunstall.step()")
-    assert "; nor can the recorder cupti work here: there is no NVIDIA driver\n" in (
-        _run(tmp_path, "--recorder", "cupti", "train.py").err
-    )
+@pytest.mark.parametrize("asked", ["--recorder cupti", "--lines calls"])
+def test_cupti_is_refused_before_the_program_starts_where_it_cannot_work(tmp_path: Path, asked: str) -> None:
+    (tmp_path / "train.py").write_text("open('ran', 'w')")
+    outcome = _run(tmp_path, *asked.split(), "train.py", "-x")
+    assert (outcome.code, (tmp_path / "ran").exists()) == (2, False)
+    assert outcome.err.startswith(f"unstall: {asked}: ")
+    assert outcome.err.endswith(". On a virtual GPU: `unstall run --gpu h200 train.py -x`\n")
 
 
 def test_a_trace_never_takes_the_name_of_another(tmp_path: Path) -> None:

@@ -78,14 +78,11 @@ def test_stacks_at_calls_without_cupti_say_why_that_does_not_work(tmp_path: Path
         _chosen(tmp_path, "auto", "calls")
 
 
+@pytest.mark.skipif(not _MONITORED, reason="sys.monitoring is there from Python 3.12 on")
 @pytest.mark.parametrize("recorder", ["auto", "torch"])
-def test_monitoring_needs_python_3_12(recorder: RecorderName, tmp_path: Path) -> None:
-    if _MONITORED:
-        chosen, followed = _chosen(tmp_path, recorder, "monitoring")
-        assert (chosen.name, chosen.stacks, followed.name) == ("torch", False, "monitoring")
-        return
-    with pytest.raises(UnstallError, match=r"--lines monitoring needs Python 3\.12 or newer: try --lines settrace"):
-        _chosen(tmp_path, recorder, "monitoring")
+def test_monitoring_goes_with_torch(recorder: RecorderName, tmp_path: Path) -> None:
+    chosen, followed = _chosen(tmp_path, recorder, "monitoring")
+    assert (chosen.name, chosen.stacks, followed.name) == ("torch", False, "monitoring")
 
 
 def test_a_program_without_torch_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_options_that_make_no_sense_are_refused_before_the_cell_runs(
 
 
 def test_every_way_to_follow_lines_can_be_asked_for(notebook: Notebook) -> None:
-    for lines in get_args(LineClockName):
+    for lines in set(get_args(LineClockName)) - ({"monitoring"} if sys.version_info < (3, 12) else set()):
         result, captured = notebook.run(f"%%unstall --lines {lines} --steps 3\n'ran'")
         assert result.result == "ran"
         assert captured.stderr.startswith("unstall: nothing was recorded")

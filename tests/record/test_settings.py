@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,14 @@ def test_choices_that_exclude_each_other_are_refused(recorder: str, lines: str, 
         check_choices(recorder, lines, shapes=shapes)
 
 
-@pytest.mark.parametrize(("recorder", "lines"), [("auto", "calls"), ("cupti", "monitoring"), ("torch", "settrace")])
+def test_monitoring_is_refused_before_python_3_12(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 12, 0))
+    check_choices("torch", "monitoring", shapes=False)
+    monkeypatch.setattr(sys, "version_info", (3, 11, 9))
+    with pytest.raises(UsageError, match=r"monitoring from Python 3\.12 on: take settrace"):
+        check_choices("torch", "monitoring", shapes=False)
+
+
+@pytest.mark.parametrize(("recorder", "lines"), [("auto", "calls"), ("cupti", "none"), ("torch", "settrace")])
 def test_choices_that_may_work_are_not_refused(recorder: str, lines: str) -> None:
     check_choices(recorder, lines, shapes=False)

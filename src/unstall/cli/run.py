@@ -91,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
     virtual = options_of(args)
     check_choices(args.recorder, args.lines, shapes=args.shapes)
     program = _program(args)
+    _check_cupti(args)
     rank = rank_of(os.environ)
     trace = _trace(args, program, rank)
     check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
@@ -186,6 +187,15 @@ def _program(args: argparse.Namespace) -> list[str]:
             )
         raise UsageError(f"{words[0]}: there is no such script")
     return words
+
+
+def _check_cupti(args: argparse.Namespace) -> None:
+    """Raise UsageError where CUPTI is asked for, and does not work on this machine."""
+    from unstall.record.cupti import unavailable
+
+    asked = "--recorder cupti" if args.recorder == "cupti" else "--lines calls" if args.lines == "calls" else None
+    if asked and (why := unavailable()):
+        raise UsageError(f"{asked}: {why}. On a virtual GPU: `{command_with_gpu(args)}`")
 
 
 def _trace(args: argparse.Namespace, program: Sequence[str], rank: int | None) -> Path:

@@ -49,7 +49,5 @@ def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recor
 
 
 def _clock(settings: Settings, folder: Path) -> LineClock:
-    if settings.lines == "monitoring" and available() != "monitoring":
-        raise UnstallError("--lines monitoring needs Python 3.12 or newer: try --lines settrace")
     mode = settings.lines if settings.lines in ("monitoring", "settrace") else available()
     return LineClock(folder, mode, lambda file: not is_framework(file))

@@ -26,6 +26,8 @@ CHUNK_BYTES = 2 << 20
 FIRST_BYTES = 32 << 20  # reserved when recording starts
 MOST_BYTES = 4 << 30
 FLUSH_MS = 1000
+_NOT_BUILT = "the C extension for CUPTI is not built: install a C compiler, then unstall again"
+_NO_DRIVER = "there is no NVIDIA driver here"
 _KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD)
 
 
@@ -45,7 +47,7 @@ class Cupti:
         Raises CuptiError where that cannot be, UnknownLayoutError where its records are not known.
         """
         if _cupti is None:
-            raise CuptiError("the C extension for CUPTI is not built: install a C compiler, then unstall again")
+            raise CuptiError(_NOT_BUILT)
         library = find_library()
         if library is None:
             raise CuptiError("libcupti was not found: it comes with torch's CUDA builds, or with the CUDA toolkit")
@@ -108,8 +110,15 @@ def _why(error: Exception) -> str:
             "another profiler uses CUPTI in this process (torch.profiler, nsys or the like), and only one can at a time"
         )
     if not device.has_driver():
-        return "there is no NVIDIA driver here"
+        return _NO_DRIVER
     return f"CUPTI does not record here: {error}"
+
+
+def unavailable() -> str | None:
+    """Why CUPTI records nothing here, as far as that is known before a program runs; None where it may work."""
+    if _cupti is None:
+        return _NOT_BUILT
+    return None if device.has_driver() else _NO_DRIVER
 
 
 def find_library() -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -49,7 +50,7 @@ class Settings:
 
 
 def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
-    """Raise UsageError for what can be recorded nowhere: asked before the program runs, not once it is warm."""
+    """Raise UsageError for what this Python records nowhere: asked before the program runs, not once it is warm."""
     for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
         if value not in known:
             raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")
@@ -57,3 +58,5 @@ def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
         raise UsageError("shapes are recorded by the recorder torch alone: leave out shapes, or the recorder cupti")
     if lines == "calls" and (recorder == "torch" or shapes):
         raise UsageError("lines are told by calls with the recorder cupti alone: take monitoring, settrace or none")
+    if lines == "monitoring" and sys.version_info < (3, 12):
+        raise UsageError("lines are followed by monitoring from Python 3.12 on: take settrace, or leave out lines")
