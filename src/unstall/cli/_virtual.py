@@ -118,10 +118,15 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     if args.warmup is not None or args.steps is not None:
         steps = find_steps(timeline)
         warmup = args.warmup or 0
-        if steps.found_by == "whole" or warmup >= len(steps):
+        if steps.found_by == "whole":
             raise UsageError(
-                f"the run has {counted(0 if steps.found_by == 'whole' else len(steps), 'step')}: "
-                "--warmup and --steps ask for others"
+                "no steps were found in the run, and --warmup and --steps count them: mark the end of each by "
+                "unstall.step(), or ask for seconds: --after and --for"
+            )
+        if warmup >= len(steps):
+            raise UsageError(
+                f"found {counted(len(steps), 'step')} in the run, of which --warmup {warmup} leaves none to explain: "
+                f"give --warmup {len(steps) - 1} or less"
             )
         last = min(len(steps), warmup + (args.steps or len(steps))) - 1
         start, end = int(steps.start[warmup]), int(steps.end[last])
