@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 from cli.command import Cli, Outcome
 
-from unstall.cli import parse
 from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, why_nothing
-from unstall.cli._virtual import command_with_gpu, read_run
 from unstall.cli.run import free_trace_name
 from unstall.record.device import has_driver
 from unstall.record.journal import Follower, Journal, read
@@ -97,6 +95,10 @@ def test_json_has_stdout_to_itself(tmp_path: Path) -> None:
     [
         ([], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
         (["-m"], "say which program to run: unstall run SCRIPT, or unstall run -m MODULE"),
+        (
+            ["--gpu", "train.py"],
+            "say which program to run: unstall run SCRIPT, or unstall run -m MODULE; --gpu took train.py as its name",
+        ),
         (["gone.py", "-x"], "gone.py: there is no such script"),
         (["env", "train.py"], "env is a command, and no script: say unstall run SCRIPT, or unstall run -m MODULE"),
         (["--warmup", "-1", "train.py"], "--warmup: '-1' is not a whole number from 0 on"),
@@ -165,21 +167,6 @@ def test_a_trace_may_replace_another_and_what_is_empty(tmp_path: Path, name: str
     if name != "new":
         (tmp_path / name).write_text("[]" * name.startswith("old"))
     assert _run(tmp_path, "--trace", name, "train.py").code == 0
-
-
-@pytest.mark.parametrize(
-    ("ended", "said"),
-    [
-        (Ended(0), "nothing ran on the virtual GPU: the program did not import torch"),
-        (Ended(1), "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch"),
-        (Ended(139, 11), "nothing is known of the run: signal 11 ended the program before it could be kept"),
-    ],
-)
-def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: Ended, said: str
-) -> None:
-    assert read_run(tmp_path, ended) is None
-    assert capsys.readouterr().err == f"unstall: {said}\n"
 
 
 @pytest.mark.skipif(has_driver(), reason="CUPTI may work here")
@@ -296,14 +283,26 @@ def test_no_gpu_is_offered_for_what_has_nothing_to_do_with_one(tmp_path: Path, p
 
 
 @pytest.mark.parametrize(
-    ("words", "command"),
+    ("args", "code", "said"),
     [
-        (["-m", "pkg.train", "--shapes"], "-m pkg.train --shapes"),
-        (["--shapes", "--lines", "none", "-o", "x.html", "--", "train.py"], "-o x.html -- train.py"),
+        (
+            ["train.py", "--gpu", "h200", "--steps=3", "--lr", "1"],
+            2,
+            "the program was given --gpu, --steps: options that are meant for unstall ",
+        ),
+        (["train.py", "--gpu", "h200"], 0, None),
+        (["train.py", "--lr", "1"], 2, None),
+        (["-q", "train.py", "--gpu", "h200"], 2, None),
     ],
 )
-def test_the_command_for_a_virtual_gpu_leaves_out_what_is_about_a_real_one(words: list[str], command: str) -> None:
-    assert command_with_gpu(parse(["run", *words])) == f"unstall run --gpu h200 {command}"
+def test_a_program_that_knows_no_option_of_ours_is_said_to_have_got_it(
+    tmp_path: Path, args: list[str], code: int, said: str | None
+) -> None:
+    (tmp_path / "train.py").write_text(f"import sys; sys.exit({code})")
+    outcome = _run(tmp_path, *args)
+    assert outcome.code == code
+    assert (said or "") in outcome.err
+    assert ("meant for unstall" in outcome.err) == (said is not None)
 
 
 @pytest.mark.parametrize(

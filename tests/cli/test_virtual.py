@@ -1,14 +1,17 @@
-"""Which part of a run on the virtual GPU `unstall run --gpu` explains."""
+"""`unstall run --gpu`: the command for it, what is known of the run, and which part of it is explained."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from traces import TraceBuilder
 
 from unstall.cli import parse
-from unstall.cli._virtual import part_asked_for
+from unstall.cli._virtual import command_with_gpu, part_asked_for, read_run
 from unstall.errors import UsageError
 from unstall.locate.steps import find_steps
+from unstall.record.launch import Ended
 from unstall.timeline import Timeline
 
 
@@ -40,3 +43,29 @@ def test_where_there_are_no_steps_it_is_said_how_to_mark_them(asked: list[str]) 
         UsageError, match=r"no steps were found in the run, .* unstall\.step\(\), or .* --after and --f"
     ):
         part_asked_for(_run(0), parse(["run", *asked, "train.py"]))
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        (Ended(0), "nothing ran on the virtual GPU: the program did not import torch"),
+        (Ended(1), "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch"),
+        (Ended(139, 11), "nothing is known of the run: signal 11 ended the program before it could be kept"),
+    ],
+)
+def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: Ended, said: str
+) -> None:
+    assert read_run(tmp_path, ended) is None
+    assert capsys.readouterr().err == f"unstall: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["-m", "pkg.train", "--shapes"], "-m pkg.train --shapes"),
+        (["--shapes", "--lines", "none", "-o", "x.html", "--", "train.py"], "-o x.html -- train.py"),
+    ],
+)
+def test_the_command_for_a_virtual_gpu_leaves_out_what_is_about_a_real_one(words: list[str], command: str) -> None:
+    assert command_with_gpu(parse(["run", *words])) == f"unstall run --gpu h200 {command}"

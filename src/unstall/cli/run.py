@@ -129,6 +129,8 @@ def run(args: argparse.Namespace) -> int:
             events = read(folder)
             path = _write(settings, trace, events, succeeded=ended.code == 0, quiet=args.quiet)
             timeline = read_timeline(str(path), quiet=args.quiet) if path and not rank else None
+        if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
+            say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
         if timeline and not rank:
             _explain(timeline, args)
             if not args.quiet and (failed := how_it_failed(ended)):
@@ -177,7 +179,8 @@ def _program(args: argparse.Namespace) -> list[str]:
     if words[:1] == ["--"]:
         words = words[1:]
     if not words:
-        raise UsageError("say which program to run: unstall run SCRIPT, or unstall run -m MODULE")
+        took = f"; --gpu took {args.gpu} as its name" if args.gpu and Path(args.gpu).exists() else ""
+        raise UsageError(f"say which program to run: unstall run SCRIPT, or unstall run -m MODULE{took}")
     if args.module:
         return ["-m", *words]
     if not Path(words[0]).exists():
@@ -187,6 +190,13 @@ def _program(args: argparse.Namespace) -> list[str]:
             )
         raise UsageError(f"{words[0]}: there is no such script")
     return words
+
+
+def _options_behind(args: argparse.Namespace, program: Sequence[str]) -> list[str]:
+    """The program's arguments that are long options of ours."""
+    parser: argparse.ArgumentParser = args.parser
+    names = {name for action in parser._actions for name in action.option_strings if name.startswith("--")}
+    return [name for word in program[1:] if (name := word.partition("=")[0]) in names]
 
 
 def _check_cupti(args: argparse.Namespace) -> None:
