@@ -86,16 +86,21 @@ def test_what_failed_in_a_recording_is_said(unstall: Cli, temporary: Path) -> No
 def test_without_a_folder_those_that_are_left_are_listed(unstall: Cli, temporary: Path) -> None:
     _left(temporary, "unstall-2nd")
     (temporary / "unstall-1st").mkdir()
-    Journal(temporary / "unstall-1st").write("armed", pid=_ENDED)
+    Journal(temporary / "unstall-1st").write("armed", pid=_ENDED, folder="/home/me", program="train.py")
     _left(temporary, "unstall-runs", pid=os.getpid())
     (temporary / "unstall-other").mkdir()
     for seconds, name in enumerate(("unstall-1st", "unstall-2nd")):
         os.utime(temporary / name, (seconds, seconds))
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(0))
-    assert unstall("recover").out.splitlines() == [
-        f"{temporary}/unstall-1st  {when}  nothing was recorded",
-        f"{temporary}/unstall-2nd  {when}",
+    outcome = unstall("recover")
+    assert outcome.out.splitlines() == [
+        f"{temporary}/unstall-1st  {when}  train.py  in /home/me  nothing was recorded",
+        f"{temporary}/unstall-2nd  {when}  in /home/somebody",
     ]
+    assert outcome.err == (
+        "unstall: `unstall recover FOLDER` writes the trace of one, and leaves the folder\n"
+        f"unstall: to be rid of those in which nothing was recorded: rm -r {temporary}/unstall-1st\n"
+    )
 
 
 def test_that_nothing_is_left_is_said(unstall: Cli, temporary: Path) -> None:
@@ -149,7 +154,7 @@ def test_a_killed_run_leaves_what_can_be_recovered(unstall: Cli, temporary: Path
     pid = read(folder)[0]["pid"]
     while Path(f"/proc/{pid}").exists():  # it dies with `unstall run`
         time.sleep(0.01)
-    assert unstall("recover").out.startswith(f"{folder}  ")
+    assert f"  train.py  in {Path.cwd()}" in unstall("recover").out
     assert unstall("recover", folder, "train.json").code == 0
     timeline = load("train.json")
     assert "aten::add_" in {timeline.strings[name] for name in timeline.host.name}

@@ -166,6 +166,17 @@ def test_a_sitecustomize_that_ours_hides_runs(tmp_path: Path, folder: Path, sour
     assert [event["event"] for event in read(folder)].count("armed") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "named"), [(["./train.py", "--token", "x"], "./train.py"), (["-m", "train", "--token", "x"], "-m train")]
+)
+def test_the_journal_names_the_program_without_its_arguments(
+    tmp_path: Path, folder: Path, words: list[str], named: str
+) -> None:
+    write_program(tmp_path, "", "train.py")
+    assert Done.of([*launcher(folder, "-u"), *words], tmp_path).code == 0
+    assert [event["program"] for event in read(folder) if event["event"] == "armed"] == [named]
+
+
 def test_a_programs_own_module_is_not_mistaken_for_one_that_we_imported(tmp_path: Path, folder: Path) -> None:
     write_program(tmp_path, "speed = 9", "dataclasses.py")
     write_program(tmp_path, "speed = 8", "json/__init__.py")

@@ -5,14 +5,14 @@
     unstall recover FOLDER train.trace.json.gz
 
 Where `unstall run` is killed, or fails as it writes the trace, the folder that it recorded to stays among the temporary
-files. Without FOLDER, those that are there are listed. FOLDER is left as it is.
+files. Without FOLDER, those that are there are listed. FOLDER is left as it is, and may be removed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(temporary: Path) -> int:
-    """Print the recordings whose program has ended, the latest last."""
+    """Print the recordings whose program has ended, the latest last, and say what to do with them."""
+    from unstall.cli._recording import say
     from unstall.record.journal import read
     from unstall.report.wording import plain
 
@@ -67,13 +68,25 @@ def _list(temporary: Path) -> int:
     for folder in temporary.glob(f"{FOLDER_PREFIX}*"):
         events = read(folder) if os.access(folder, os.R_OK | os.X_OK) else []
         if events and not _runs(events):
-            left.append((folder.stat().st_mtime, folder, "window" in {event["event"] for event in events}))
-    for changed, folder, recorded in sorted(left):
+            recorded = "window" in {event["event"] for event in events}
+            left.append((folder.stat().st_mtime, folder, _program(events), recorded))
+    for changed, folder, program, recorded in sorted(left):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(changed))
-        print(plain(f"{folder}  {when}{'' if recorded else '  nothing was recorded'}"))
+        print(plain(f"{folder}  {when}{program}{'' if recorded else '  nothing was recorded'}"))
     if not left:
-        print(f"unstall: no recording is left in {plain(str(temporary))}", file=sys.stderr)
+        say(f"no recording is left in {temporary}")
+    if any(recorded for *_, recorded in left):
+        say("`unstall recover FOLDER` writes the trace of one, and leaves the folder")
+    if empty := [str(folder) for _, folder, _, recorded in left if not recorded]:
+        say(f"to be rid of those in which nothing was recorded: rm -r {shlex.join(sorted(empty))}")
     return 0
+
+
+def _program(events: Sequence[Event]) -> str:
+    """What was recorded, and where it was started, as far as the journal says."""
+    armed = next((event for event in events if event["event"] == "armed"), {})
+    program, folder = armed.get("program"), armed.get("folder")
+    return f"{f'  {program}' if program else ''}{f'  in {folder}' if folder else ''}"
 
 
 def _runs(events: Sequence[Event]) -> bool:

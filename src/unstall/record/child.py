@@ -26,9 +26,16 @@ def arm(
 def open_journal(settings: Settings) -> Journal:
     """A new recording's journal, which begins with whose it is and how it was asked for."""
     journal = Journal(settings.folder)
-    journal.write("armed", pid=os.getpid(), folder=os.getcwd())  # noqa: PTH109 - as text
+    journal.write("armed", pid=os.getpid(), folder=os.getcwd(), program=_program())  # noqa: PTH109 - as text
     journal.write("settings", settings=settings.told())
     return journal
+
+
+def _program() -> str:
+    """What this process runs, without its arguments, which may hold secrets: a script, or -m and a module."""
+    if sys.argv[:1] == ["-m"]:  # which it is until the module has been found
+        return f"-m {sys.orig_argv[-len(sys.argv)]}"
+    return str(sys.argv[0]) if sys.argv else ""
 
 
 class Chosen:
