@@ -99,6 +99,14 @@ def test_a_place_that_is_its_operator_is_named_once() -> None:
     assert markdown.render(result).count("aten::linear") == 3
 
 
+@pytest.mark.parametrize(("gain_ns", "shown"), [(-27, "0"), (0, "0"), (-9_800_000, "-9.80 ms")])
+def test_a_gain_that_nobody_could_measure_is_none(gain_ns: int, shown: str) -> None:
+    first, *others = TYPICAL.findings
+    result = replace(TYPICAL, findings=(replace(first, gain_ns=gain_ns), *others))
+    assert re.search(rf"1\. {re.escape(first.title)} .* {shown} ", terminal.render(result, width=120))
+    assert f"gain **{shown}**" in markdown.render(result)
+
+
 def test_advice_that_was_given_is_not_given_again() -> None:
     first, second, _, *rest = TYPICAL.findings
     again = replace(first, where=second.where)

@@ -35,6 +35,11 @@ export function percent(part: number, whole: number): string {
   return share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 99.95 ? 0 : 1)} %`;
 }
 
+/** Whether a gain, or a loss, is too small a part of a step to measure. */
+export function isNothing(ns: number, stepNs: number): boolean {
+  return Math.abs(ns) < 0.0005 * stepNs;
+}
+
 /** A change with its sign: "−1.20 ms", "+3.00 µs", "0". */
 export function signed(ns: number): string {
   const size = duration(Math.abs(ns));

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { became, duration, exact, often, percent, perStep, rate, signed, signedPercent, size, times as faster, visible } from "../src/format";
+import { became, duration, exact, isNothing, often, percent, perStep, rate, signed, signedPercent, size, times as faster, visible } from "../src/format";
 import { tickText, ticksOf } from "../src/timeline/ruler";
 
 test.each([
@@ -80,4 +80,8 @@ test.each([
 test("counts of a step need not be whole, and what is alike is said once", () => {
   expect([0, 0.05, 2.5, 1_208].map(perStep)).toEqual(["0", "< 0.1", "2.5", "1,208"]);
   expect([became("a", "a"), became("a", "b")]).toEqual(["a", "a → b"]);
+});
+
+test("a gain of less than 0.05 % of a step is none", () => {
+  expect([-27, 499, 500, -5_000].map((ns) => isNothing(ns, 1_000_000))).toEqual([true, true, false, false]);
 });

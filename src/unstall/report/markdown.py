@@ -17,6 +17,7 @@ from unstall.report.wording import (
     costly,
     device_rows,
     footnote,
+    gain_of,
     harmless,
     has_device_work,
     operator,
@@ -123,8 +124,8 @@ def _findings(result: Result, top: int) -> str:
     blocks = [f"#### Findings, {over(result)}"]
     for number, (finding, same) in enumerate(zip(findings[:top], same_advice(findings), strict=False), 1):
         figures = f"exposed **{duration(finding.exposed_ns)}**, host waits **{duration(finding.wait_ns)}**"
-        if finding.gain_ns is not None:
-            figures = f"gain **{duration(finding.gain_ns)}**, {figures}"
+        if gain := gain_of(result, finding):
+            figures = f"gain **{gain}**, {figures}"
         blocks.append(_numbered(result, number, finding, same, f": {figures}"))
     if len(findings) > top:
         blocks.append(f"… and {len(findings) - top:,} more.")

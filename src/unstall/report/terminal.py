@@ -30,6 +30,7 @@ from unstall.report.wording import (
     costly,
     device_rows,
     footnote,
+    gain_of,
     harmless,
     has_device_work,
     operator,
@@ -196,8 +197,8 @@ def _findings(result: Result, top: int) -> RenderableType:
     names = [*(["gain"] if with_gain else []), "exposed", "host waits"]
     blocks: list[RenderableType] = [_Ledger(f"Findings, {over(result)}", names)]
     for number, (finding, same) in enumerate(zip(findings[:top], same_advice(findings), strict=False), 1):
-        gain = [_gain(finding)] if with_gain else []
-        figures = [*gain, duration(finding.exposed_ns), duration(finding.wait_ns)]
+        gains = [gain_of(result, finding)] if with_gain else []
+        figures = [*gains, duration(finding.exposed_ns), duration(finding.wait_ns)]
         blocks += [
             *([Text()] if number > 1 else []),
             _Ledger(None, names, [(_title(result, number, finding), figures)]),
@@ -217,10 +218,6 @@ def _title(result: Result, number: int, finding: Finding) -> RenderableType:
 def _named(result: Result, finding: Finding, style: str = "") -> Text:
     beside = aside(result, finding)
     return Text.assemble((plain(finding.title), style), (f"  {beside}" if beside else "", "dim"), overflow="fold")
-
-
-def _gain(finding: Finding) -> str:
-    return "" if finding.gain_ns is None else duration(finding.gain_ns)
 
 
 def _details(finding: Finding, same: int | None) -> RenderableType:

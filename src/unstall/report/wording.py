@@ -25,6 +25,7 @@ _MARKS = {
     "explicit": "unstall.step()",
 }
 _BUSY_LABELS = {"both": "compute + copy"}
+_NOTHING = 0.0005  # of the step, as where findings are not worth changing; smaller than what plans have in them
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
 
@@ -179,6 +180,26 @@ def footnote(result: Result) -> str:
     return "; ".join(word for word in words if word)
 
 
+def saved(gain_ns: int, step_ns: int) -> str:
+    """What a change makes of a step's time, with its sign: "-2.00 ms" of a gain."""
+    if _is_nothing(gain_ns, step_ns):
+        return "nothing"
+    return f"-{duration(gain_ns)}" if gain_ns > 0 else f"+{duration(-gain_ns)}"
+
+
+def gain_of(result: Result, finding: Finding) -> str:
+    """What a step saves when the finding is mended; empty where that is not known."""
+    if finding.gain_ns is None:
+        return ""
+    step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
+    return duration(0 if _is_nothing(finding.gain_ns, step_ns) else finding.gain_ns)
+
+
+def _is_nothing(gain_ns: int, step_ns: int) -> bool:
+    """Whether a gain, or a loss, is too small to measure."""
+    return abs(gain_ns) < _NOTHING * step_ns
+
+
 class PlanRow(NamedTuple):
     """A line of the plan: what is changed where, what stopped a part of it, and the step time after it."""
 
@@ -205,7 +226,7 @@ def plan_rows(result: Result) -> list[PlanRow]:
     for number, step in enumerate(result.plan, 1):
         name, _, where = step.edit.partition(":")
         where = where.removeprefix("-:-:")  # without stacks the operator alone is the place
-        gain = f"-{duration(step.gain_ns)}"
+        gain = saved(step.gain_ns, replay.undistorted_mean_step_ns)
         rows.append(PlanRow(f"{number}. {name}", plain(where), step.notes, duration(step.step_ns), gain))
     if result.floor_ns is not None:
         rows.append(PlanRow("the floor: the device's own busy time then", "", (), duration(result.floor_ns), ""))

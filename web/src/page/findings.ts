@@ -1,7 +1,7 @@
 /** What is worth changing, in the result's order, and what only looks as if it were. */
 
 import { h } from "../dom";
-import { duration, exact, often, percent, plural } from "../format";
+import { duration, exact, isNothing, often, percent, plural } from "../format";
 import { type Finding, hasDeviceWork, over, placeText, type Result, type Where } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
@@ -99,8 +99,9 @@ function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElemen
   if (hasGains) cells.unshift(["gain", finding.gain_ns, "a step gets shorter by, when this alone is mended"]);
   const group = h("span", { class: "costs" });
   for (const [name, ns, meaning] of cells) {
-    const strength = ns ? (name === "gain" ? " is-gain" : "") : " is-zero";
-    const text = ns === null ? "–" : ns === 0 ? "0" : duration(ns);
+    const none = ns === null || ns === 0 || (name === "gain" && isNothing(ns, baseOf(name, result)));
+    const strength = none ? " is-zero" : name === "gain" ? " is-gain" : "";
+    const text = ns === null ? "–" : none ? "0" : duration(ns);
     const cell = h("span", { class: `cost${strength}` }, h("span", { class: "cost-ns" }, text), h("span", { class: "cost-name" }, name));
     tooltip.attach(cell, ns === null ? [`${name}: not known, since no edit models the fix`] : [`${name}: ${meaning}`, exact(ns), `${percent(ns, baseOf(name, result))} of a step`]);
     group.append(cell);

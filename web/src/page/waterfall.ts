@@ -1,7 +1,7 @@
 /** A step's time as a waterfall: from what it is, down by each edit, to the floor. */
 
 import { h } from "../dom";
-import { duration, exact, percent } from "../format";
+import { duration, exact, isNothing, percent } from "../format";
 import type { PlanStep } from "../result";
 import type { Tooltip } from "../tooltip";
 
@@ -70,11 +70,8 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
   return list;
 }
 
-/** Of the step: what nobody could measure. */
-const NOTHING = 0.0005;
-
 function saved(ns: number, stepNs: number): string {
-  return Math.abs(ns) < NOTHING * stepNs ? "nothing" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
+  return isNothing(ns, stepNs) ? "nothing" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
 }
 
 /** Without stacks the operator alone is an edit's place. */

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from unstall.figures import duration, share
-from unstall.report.wording import plain
+from unstall.report.wording import plain, saved
 from unstall.result import WhatIf
 
 _SAME = 0.005  # of the step
-_NOTHING = 0.0005  # of the step, as where findings are not worth changing; smaller than what plans have in them
 _EXACT = 0.0005
 
 
@@ -43,7 +42,7 @@ def rows(result: WhatIf) -> list[tuple[str, str, str, tuple[str, ...]]]:
             (
                 f"{number}. {plain(edit.edit)}",
                 duration(edit.step_ns),
-                _gain(edit.gain_ns, result.undistorted_step_ns),
+                saved(edit.gain_ns, result.undistorted_step_ns),
                 tuple(plain(text) for text in (edit.about, *edit.notes) if text),
             )
         )
@@ -65,12 +64,6 @@ def _basis(result: WhatIf) -> str:
         return "by steps in which the host alone was timed; --plain-step-ms makes it sure"
     good = f"{100 * (result.usual_error or 0):.0f} %"
     return f"estimated from what recording usually costs, good to {good} or so; --plain-step-ms makes it sure"
-
-
-def _gain(gain_ns: int, step_ns: int) -> str:
-    if abs(gain_ns) < _NOTHING * step_ns:
-        return "nothing"
-    return f"-{duration(gain_ns)}" if gain_ns > 0 else f"+{duration(-gain_ns)}"
 
 
 def _off(error: float) -> str:
