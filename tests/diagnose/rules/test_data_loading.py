@@ -104,14 +104,26 @@ def test_a_program_that_only_copies_fetches_its_own_batches() -> None:
     assert "a thread" not in only(fed_by_a_thread(staging_us=50, kernels=False), "data-loading").saw
 
 
-def test_prefetch_that_stands_aside_is_not_advised_again() -> None:
-    trace = TraceBuilder()
+def fetched_by_prefetch(trace: TraceBuilder) -> TraceBuilder:
+    """Steps whose batches the program's own thread fetches within unstall.prefetch."""
     for _ in range(STEPS):
         with trace.step(), trace.frame("train.py", 12, "train"):
             with trace.frame("unstall/fix/batches/iteration.py", 200, "__next__"):
                 trace.next_batch(1_000, loader="_SingleProcessDataLoaderIter")
             with trace.op("aten::mm"):
                 trace.launch("gemm", 300)
-    finding = only(trace, "data-loading")
-    assert "its stats() say why" in finding.saw
+    return trace
+
+
+def test_prefetch_that_stands_aside_is_not_advised_again() -> None:
+    finding = only(fetched_by_prefetch(TraceBuilder()), "data-loading")
+    assert "fetches none ahead: its stats() say why" in finding.saw
     assert "prefetch(" not in finding.fix
+
+
+def test_prefetch_that_fetches_the_first_batches_of_an_epoch_and_then_ahead_is_not_said_to_fetch_none() -> None:
+    findings = found(fetched_by_prefetch(fed_by_a_thread()), "data-loading")
+    first = next(finding for finding in findings if "a thread fetches ahead" not in finding.saw)
+    assert "fetches none ahead" not in first.saw
+    assert "unstall.prefetch has it fetch the first ones of each epoch" in first.saw
+    assert "prefetch(" not in first.fix

@@ -28,7 +28,12 @@ def data_loading(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         single = _in_this_process(run, group)
-        how, fix = _remedy(single=single, ahead=_ahead(run, group), prefetched=_by_prefetch(run, group))
+        how, fix = _remedy(
+            single=single,
+            ahead=_ahead(run, group),
+            prefetched=_by_prefetch(run, group),
+            elsewhere=bool(len(run.activity.feeding)),
+        )
         findings.append(
             run.finding(
                 "data-loading",
@@ -45,9 +50,9 @@ def data_loading(run: Run) -> list[Finding]:
     return findings
 
 
-def _remedy(*, single: bool, ahead: bool, prefetched: bool) -> tuple[str, str]:
+def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
     """(why batches come late, what to do). `ahead`: a thread fetches them already, as `unstall.prefetch` does where it
-    gains something; `prefetched`: that is known to be asked."""
+    gains something; `prefetched`: that is known to be asked; `elsewhere`: a thread fetches other batches ahead."""
     if single and ahead:
         return (
             "num_workers=0: a thread fetches ahead, and makes each batch itself, with the interpreter that the program "
@@ -64,6 +69,12 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool) -> tuple[str, str]:
     if not single:
         return "its workers are too slow", workers
     how = "num_workers=0: the main process makes each batch itself"
+    if prefetched and elsewhere:
+        return (
+            f"{how}; unstall.prefetch has it fetch the first ones of each epoch, to see whether it may fetch ahead, "
+            "and all of them only where its stats() say so",
+            workers,
+        )
     if prefetched:
         return f"{how}, and unstall.prefetch fetches none ahead: its stats() say why", workers
     return how, f"{workers}, or unstall.prefetch(loader), which fetches ahead on a thread"
