@@ -43,6 +43,52 @@ assert found(lambda: fetched(optimizer.step))[1] == "optimizer"
 print("FOUND")
 """
 
+GRAPHED = """
+import torch
+import unstall
+from unstall.locate.steps import find_steps
+
+nn = torch.nn
+model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+images = torch.randn(8, 3, 32, 32, device="cuda")
+
+def train(x):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+def predict(x):
+    with torch.no_grad():
+        return model(x).softmax(1).amax()
+
+def found(fn, others):
+    fast = unstall.graphed(fn)
+    with unstall.virtual_gpu("h200") as gpu:
+        for _ in range(60):
+            fast(images).item()
+        for _ in range(others):
+            fn(images).item()
+    assert fast.stats().hits == 58
+    timeline = gpu.timeline()
+    return timeline.meta.step_marks, len(find_steps(timeline))
+
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "others", "by", "count"),
+    [("train", 0, "optimizer", 57), ("train", 10, "optimizer", 67), ("predict", 0, "forward", 57)],
+)
+def test_calls_that_a_graph_serves_are_the_steps_that_they_stand_for_and_so_are_those_run_later(
+    tmp_path: Path, function: str, others: int, by: str, count: int
+) -> None:
+    said = on_virtual_gpu(tmp_path, f"{GRAPHED}\nprint(*found({function}, {others}))")
+    assert said.splitlines()[0] == f"{by} {count}"
+
 
 @pytest.mark.slow
 def test_items_that_a_helper_hands_on_are_steps_unless_the_program_says_what_is(tmp_path: Path) -> None:

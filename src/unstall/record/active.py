@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from unstall.errors import UsageError
@@ -102,7 +103,23 @@ def handed(source: object) -> None:
         _slot.recording.mark(LOADER, id(source))
 
 
+@contextmanager
+def aside() -> Iterator[None]:
+    """What this thread does within it marks no steps: it is no part of the program, as a run that proves something."""
+    _aside.depth = getattr(_aside, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _aside.depth -= 1
+
+
+def is_aside() -> bool:
+    """Whether this thread is within that."""
+    return getattr(_aside, "depth", 0) > 0
+
+
 _fetching = threading.local()
+_aside = threading.local()
 
 
 def _exit() -> None:

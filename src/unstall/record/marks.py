@@ -1,6 +1,6 @@
 """Where a program's steps are seen: hooks on torch's optimizers, DataLoaders and modules, and their removal.
 
-The helpers of `unstall.fix` mark the items that they hand on by themselves.
+The helpers of `unstall.fix` mark by themselves the items that they hand on, and the calls that graphs serve.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ class Hooks(Protocol):
 
 
 def install(mark: Mark) -> Hooks:
-    """Have every mark told. torch must have been imported."""
+    """Have every mark told that is the program's. torch must have been imported."""
+
+    def tell(kind: str, who: int) -> None:
+        if not active.is_aside():
+            mark(kind, who)
+
     if sys.version_info >= (3, 12):
         from unstall.record.forward import ForwardMarks
 
-        return _Hooks(mark, lambda: ForwardMarks(mark))
-    return _Hooks(mark, lambda: None)
+        return _Hooks(tell, lambda: ForwardMarks(tell))
+    return _Hooks(tell, lambda: None)
 
 
 class _Hooks:

@@ -1,13 +1,20 @@
-"""What a recording of a graphed program says of the proofs in it, which the program has not written."""
+"""What a recording of a graphed program says of it: calls that graphs serve are its steps, and proofs are not."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from fix.graphed.harness import batches, mlp, on_tape, training_step
+from record.recorders import Driven
+
+from unstall.record import active
 
 _PROGRAM = """
 import torch, unstall
@@ -15,9 +22,74 @@ import torch, unstall
 net = torch.nn.Sequential(*[part for _ in range(8) for part in (torch.nn.Linear(64, 64), torch.nn.ReLU())]).cuda()
 fast = unstall.graphed(net.eval())
 with torch.no_grad():
-    for _ in range(12):
-        fast(torch.randn(4, 64, device="cuda"))
+    for size in (4, 5):
+        for _ in range(12):
+            fast(torch.randn(size, 64, device="cuda"))
 """
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Driven]:
+    """A recording that has not begun, and never leaves its warm-up."""
+    made = Driven(tmp_path, warmup=1_000)
+    yield made
+    made.session.end("done")
+    assert active.current() is None
+
+
+def _steps(run: Driven) -> int:
+    """How many steps the recording saw until now, when it ends."""
+    run.session.end("done")
+    steps: int = run.events("over")[0]["steps"]
+    return steps
+
+
+def _trained(count: int) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+    model = mlp()
+    return on_tape(training_step(model, torch.optim.SGD(model.parameters(), lr=0.1))), batches(count)
+
+
+def test_each_call_of_a_graphed_training_step_is_one_step_whether_it_is_run_captured_or_replayed(run: Driven) -> None:
+    step, data = _trained(12)
+    run.session.begin()
+    for batch in data:
+        step(*batch)
+    assert (step.stats().hits, _steps(run)) == (10, 12)
+
+
+def test_a_recording_that_begins_after_the_capture_sees_the_steps_too(run: Driven) -> None:
+    step, data = _trained(12)
+    for batch in data[:5]:
+        step(*batch)
+    run.session.begin()
+    for batch in data[5:]:
+        step(*batch)
+    assert _steps(run) == 7
+
+
+def test_calls_of_a_model_in_a_graphed_function_are_steps_though_autograd_is_on_around_them(run: Driven) -> None:
+    model = mlp().eval()
+
+    def predict(inputs: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return model(inputs).softmax(1)
+
+    fast = on_tape(predict)
+    for inputs, _ in batches(5):
+        fast(inputs)
+    run.session.begin()
+    for inputs, _ in batches(7):
+        fast(inputs)
+    assert _steps(run) == 7
+
+
+def test_a_graphed_function_without_a_step_marks_none(run: Driven) -> None:
+    fast = on_tape(lambda x: x.sin().cos())
+    run.session.begin()
+    for inputs, _ in batches(6):
+        fast(inputs)
+    assert fast.stats().hits == 4
+    assert not run.session.seen
 
 
 @pytest.mark.slow

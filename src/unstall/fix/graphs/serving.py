@@ -29,6 +29,7 @@ from unstall.fix.graphs.sharing import Sharing
 from unstall.fix.graphs.signature import Call, call_of
 from unstall.fix.graphs.state import Saved
 from unstall.fix.graphs.stats import GraphedStats, Tally
+from unstall.fix.graphs.steps import mark_again
 from unstall.fix.graphs.subject import Kind
 from unstall.fix.graphs.through_autograd import served_through_autograd
 from unstall.fix.graphs.verify import check
@@ -224,6 +225,7 @@ class Graphed:
         tally.hits += 1
         tally.launches_saved += ready.launches
         tally.seconds_saved += ready.saves_seconds
+        mark_again(ready.subject.seen.steps)
         return True, result
 
     def _checked(self, shelf: _Shelf, ready: Ready, call: Call) -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unstall.errors import UnstallError, UsageError
-from unstall.record import active
-from unstall.record.tally import EXPLICIT, LOADER, Source
+from unstall.record import active, marks
+from unstall.record.tally import FORWARD, OPTIMIZER, Source
 from unstall.virtual.options import ENVIRONMENT, Options
 from unstall.virtual.process.around_import import around_import
 from unstall.virtual.process.program_clock import ProgramClock
@@ -63,6 +63,7 @@ class Machine:
         self._clock = ProgramClock()
         self._watches: list[Watch] = []
         self._watched = ExitStack()
+        self._sees_marks = False
         self._shim: Any = None
         around_import("torch", self._power_on, self._torch_is_there)
         os.register_at_fork(after_in_child=self.forked)
@@ -115,13 +116,16 @@ class Machine:
             if not self._watches:
                 self._watched.close()
 
-    # As the recording of this process, to `unstall.step()` and at its end.
+    # As the recording of this process, to `unstall.step()`, to the helpers of `unstall.fix` and at its end.
 
     def mark(self, kind: str, who: int = 0) -> None:
-        if kind in (EXPLICIT, LOADER):
-            now = self.now_ns()
-            for watch in self._watches:
-                watch.marks.append((Source(kind, who), now))
+        if kind in (OPTIMIZER, FORWARD) and self._watches and not self._sees_marks:
+            # A graph has begun to serve calls of a function. Calls that are run as they are count like those.
+            self._sees_marks = True
+            self._watched.callback(self._see_no_marks, marks.install(self.mark))
+        now = self.now_ns()
+        for watch in self._watches:
+            watch.marks.append((Source(kind, who), now))
 
     def end(self, why: str) -> None:
         for watch in list(self._watches):
@@ -134,6 +138,10 @@ class Machine:
             self._shim.set_logging(False)
             self.keeper.forked()  # first: its lock may have been another thread's
         self._clock.stop()
+
+    def _see_no_marks(self, hooks: marks.Hooks) -> None:
+        hooks.remove()
+        self._sees_marks = False
 
     def _power_on(self) -> None:
         """Torch is about to be executed."""

@@ -1,16 +1,18 @@
-"""Steps that a program marked itself, by `unstall.step()` or by what it iterates, as annotations of its timeline."""
+"""Steps that a program marked itself, by `unstall.step()` or by what helpers iterate or serve, as annotations of its
+timeline."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import cast
 
 import numpy as np
 
 from unstall.locate.steps import RECORDED_STEP, find_steps
 from unstall.read.nest import find_parents
-from unstall.record.tally import EXPLICIT, Source, Tally
+from unstall.record.tally import EXPLICIT, OPTIMIZER, Source, Tally
 from unstall.timeline import Host, HostKind, StepMarks, Timeline, Waits
 from unstall.virtual.timeline.rows import rows_of
 
@@ -18,8 +20,9 @@ _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 
 
 def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[Source, int]]) -> Timeline:
-    """By the marks, in ns, that come first by the rules of a recording: by hand, else of what is iterated. The latter
-    only where nothing else than the period of the launches would tell steps apart: items in flight have several."""
+    """By the marks, in ns, that come first by the rules of a recording: by hand, else of an optimizer, which is marked
+    where graphs serve calls that step it, else of what is iterated or called. The last only where nothing else than
+    the period of the launches would tell steps apart: items in flight have several."""
     tally = Tally()
     for source, _ in marks:
         tally.add(source)
@@ -29,9 +32,10 @@ def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[Source, int]]) -
     times = [at_ns for source, at_ns in marks if source == leader]
     if leader.kind == EXPLICIT:
         return with_steps(timeline, times)
-    if len(times) < 2 or find_steps(timeline).found_by in ("annotation", "optimizer"):
+    found_by = find_steps(timeline).found_by
+    if len(times) < 2 or found_by == "annotation" or (found_by == "optimizer" and leader.kind != OPTIMIZER):
         return timeline
-    return with_steps(timeline, times, "loader")
+    return with_steps(timeline, times, cast("StepMarks", leader.kind))
 
 
 def with_steps(timeline: Timeline, marks: Sequence[int], by: StepMarks = "explicit") -> Timeline:

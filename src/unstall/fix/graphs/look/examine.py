@@ -20,6 +20,7 @@ from unstall.fix.graphs.look.watch import Watch
 from unstall.fix.graphs.refusals import Refusal, Refused, raising_place
 from unstall.fix.graphs.signature import Call, call_of
 from unstall.fix.graphs.state import Saved
+from unstall.fix.graphs.steps import noted
 from unstall.fix.graphs.subject import Kind, own_autocast_cache
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import is_plain, storage_of
@@ -60,8 +61,9 @@ def examined(
         [(tensor, tensor.requires_grad) for tensor in (*watch.tensors, *call.tensors) if is_leaf(tensor)],
     )
     grads = {id(tensor): tensor.grad for tensor in watch.tensors if is_leaf(tensor)}
-    with device.side(), own_autocast_cache(), inside(), no_stream_warnings():
+    with device.side(), own_autocast_cache(), inside(), no_stream_warnings(), noted() as steps:
         result, seen = observed(lambda: function(*args, **kwargs), call.tensors, device)
+    seen.steps = steps
     tensors = tensors_in(result)
     device.hand_over(tensors)
     seen.entry_grads = [grads.get(id(leaf)) for leaf in seen.leaves]
@@ -225,7 +227,7 @@ def _seen_in_a_capture(
         del seen.refusals[:first]
         return None
     graph.reset()
-    dry.random = seen.random
+    dry.random, dry.steps = seen.random, seen.steps
     dry.doubts = seen.doubts  # of the run that was no capture
     grads = {id(leaf): grad for leaf, grad in zip(seen.leaves, seen.entry_grads, strict=True)}
     dry.entry_grads = [grads.get(id(leaf)) for leaf in dry.leaves]

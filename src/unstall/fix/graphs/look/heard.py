@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from unstall.record.active import aside
+
 
 @contextmanager
 def heard(listens: Callable[[str], bool]) -> Iterator[None]:
@@ -47,6 +49,8 @@ def always(message: str, *, beside: str = "") -> Iterator[None]:
                 filters.remove(each)
 
 
-def unheard() -> Any:
-    """For runs that only prove something."""
-    return heard(lambda _: False)
+@contextmanager
+def unheard() -> Iterator[None]:
+    """For runs that only prove something: what they warn of is not shown, and their steps are none of the program's."""
+    with heard(lambda _: False), aside():
+        yield
