@@ -57,6 +57,16 @@ def test_each_call_of_a_graphed_training_step_is_one_step_whether_it_is_run_capt
     assert (step.stats().hits, _steps(run)) == (10, 12)
 
 
+def test_what_a_recording_asks_is_not_asked_by_the_function(run: Driven) -> None:
+    """Its hooks ask at each step whether a graph is being captured."""
+    step, data = _trained(4)
+    run.session.begin()
+    for batch in data:
+        step(*batch)
+    assert step.stats().hits
+    assert "asks whether it is captured" not in str(step.stats())
+
+
 def test_a_recording_that_begins_after_the_capture_sees_the_steps_too(run: Driven) -> None:
     step, data = _trained(12)
     for batch in data[:5]:

@@ -25,7 +25,7 @@ from unstall.fix.graphs.look.watch import Scope
 from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.graphs.steps import Marked
 from unstall.fix.tensors.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
-from unstall.locate.frameworks import top_module
+from unstall.locate.frameworks import OURS, top_module
 
 _FROM_HOST = (
     "a copy from CPU memory would be of the memory of one call",
@@ -43,7 +43,7 @@ _IN_TRANSFORMERS = {  # by the file of the line: what spares it
 }
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
-_TORCH = str(Path(torch.__file__).parent)  # asks too, to warn or refuse
+_ASK_TOO = (str(Path(torch.__file__).parent), OURS)  # torch to warn or refuse, a recording at each step
 _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
 _COMPUTES_NAMES = {"getattr", "vars", "globals", "locals", "eval", "exec", "attrgetter", "__dict__", "__getattribute__"}
 # The device stops for good where what they are given is not as they expect it; so it does for an index out of bounds.
@@ -328,7 +328,7 @@ def observed(
         observer.seen.names = _names_in(codes)
         observer.seen.scopes = [Scope(code, names) for code, names in codes.items() if is_users_code(code)]
         observer.seen.asks_whether_captured = any(
-            not _ASKS.isdisjoint(code.co_names) and not code.co_filename.startswith(_TORCH) for code in codes
+            not _ASKS.isdisjoint(code.co_names) and not code.co_filename.startswith(_ASK_TOO) for code in codes
         )
     return result, observer.seen
 
