@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from record.launched import Done, both, launcher, python, write_program
 
+import unstall
 from unstall.record.journal import read
 from unstall.record.launch import Ended, armed, interpreter_flags, launch
 from unstall.record.settings import Settings
@@ -244,6 +246,26 @@ def test_stdout_can_be_kept_clean(folder: Path, capfd: pytest.CaptureFixture[str
 )
 def test_flags_are_told_from_what_follows_them(command: str, flags: str) -> None:
     assert interpreter_flags(command.split()) == flags.split()
+
+
+@pytest.mark.parametrize("variable", ["UNSTALL_RECORD", "UNSTALL_VIRTUAL_GPU"])
+def test_ctrl_c_before_the_programs_first_line_ends_it_quietly(variable: str) -> None:
+    module = "record.child" if variable == "UNSTALL_RECORD" else "virtual.process.child"
+    program = f"""
+import sys
+from importlib import import_module
+child = import_module("unstall.{module}")
+def arm(*_):
+    raise KeyboardInterrupt
+child.arm = arm
+sys.path.insert(0, {str(Path(unstall.__file__).parent / "record" / "_bootstrap")!r})
+sys.modules.pop("sitecustomize", None)
+import sitecustomize
+"""
+    settings = json.dumps({"folder": "nowhere"}) if variable == "UNSTALL_RECORD" else "{}"
+    environment = {**os.environ, variable: settings, "UNSTALL_SUPERVISOR": str(os.getpid())}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_the_bootstrap_stands_before_the_path_that_there_is() -> None:

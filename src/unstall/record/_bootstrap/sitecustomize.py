@@ -111,15 +111,26 @@ def _die_with(supervisor: int) -> None:
         pass
 
 
+def _interrupted() -> None:
+    """End by Ctrl-C, as plain Python would in the program: here it would call it a fatal error of `site`."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 _settings, _virtual, _supervisor, _first = _restore()
 if _settings is not None or _virtual is not None:
     _before = set(sys.modules)
     if _settings is not None:
         _die_with(_supervisor)
-    if _virtual is not None:
-        _arm_virtual(_settings, _virtual)
-    elif _settings is not None:
-        _arm(_settings)
+    try:
+        if _virtual is not None:
+            _arm_virtual(_settings, _virtual)
+        elif _settings is not None:
+            _arm(_settings)
+    except KeyboardInterrupt:
+        _interrupted()
     if not sys.flags.safe_path:
         _hand_over(set(sys.modules) - _before, _first or _first_on_path())
 
