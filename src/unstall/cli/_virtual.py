@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,9 +149,8 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     return part
 
 
-def write_run(timeline: Timeline, path: Path, options: Options) -> Timeline:
-    """Write the run as a trace; returns it as that file's timeline."""
+def write_run(timeline: Timeline, path: Path, options: Options) -> None:
+    """Write the run as a trace."""
     from unstall.virtual.profiler.chrome_trace import write_trace
 
     write_trace(timeline, path, options.told())
-    return replace(timeline, meta=replace(timeline.meta, path=str(path)))

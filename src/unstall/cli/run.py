@@ -264,6 +264,8 @@ def _write_virtual(
 ) -> Timeline | None:
     """Write the trace of a run on the virtual GPU, and return its timeline; None, having said why, where there is none.
 
+    It is what the file says, in which Python's frames are events, so that explaining the file says the same.
+
     Raises UsageError where the run has no such steps as were asked for.
     """
     try:
@@ -272,10 +274,10 @@ def _write_virtual(
         shutil.rmtree(folder, ignore_errors=True)
     if timeline is None:
         return None
-    timeline = write_run(part_asked_for(timeline, args), trace, options)
+    write_run(part_asked_for(timeline, args), trace, options)
     if not args.quiet:
         say(f"the trace is in {trace}")
-    return timeline
+    return read_timeline(str(trace), quiet=args.quiet)
 
 
 def _explain(timeline: Timeline, args: argparse.Namespace) -> None:

@@ -105,10 +105,12 @@ def _of_one_stretch(subject: Subject, stretch: I64, place: Place | None) -> Bool
     nothing and are not around a whole step."""
     host, program = subject.timeline.host, subject.program
     part = program.thread_of[host.thread]
-    outside = (program.instructions.code != Code.CALL) & (stretch < 0)
-    called = subject.recorded_span[0]
+    do = program.instructions
+    outside = (do.code != Code.CALL) & (stretch < 0)
+    # What a call does as it ends is of that call, also where a frame begins at that moment.
+    called = np.where(do.host >= 0, host.start[np.maximum(do.host, 0)], subject.recorded_span[0])
     chosen = np.zeros(len(host), dtype=np.bool_)
-    for number, mine in groups(program.instructions.thread):
+    for number, mine in groups(do.thread):
         events = np.flatnonzero(part == number)
         times = np.maximum.accumulate(called[mine])
         begin, end = (np.searchsorted(times, each[events]) for each in (host.start, host.end))
