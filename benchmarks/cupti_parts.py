@@ -14,10 +14,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+
+from benchmarks.on_device import why_skipped
 
 _KERNEL, _MEMCPY, _MEMSET, _EVENT, _SYNCHRONIZATION, _OVERHEAD = 10, 1, 2, 36, 38, 17
 _DRIVER_API, _CHUNK_BYTES, _STEPS = 1, 8 << 20, 100
@@ -32,15 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args(argv)
-    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
-    if missing:
-        print(f"skipped: it needs {', '.join(missing)}")
+    if skipped := why_skipped("transformers"):
+        print(skipped)
         return 0
     import torch
 
-    if not torch.cuda.is_available():
-        print("skipped: there is no CUDA device")
-        return 0
     step = _step()
     for _ in range(_STEPS):
         step()

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import platform
 import re
 import statistics
 import sys
@@ -26,10 +25,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.on_device import measured_on, why_skipped
 from unstall.record.host_only import TIMES, HostOnly
 from unstall.record.journal import Journal, read
 
@@ -56,24 +55,12 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.again:
         return _again(args.traces)
-    missing = [name for name in ("torch", "torchvision", "transformers") if find_spec(name) is None]
-    if missing:
-        print(f"skipped: it needs {', '.join(missing)}")
-        return 0
-    import torch
-
-    if not torch.cuda.is_available():
-        print("skipped: there is no CUDA device")
+    if skipped := why_skipped("torchvision", "transformers"):
+        print(skipped)
         return 0
     from benchmarks.recording_programs import PROGRAMS
 
-    result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"),
-        "programs": {},
-    }
+    result: dict[str, Any] = {**measured_on(), "programs": {}}
     chosen = {name: each for name, each in PROGRAMS.items() if args.only.lower() in name.lower()}
     if not chosen:
         parser.error(f"--only {args.only}: it is in none of {', '.join(PROGRAMS)}")

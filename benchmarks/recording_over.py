@@ -13,16 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.on_device import measured_on, why_skipped
 from benchmarks.recording import host_only, recorded
 
 _TIMED, _BETWEEN = 8, 3  # steps of a stretch, and of each part of a recording
@@ -38,25 +37,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name has this in it")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     args = parser.parse_args(argv)
-    missing = [name for name in ("torch", "torchvision", "transformers") if find_spec(name) is None]
-    if missing:
-        print(f"skipped: it needs {', '.join(missing)}")
+    if skipped := why_skipped("torchvision", "transformers"):
+        print(skipped)
         return 0
     import torch
 
-    if not torch.cuda.is_available():
-        print("skipped: there is no CUDA device")
-        return 0
     from benchmarks.recording_programs import PROGRAMS
 
     chosen = {name: make for name, (make, _) in PROGRAMS.items() if args.only.lower() in name.lower()}
-    result: Row = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"),
-        "programs": {},
-    }
+    if not chosen:
+        parser.error(f"--only {args.only}: it is in none of {', '.join(PROGRAMS)}")
+    result: Row = {**measured_on(), "programs": {}}
     for name, make in chosen.items():
         row = over(make(), torch.cuda.synchronize, args.rounds, args.seconds / len(chosen))
         result["programs"][name] = row

@@ -38,16 +38,16 @@ class _Recorded(Struct):
     step_marks: StepMarks | None = None
 
 
-_Nanoseconds: TypeAlias = Annotated[int, msgspec.Meta(gt=0, lt=2**62)]
-
-
 class _Plain(Struct):
-    plain_step_ns: _Nanoseconds | None = None
+    plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=2**62)] | None = None
+
+
+_MeanNs: TypeAlias = Annotated[float, msgspec.Meta(gt=0, lt=2**62)]
 
 
 class _Stretch(Struct):
-    host_ns: Annotated[float, msgspec.Meta(gt=0, lt=2**62)]
-    device_ns: Annotated[float, msgspec.Meta(gt=0, lt=2**62)] | None = None
+    host_ns: _MeanNs
+    device_ns: _MeanNs | None = None
 
 
 class _Around(Struct):

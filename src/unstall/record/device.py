@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from traceback import format_exception_only
 from typing import Any, Protocol
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
@@ -100,6 +99,8 @@ def wait_to_leave() -> None:
 
 def asked_for() -> dict[str, bool]:
     """Whether the program has torch, and whether it has failed with an error about CUDA: known once it ends."""
+    from traceback import format_exception_only  # not as the program starts
+
     error = getattr(sys, "last_value", None)
     said = "".join(format_exception_only(error)) if error is not None else ""
     return {"torch": "torch" in sys.modules, "failed_for_cuda": "CUDA" in said}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def read_profile(folder: Path) -> Profile:
     clocks = [each for each in events if each.name.startswith(CLOCK) and each.cat == "user_annotation"]
     zero_ns = _zero_ns([(int(each.name.removeprefix(CLOCK)), *_times(each, 0)) for each in clocks])
     made = [each for each in events if each.cat in _OF_HOST and isinstance(each.tid, int)]
-    calls = np.array([(*_times(each, zero_ns), _kind(each), each.tid) for each in made], TIMED)
+    calls = np.array([(*_times(each, zero_ns), _kind(each.cat, each.name), each.tid) for each in made], TIMED)
     backward = {each.tid for each in made if each.name.startswith(_OF_AUTOGRAD) and isinstance(each.tid, int)}
     base = msgspec.json.decode(head["baseTimeNanoseconds"]) if "baseTimeNanoseconds" in head else 0
     base_ns = base if isinstance(base, int) else 0
@@ -71,8 +72,9 @@ def read_profile(folder: Path) -> Profile:
     return Profile(dict(head), shown, zero_ns, base_ns, calls, sorted(backward))
 
 
-def _kind(event: _Event) -> HostKind:
-    return HostKind.OP if event.cat == "cpu_op" else call_kind(event.name)
+@lru_cache(maxsize=4096)  # a few names come again and again
+def _kind(category: str, name: str) -> HostKind:
+    return HostKind.OP if category == "cpu_op" else call_kind(name)
 
 
 def _times(event: _Event, zero_ns: int) -> tuple[int, int]:

@@ -62,7 +62,8 @@ class Subject:
             start[marks] = end[marks] = times
         joins = np.flatnonzero(do.code == Code.JOIN)
         end[joins] = end[do.target[joins]]
-        for _, mine in groups(do.thread):
+        for thread in np.unique(do.thread[joins]):
+            mine = np.flatnonzero(do.thread == thread)
             waiting = np.flatnonzero(do.code[mine] == Code.JOIN)
             reach = np.maximum.accumulate(np.append(0, end[mine]))
             start[mine[waiting]] = reach[waiting]
