@@ -182,16 +182,18 @@ def _root(excess: Callable[[float], float], low: float, high: float, close: floa
     at_low, at_high = excess(low), excess(high)
     if at_low <= 0 or at_high >= 0:
         return low if at_low <= 0 else high
-    middle = (low + high) / 2
+    middle, last = (low + high) / 2, 0.0
     for _ in range(_HALVINGS):
         middle = (low * at_high - high * at_low) / (at_high - at_low)
         at = excess(middle)
         if abs(at) < close:
             break
+        again = at * last > 0  # the other end has stood for two turns: it counts half
         if at > 0:
-            low, at_low, at_high = middle, at, at_high / 2
+            low, at_low, at_high = middle, at, at_high / 2 if again else at_high
         else:
-            high, at_high, at_low = middle, at, at_low / 2
+            high, at_high, at_low = middle, at, at_low / 2 if again else at_low
+        last = at
     return middle
 
 
