@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from unstall.errors import UsageError
+from unstall.interrupts import remember_interrupt
 from unstall.record.tally import LOADER
 
 
@@ -126,3 +127,4 @@ def _exit() -> None:
     recording = _slot.recording
     if recording is not None:
         recording.end("exit")
+        remember_interrupt()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from unstall.errors import UnstallError
+from unstall.interrupts import remember_interrupt
 from unstall.virtual.process.machine import Watch
 
 TIMELINE = "run.timeline"
@@ -43,16 +41,9 @@ class Kept:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _at_exit(self) -> None:
-        ours = os.getpid() == self._process
-        self.write()
-        # Python ends by SIGINT itself after an interrupt that nobody caught, but forgets it once code is compiled at
-        # exit, as any dataclass does that is imported then.
-        if ours and getattr(sys, "last_type", None) is KeyboardInterrupt:
-            for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError, AttributeError):
-                    stream.flush()
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
+        if os.getpid() == self._process:
+            self.write()
+            remember_interrupt()
 
     def _fail(self, why: str) -> None:
         if self._folder.exists():

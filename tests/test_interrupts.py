@@ -1,0 +1,40 @@
+"""A program that Ctrl-C ended ends by SIGINT, whatever was run at its exit."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = """
+import atexit, sys
+from collections import namedtuple
+from unstall.interrupts import remember_interrupt
+
+def at_exit():
+    namedtuple("Compiled", "from_text")
+    {last}
+
+atexit.register(at_exit)
+{end}
+"""
+
+
+@pytest.mark.parametrize("how", [["program.py"], ["-m", "program"]])
+@pytest.mark.parametrize(
+    ("last", "end", "code"),
+    [
+        ("pass", "raise KeyboardInterrupt", 1),  # what plain Python does, and is mended
+        ("remember_interrupt()", "raise KeyboardInterrupt", -signal.SIGINT),
+        ("remember_interrupt()", "raise ValueError", 1),
+        ("remember_interrupt()", "sys.exit(3)", 3),
+        ("remember_interrupt()", "pass", 0),
+    ],
+)
+def test_an_interrupt_is_remembered(tmp_path: Path, how: list[str], last: str, end: str, code: int) -> None:
+    (tmp_path / "program.py").write_text(_PROGRAM.format(last=last, end=end))
+    done = subprocess.run([sys.executable, *how], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
