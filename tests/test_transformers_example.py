@@ -115,6 +115,19 @@ def test_recorded_programs_gain_what_is_said_of_steps_as_long_as_they_were() -> 
         assert abs(run["again"]["error"]["gain_ms"]) < 0.15
 
 
+def test_work_is_told_by_where_it_differs_most() -> None:
+    told = measure.compared_work(
+        {"written": {"gemm": [4.0, 1.0], "copy": [1.0, 0.5]}, "graph": {"gemm": [4.0, 1.25], "memset": [8.0, 2.0]}}
+    )
+    assert told["written"] == {"ops": 5.0, "ms": 1.5}
+    assert told["graph"] == {"ops": 12.0, "ms": 3.25}
+    assert [(each["name"], each["ops"], each["ms"]) for each in told["more"]] == [
+        ("memset", 8.0, 2.0),
+        ("copy", -1.0, -0.5),
+        ("gemm", 0.0, 0.25),
+    ]
+
+
 def test_processes_are_summed_up_by_their_medians() -> None:
     runs = [
         measure.compared(REPORT, PLAIN, {"before_ms": [before] * 3, "after_ms": {"graph": [2.0] * 3}}) | AGAIN

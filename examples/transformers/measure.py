@@ -31,6 +31,7 @@ NAMES = ("llama_generate", "vit_infer", "gpt2_train", "bert_train", "gpt2_genera
 _PROGRAM = Path(__file__).parent / "programs.py"
 _LONGEST_S = 120.0
 _TRACE, _TURNS = ".trace.json.gz", ".turns.json"
+_MOST_NAMES, _LONGEST_NAME = 8, 120
 _KEPT = 1.1  # the longest by the shortest of three times of a step as written
 
 Run = dict[str, Any]
@@ -198,8 +199,28 @@ def compared(report: dict[str, Any], plain: dict[str, Any], turns: dict[str, Any
         "turns": len(before),
         # How far what was said is off what was got.
         "error": {what: said[what] / got[what]["median"] - 1 for what in said},
-        **({"work": turns["work"]} if "work" in turns else {}),
+        **({"work": compared_work(turns["work"])} if "work" in turns else {}),
     }
+
+
+def compared_work(work: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """A step's ops on the device and their milliseconds, as written and mended; `more`: in what names they differ most.
+
+    An edit replays the recorded ops: those that mending adds or takes away are no part of what it says.
+    """
+    written, mended = work["written"], work["graph"]
+    more = []
+    for name in {**written, **mended}:
+        ops, ms = (
+            after - before for before, after in zip(*(of.get(name, [0, 0]) for of in (written, mended)), strict=True)
+        )
+        more.append({"name": name[:_LONGEST_NAME], "ops": ops, "ms": ms})
+    more.sort(key=lambda each: -abs(each["ms"]))
+    total = {
+        which: {"ops": sum(ops for ops, _ in of.values()), "ms": sum(ms for _, ms in of.values())}
+        for which, of in work.items()
+    }
+    return {**total, "more": more[:_MOST_NAMES]}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -241,7 +262,9 @@ def line(run: Run) -> str:
     said, got, error = run["said"], run["got"], run["error"]
     stretches = " and ".join(f"{which} {ms:.2f}" for which, ms in run["plain_ms"].items())
     work = "".join(
-        f"; {which} {each['ops']:.0f} ops of {each['ms']:.2f} ms" for which, each in run.get("work", {}).items()
+        f"; {which} {run['work'][which]['ops']:.0f} ops of {run['work'][which]['ms']:.2f} ms"
+        for which in ("written", "graph")
+        if "work" in run
     )
     return (
         f"{run['edit']}, bound by {run['bound_by']}; plain {stretches}, recorded {run['recorded_ms']:.2f} ms"
