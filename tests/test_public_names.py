@@ -44,7 +44,6 @@ def test_a_step_that_nothing_records_imports_next_to_nothing() -> None:
     assert modules.isdisjoint(HEAVY)
     assert {name for name in modules if name.startswith("unstall.record.")} == {
         "unstall.record.active",
-        "unstall.record.in_process",
         "unstall.record.tally",
     }
 

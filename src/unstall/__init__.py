@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from unstall.fix.to_host import to_host
     from unstall.fix.warm_up import warm_up
     from unstall.read import load
-    from unstall.record.in_process import record, step
+    from unstall.record.active import step
+    from unstall.record.in_process import record
     from unstall.result import Finding
     from unstall.timeline import Timeline
     from unstall.virtual.entry import virtual_gpu
@@ -67,7 +68,7 @@ _HOMES = {
     "load_ipython_extension": "unstall.record.notebook",  # IPython's name for what `%load_ext unstall` calls
     "prefetch": "unstall.fix.prefetch",
     "record": "unstall.record.in_process",
-    "step": "unstall.record.in_process",
+    "step": "unstall.record.active",
     "stream_map": "unstall.fix.stream_map",
     "to_host": "unstall.fix.to_host",
     "virtual_gpu": "unstall.virtual.entry",

@@ -16,7 +16,7 @@ _ARM = f"""
 import os, sys
 sys.path[:0] = [{str(_TESTS)!r}, {str(_TESTS.parent / "src")!r}]
 from unstall.record.child import arm
-from unstall.record.in_process import step
+from unstall.record.active import step
 from unstall.record.settings import Settings
 from record.recorders import Logging
 

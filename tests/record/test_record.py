@@ -13,7 +13,8 @@ from record.recorders import Logging
 
 from unstall.errors import UsageError
 from unstall.record import active
-from unstall.record.in_process import Recording, record, step
+from unstall.record.active import step
+from unstall.record.in_process import Recording, record
 from unstall.record.journal import Event, read
 from unstall.record.settings import Settings
 from unstall.record.whole import borders

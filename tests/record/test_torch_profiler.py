@@ -19,7 +19,8 @@ import unstall
 from unstall.errors import TraceError, UnstallError
 from unstall.locate.steps import find_steps
 from unstall.record import device
-from unstall.record.in_process import record, step
+from unstall.record.active import step
+from unstall.record.in_process import record
 from unstall.record.lines import available
 from unstall.record.torch_profile import read_profile
 from unstall.record.torch_profiler import FILE, TorchProfiler

@@ -1,17 +1,20 @@
-"""The one recording of this process: ended when the process ends, forgotten in its forked children."""
+"""The one recording of this process: ended when the process ends, forgotten in its forked children.
+
+Most calls of `unstall.step()` are in a program that nothing records: what recording takes is not imported here.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from unstall.errors import UsageError
 from unstall.interrupts import remember_interrupt
-from unstall.record.tally import LOADER
+from unstall.record.tally import EXPLICIT, LOADER
 
 
 class Active(Protocol):
@@ -104,6 +107,27 @@ def handed(source: object) -> None:
         _slot.recording.mark(LOADER, id(source))
 
 
+def step() -> None:
+    """A step of the program ends here. Where this is called, nothing else counts as the end of a step."""
+    if is_aside():
+        return
+    if _slot.recording is not None:
+        _slot.recording.mark(EXPLICIT)
+    for note in getattr(_noting, "steps", ()):
+        note(EXPLICIT, 0)
+
+
+@contextmanager
+def noting(note: Callable[[str, int], None]) -> Iterator[None]:
+    """Have this thread's `step`s within it told as marks are, whether or not there is a recording."""
+    before = getattr(_noting, "steps", ())
+    _noting.steps = (*before, note)
+    try:
+        yield
+    finally:
+        _noting.steps = before
+
+
 @contextmanager
 def aside() -> Iterator[None]:
     """What this thread does within it marks no steps: it is no part of the program, as a run that proves something."""
@@ -120,6 +144,7 @@ def is_aside() -> bool:
 
 
 _fetching = threading.local()
+_noting = threading.local()
 _aside = threading.local()
 
 

@@ -1,7 +1,4 @@
-"""Recording from within a program: `with unstall.record() as recording`, and `unstall.step()`.
-
-Most calls of `step` are in a program that nothing records: what recording takes is imported when something does.
-"""
+"""Recording from within a program: `with unstall.record() as recording`."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from unstall.errors import UsageError
-from unstall.record import active
-from unstall.record.tally import EXPLICIT
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
@@ -58,13 +53,6 @@ def record(
     settings = Settings(folder, recorder, warmup, number, lines=lines, shapes=shapes)
     chosen = Chosen(settings)
     return Recording(settings, chosen.recorder, chosen.line_clock, whole=steps is None)
-
-
-def step() -> None:
-    """A step of the program ends here. Where this is called, nothing else counts as the end of a step."""
-    recording = active.current()
-    if recording is not None:
-        recording.mark(EXPLICIT)
 
 
 class Recording:

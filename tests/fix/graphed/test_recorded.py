@@ -14,6 +14,7 @@ import torch
 from fix.graphed.harness import batches, mlp, on_tape, training_step
 from record.recorders import Driven
 
+import unstall
 from unstall.record import active
 
 _PROGRAM = """
@@ -100,6 +101,24 @@ def test_a_graphed_function_without_a_step_marks_none(run: Driven) -> None:
         fast(inputs)
     assert fast.stats().hits == 4
     assert not run.session.seen
+
+
+def test_a_step_that_a_graphed_function_marks_itself_is_marked_once_a_call(run: Driven) -> None:
+    def double(inputs: torch.Tensor) -> torch.Tensor:
+        unstall.step()
+        return inputs * 2
+
+    fast = on_tape(double)
+    for inputs, _ in batches(5):
+        fast(inputs)
+    run.session.begin()
+    for inputs, _ in batches(7):
+        fast(inputs)
+    other = on_tape(double)
+    for inputs, _ in batches(6):
+        other(inputs)
+    assert (fast.stats().hits, other.stats().hits) == (10, 4)
+    assert _steps(run) == 7 + 6
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ def noted() -> Iterator[list[Marked]]:
 
     with ExitStack() as undo:
         undo.callback(marks.install(note).remove)
+        undo.enter_context(active.noting(note))
         if sys.version_info < (3, 12):  # where a recording sees no calls of models, it sees those that graphs serve
             undo.callback(_watch_models(note))
         yield found
