@@ -17,11 +17,8 @@ from unstall.record.journal import Follower, Journal, read
 from unstall.record.launch import Ended
 from unstall.record.settings import Settings
 
-_UNSEEN = (
-    "nothing was recorded: the program took no steps that unstall sees, which are an optimizer's and, with CUDA, a "
-    "DataLoader's or a model's: call unstall.step() at the end of each step"
-)
-_FAILED = "nothing was recorded: the program failed before its first step"
+_NO_TORCH = "nothing was recorded: the program did not import torch"
+_FAILED = "nothing was recorded: the program ended before it had imported torch"
 
 
 def _run(folder: Path, *args: str, **environment: str) -> Outcome:
@@ -54,9 +51,9 @@ def test_what_follows_the_script_is_the_programs(tmp_path: Path, args: list[str]
     assert _run(tmp_path, *args).out == f"{argv}\n"
 
 
-def test_a_program_without_steps_is_told_what_to_do_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_program_without_torch_is_told_so_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('lost')")
-    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_UNSEEN}\n")
+    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_NO_TORCH}\n")
     assert list((tmp_path / "kept").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "train.py"]
 
@@ -212,7 +209,7 @@ def test_the_rank_is_what_torchrun_says(environment: dict[str, str], rank: int |
 def test_each_of_several_ranks_says_which_one_it_is(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     outcome = _run(tmp_path, "train.py", RANK="1", WORLD_SIZE="2")
-    assert outcome.err == f"unstall: rank 1: {_UNSEEN}\n"
+    assert outcome.err == f"unstall: rank 1: {_NO_TORCH}\n"
 
 
 @pytest.fixture
@@ -321,6 +318,14 @@ def test_what_was_recorded_at_the_programs_end_is_said_without_a_sequel(
     assert capsys.readouterr().err == f"unstall: recorded {amount}\n"
 
 
+def test_a_program_whose_end_cut_the_window_short_is_not_said_to_go_on(
+    recording: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _happened(recording, ("recorded", {"steps": 3, "by": "optimizer", "why": "exit"}))
+    Teller(Follower(recording.folder), quiet=False).tell()
+    assert capsys.readouterr().err == "unstall: recorded 3 steps\n"
+
+
 def test_a_quiet_recording_says_nothing(recording: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     _happened(recording, ("window", {"recorder": "cupti"}), ("failed", {"why": "the disk is full"}))
     Teller(Follower(recording.folder), quiet=True).tell()
@@ -329,6 +334,21 @@ def test_a_quiet_recording_says_nothing(recording: Settings, capsys: pytest.Capt
 
 def _over(phase: str, steps: int) -> tuple[str, dict[str, object]]:
     return "over", {"why": "exit", "phase": phase, "steps": steps}
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "said"),
+    [
+        (True, "the program took no steps that unstall sees, which are "),
+        (False, "the program ended before any step that unstall sees, which are "),
+    ],
+)
+def test_a_program_without_steps_is_told_what_steps_are(recording: Settings, succeeded: bool, said: str) -> None:
+    _happened(recording, ("armed", {}), ("over", {"phase": "warmup", "steps": 0, "torch": True}))
+    why = why_nothing(read(recording.folder), recording, succeeded=succeeded)
+    assert why is not None
+    assert why.startswith(f"nothing was recorded: {said}")
+    assert why.endswith(": call unstall.step() at the end of each step")
 
 
 @pytest.mark.parametrize(

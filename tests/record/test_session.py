@@ -332,7 +332,7 @@ def test_an_end_in_the_window_keeps_the_whole_steps(tmp_path: Path) -> None:
     run.steps(1 + 9 + 4, took_ms=100)
     run.session.end("exit")
     assert run.log == ["own start", "own stop"]
-    assert [(event["steps"], event["settling"]) for event in run.events("recorded")] == [(3, 1)]
+    assert [(event["steps"], event["settling"], event["why"]) for event in run.events("recorded")] == [(3, 1, "exit")]
     assert [event["ns"] for event in run.events("plain_step")] == [100e6]
     assert [(event["why"], event["phase"]) for event in run.events("over")] == [("exit", "plain_after")]
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 _AMD_DRIVER = Path("/dev/kfd")
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"
-_UNSEEN = (
-    "the program took no steps that unstall sees, which are an optimizer's and, with CUDA, a DataLoader's or a "
-    "model's: call unstall.step() at the end of each step"
+_SEEN = (
+    "that unstall sees, which are an optimizer's, and with CUDA a DataLoader's or, from Python 3.12 on, a model's: "
+    "call unstall.step() at the end of each step"
 )
-_FAILED_EARLY = "the program failed before its first step"
+_UNSEEN = f"the program took no steps {_SEEN}"
+_ENDED_EARLY = f"the program ended before any step {_SEEN}"
 
 
 class Teller:
@@ -44,7 +45,7 @@ class Teller:
 
     def _news(self, event: Event, running: bool) -> str | None:
         name, why = event["event"], event.get("why")
-        goes_on = "; the program goes on" if running else ""
+        goes_on = "; the program goes on" if running and why != "exit" else ""
         if name == "window":
             self._window_ns = event["at"]
             return f"recording with {event.get('recorder')}" if running else None
@@ -116,7 +117,9 @@ def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
     """What the program did not stay for."""
     steps = over.get("steps", 0)
     if not steps:
-        return _UNSEEN if succeeded else _FAILED_EARLY
+        if not over.get("torch", True):
+            return f"the program {'did not import torch' if succeeded else 'ended before it had imported torch'}"
+        return _UNSEEN if succeeded else _ENDED_EARLY
     ended = f"the program ended after {counted(steps, 'step')}"
     if over.get("phase") == "warmup" and settings.after_s is not None:
         return f"{ended}, before the {settings.after_s:g} s of --after were over: try --after 0"

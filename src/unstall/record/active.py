@@ -30,7 +30,10 @@ class Active(Protocol):
     def forked(self) -> None: ...
 
 
-RECORDING = "a recording of this process is under way, such as that of `unstall run`: end it before another begins"
+RECORDING = (
+    "a recording of this process is under way: end it before another begins; or, if it is that of `unstall run`, start "
+    "the program by plain python"
+)
 
 
 class _Slot:

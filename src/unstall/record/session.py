@@ -131,7 +131,7 @@ class Session:
         got = self._lock.acquire(timeout=_END_WAITS_S)
         try:
             if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
-                self._stop(device.synchronize if why == "done" else device.wait_to_leave)
+                self._stop(why)
                 self._enter(Phase.PLAIN_AFTER)
             if self._host_only is not None:
                 self._stop_host_only()
@@ -310,14 +310,15 @@ class Session:
     def _tell_border(self, at_ns: int, kind: str) -> None:
         self._journal.write("mark", at=at_ns, kind=kind, step=self._border, thread=threading.get_native_id())
 
-    def _stop(self, wait: Callable[[], None] = device.synchronize) -> None:
+    def _stop(self, why: str = "done") -> None:
         assert self._window is not None
         window, self._window = self._window, None
+        wait = device.synchronize if why == "done" else device.wait_to_leave
         # A thread of our own must not ask the device: another may be capturing a CUDA graph.
         window.stop(wait if self._chosen is not None else lambda: None)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
         settling = min(self._border, 1)
-        self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling)
+        self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling, why=why)
         self._keep(self._stretch.read() if self._stretch is not None else None)
         self._stretch = None
 
