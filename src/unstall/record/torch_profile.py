@@ -56,7 +56,8 @@ def read_profile(folder: Path) -> Profile:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
     except OSError as error:
         raise TraceError(
-            "nothing was recorded: torch's profiler writes only once it has stopped, and the program ended before"
+            "nothing was recorded: torch's profiler left no profile. It writes only once it has stopped: the program "
+            f"ended before that, or the disk of {folder.parent} is full"
         ) from error
     raw = head.pop("traceEvents")
     texts = [bytes(event).decode() for event in msgspec.json.decode(raw, type=list[msgspec.Raw])]
