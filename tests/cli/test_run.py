@@ -58,6 +58,11 @@ def test_a_program_without_torch_is_told_so_and_leaves_nothing_behind(tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "train.py"]
 
 
+def test_a_script_whose_name_begins_with_a_dash_is_no_option_of_python(tmp_path: Path) -> None:
+    (tmp_path / "-c.py").write_text("import sys; print(sys.argv)")
+    assert _run(tmp_path, "--", "-c.py", "-x").out == "['./-c.py', '-x']\n"
+
+
 def test_a_program_that_ends_during_warmup_is_told_how_many_steps_it_took(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import unstall\nunstall.step()\nunstall.step()")
     said = "the program ended after 2 steps, before the 3 of --warmup were over: try --warmup 0"

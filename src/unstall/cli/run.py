@@ -189,6 +189,8 @@ def _program(args: argparse.Namespace) -> list[str]:
                 f"{words[0]} is a command, and no script: say unstall run SCRIPT, or unstall run -m MODULE"
             )
         raise UsageError(f"{words[0]}: there is no such script")
+    if words[0].startswith("-"):  # Python would take it for an option
+        return [f"./{words[0]}", *words[1:]]
     return words
 
 
