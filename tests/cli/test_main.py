@@ -134,6 +134,15 @@ def test_no_colour_where_nobody_wants_it(saved: Path) -> None:
     assert b"\x1b" not in done.stdout
 
 
+def test_help_fits_the_terminal_and_keeps_commands_as_they_are(unstall: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in verbs():
+        said = unstall(name, "--help").out.splitlines()
+        assert max(map(len, said)) <= 80, name
+        if name == "run":
+            assert "    torchrun --nproc-per-node 8 -m unstall run train.py" in said
+
+
 def test_options_of_verbs_have_help() -> None:
     for name in verbs():
         parser = build_parser()

@@ -77,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     import argparse
 
     from unstall._version import __version__
+    from unstall.cli._arguments import FilledHelp
 
     parser = argparse.ArgumentParser(
         prog="unstall", description="See, fix and predict what stalls your GPU.", allow_abbrev=False
@@ -89,7 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
             name,
             help=about.partition("\n")[0],
             description=about,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=FilledHelp,
             allow_abbrev=False,
         )
         verb.prepare_parser(subparser)

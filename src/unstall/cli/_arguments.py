@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import argparse
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from unstall.errors import UsageError
 
 Value = TypeVar("Value")
+
+
+class FilledHelp(argparse.HelpFormatter):
+    """Fills a description's paragraphs to the terminal's width, and leaves what is indented as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(
+            part if part.startswith(" ") else textwrap.fill(part, width, break_on_hyphens=False) for part in paragraphs
+        )
 
 
 def named(option: str, parse: Callable[[str], Value]) -> Callable[[str], Value]:

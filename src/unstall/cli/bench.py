@@ -1,7 +1,7 @@
 """Measure a statement, or compare several: on the device, on the host, and both.
 
-unstall bench "x.sum()" --setup "x = torch.ones(4096, device='cuda')"
-unstall bench "x.sum()" --vs "x @ x" --setup "x = torch.ones(4096)"
+    unstall bench "x.sum()" --setup "x = torch.ones(4096, device='cuda')"
+    unstall bench "x.sum()" --vs "x @ x" --setup "x = torch.ones(4096)"
 
 The names torch, np, jnp, cp, F, nn and math stand for what they usually do.
 Statements that are compared run by turns, and their values are compared first.

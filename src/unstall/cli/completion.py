@@ -1,8 +1,10 @@
 """Print a script that completes unstall's verbs and options in a shell.
 
-bash    eval "$(unstall completion bash)"              in ~/.bashrc
-zsh     eval "$(unstall completion zsh)"               in ~/.zshrc, after compinit
-fish    unstall completion fish > ~/.config/fish/completions/unstall.fish
+What each shell loads it by:
+
+    bash  eval "$(unstall completion bash)"     in ~/.bashrc
+    zsh   eval "$(unstall completion zsh)"      in ~/.zshrc, after compinit
+    fish  unstall completion fish > ~/.config/fish/completions/unstall.fish
 """
 
 from __future__ import annotations
