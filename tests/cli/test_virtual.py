@@ -17,9 +17,9 @@ from unstall.timeline import Timeline
 
 def _run(steps: int) -> Timeline:
     trace = TraceBuilder()
-    for _ in range(steps):
+    for number in range(steps):
         with trace.step():
-            trace.launch("gemm", 100)
+            trace.launch("gemm", 100 + number)
             trace.sync()
     return trace.timeline()
 
@@ -27,6 +27,14 @@ def _run(steps: int) -> Timeline:
 def test_steps_are_counted_after_those_let_go_by() -> None:
     part = part_asked_for(_run(10), parse(["run", "--warmup", "4", "--steps", "3", "train.py"]))
     assert len(find_steps(part)) == 3
+
+
+@pytest.mark.parametrize(("ran", "kernels_us"), [(10, [103, 104]), (3, [100, 101])])
+def test_the_usual_warm_up_goes_by_before_so_many_steps_unless_there_are_no_more(
+    ran: int, kernels_us: list[int]
+) -> None:
+    part = part_asked_for(_run(ran), parse(["run", "--steps", "2", "train.py"]))
+    assert ((part.device.end - part.device.start) // 1000).tolist() == kernels_us
 
 
 def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() -> None:

@@ -108,7 +108,8 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     """The steps, or the stretch of time, that --warmup, --steps, --after and --for ask for.
 
     Where nothing is asked for, what follows the usual warm-up, as in a recorded run; all of it where the program marks
-    no steps, has none after that, or has races, which may be anywhere in it.
+    no steps, has none after that, or has races, which may be anywhere in it. Of --warmup and --steps the one that is
+    missing is the usual warm-up, or all steps that follow.
     """
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.window import cut
@@ -116,7 +117,9 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     start, end = 0, _END
     if args.warmup is not None or args.steps is not None:
         steps = find_steps(timeline)
-        warmup = args.warmup or 0
+        warmup = args.warmup
+        if warmup is None:
+            warmup = _WARMUP if len(steps) > _WARMUP else 0
         if steps.found_by == "whole":
             raise UsageError(
                 "no steps were found in the run, and --warmup and --steps count them: mark the end of each by "

@@ -59,7 +59,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("recording")
     begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     add_value(begins, "--warmup", "N", _parse_warmup, f"let N steps go by first (default: {_USUAL.warmup})")
-    add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps})")
+    add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps}; with --gpu, all)")
     add_value(
         begins, "--after", "S", parse_seconds, "let S seconds go by first, not steps; with --gpu, of the virtual clock"
     )
