@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -50,7 +51,8 @@ class VirtualGpu:
 
     def timeline(self) -> Timeline:
         """What ran in it, until now if it has not ended. Raises UsageError where torch was not imported."""
-        return self._begun().timeline()
+        timeline = self._begun().timeline()
+        return replace(timeline, meta=replace(timeline.meta, path="unstall.virtual_gpu()"))  # no file of ours
 
     def explain(self) -> Report:
         """Where the time went, which line, and why. Raises as `timeline` does."""

@@ -150,6 +150,7 @@ def test_blocks_have_a_timeline_each_and_the_clock_is_the_machines_again_after_t
     told = facts("blocks")
     assert told["steps"] == [4, "annotation"]
     assert told["device"][0] == "NVIDIA H200"
+    assert told["path"] == "unstall.virtual_gpu()"
     assert told["lasted"][0] == told["lasted"][1] >= told["within"][0] > 20_000_000
     assert told["clock"] is True
     assert told["after"] == 5000.0

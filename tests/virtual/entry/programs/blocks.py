@@ -44,6 +44,7 @@ report = gpu.explain()
 told["lasted"] = [gpu.now_ns(), gpu.now_ns()]
 told["steps"] = [report.result.steps.count, report.result.steps.found_by]
 told["device"] = [report.result.source.device, report.result.source.torch]
+told["path"] = report.result.source.path
 told["clock"] = perf_counter is MACHINES and time.perf_counter is MACHINES
 told["after"] = x.sum().item()
 told["kernels"] = len(gpu.timeline().device)
