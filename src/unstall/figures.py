@@ -40,6 +40,11 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.1f} %"
 
 
+def good_to(error: float | None) -> str:
+    """How good an estimate is that is off by such a part as a rule; None where that is not known."""
+    return "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
+
+
 def counted(number: int, noun: str) -> str:
     """A number and its noun: "1 wait", "2,388 launches"."""
     plural = "es" if noun.endswith(("ch", "sh", "s")) else "s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from unstall.diagnose.run import Run, analyse
-from unstall.figures import duration, share
+from unstall.figures import duration, good_to, share
 from unstall.replay.engine import replay
 from unstall.replay.retime import retime
 from unstall.replay.steady import steady_step_ns
@@ -99,11 +99,10 @@ class Outlook:
             if abs(known.device_stretch - 1) >= _OFF:
                 return f"{said}: kernels would have to take {100 * (known.device_stretch - 1):+.0f} % of their time."
             return f"{said}."
-        step, error = duration(round(known.undistorted_step_ns)), self.usual_error
+        step = duration(round(known.undistorted_step_ns))
         if known.undistorted_by == "host-only steps":
             return f"Without the recorder a step takes about {step}, by steps in which the host alone was timed."
-        good = "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
-        return f"Without the recorder a step takes about {step} (an estimate, {good})."
+        return f"Without the recorder a step takes about {step} (an estimate, {good_to(self.usual_error)})."
 
     def _apart(self) -> str:
         """That the plain step time is a mean of two, and gains are no better known than by how much these differ."""

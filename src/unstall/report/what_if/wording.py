@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstall.figures import duration, share
+from unstall.figures import duration, good_to, share
 from unstall.report.wording import plain, saved
 from unstall.result import WhatIf
 
@@ -62,8 +62,8 @@ def _basis(result: WhatIf) -> str:
         )
     if result.undistorted_by == "host-only steps":
         return "by steps in which the host alone was timed; --plain-step-ms makes it sure"
-    good = f"{100 * (result.usual_error or 0):.0f} %"
-    return f"estimated from what recording usually costs, good to {good} or so; --plain-step-ms makes it sure"
+    good = good_to(result.usual_error)
+    return f"estimated from what recording usually costs, {good}; --plain-step-ms makes it sure"
 
 
 def _off(error: float) -> str:
