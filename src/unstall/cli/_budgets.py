@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add_budget_options(parser: argparse.ArgumentParser) -> None:
     """--max-idle, --max-exposed."""
-    group = parser.add_argument_group("budgets", "exit with 1 where the run is over one")
+    group = parser.add_argument_group("budgets", "exit with 1 where the run, as recorded, is over one")
     group.add_argument(
         "--max-idle", metavar="PERCENT", type=named("--max-idle", parse_share), help="device idle, of a step: 20%%"
     )
@@ -47,11 +47,13 @@ def _exceeded(result: Result, args: argparse.Namespace) -> list[str]:
     over = []
     idle, wall = idle_ns(result.accounts), result.accounts.wall_ns
     if args.max_idle is not None and idle > args.max_idle * wall:
-        over.append(f"the device is idle for {share(idle, wall)} of a step, --max-idle is {100 * args.max_idle:g} %")
+        over.append(
+            f"the device is idle for {share(idle, wall)} of a step as recorded, --max-idle is {100 * args.max_idle:g} %"
+        )
     if args.max_exposed is not None:
         over += [
             f"{plain(finding.title)} ({origin(finding.where)}) costs the device "
-            f"{duration(finding.exposed_ns)} per step, --max-exposed is {duration(args.max_exposed)}"
+            f"{duration(finding.exposed_ns)} per step as recorded, --max-exposed is {duration(args.max_exposed)}"
             for finding in costly(result)
             if finding.exposed_ns > args.max_exposed
         ]
