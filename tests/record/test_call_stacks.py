@@ -242,7 +242,7 @@ def test_all_tools_of_monitoring_in_use_is_said(tmp_path: Path) -> None:
     for tool in tools:
         sys.monitoring.use_tool_id(tool, "somebody")
     try:
-        with pytest.raises(UnstallError, match=r"all tools of sys\.monitoring are in use"):
+        with pytest.raises(UnstallError, match=r"no tool of sys\.monitoring is free"):
             CallStacks(tmp_path).start()
     finally:
         for tool in tools:

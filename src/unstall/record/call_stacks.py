@@ -22,7 +22,8 @@ from typing import Any
 
 from unstall.errors import UnstallError
 from unstall.locate.frameworks import is_left_out_of_stacks
-from unstall.record.lines import PLACES, append, free_tool, let_go, line_at, running_frames
+from unstall.record.lines import PLACES, append, line_at, running_frames
+from unstall.record.tools import let_go, take
 from unstall.record.wrapping import unwrapped, wrap
 
 try:
@@ -120,7 +121,7 @@ class CallStacks:
         if sys.version_info < (3, 12):
             return
         monitoring = sys.monitoring
-        tool = free_tool()
+        tool = self._tool = take("unstall stacks")
         running = [frame.f_code for frame in running_frames()]
         _cupti.know(running, self._watched, monitoring.DISABLE)
         events = monitoring.events
@@ -136,7 +137,6 @@ class CallStacks:
             monitoring.set_local_events(tool, code, events.PY_START | events.PY_RETURN)
         # What an earlier recording was told of, and need not have been told again, is told again.
         monitoring.restart_events()
-        self._tool = tool
 
     def _wrap(self, watched: list[_Watched]) -> None:
         """What sys.monitoring would tell of calls that are spans, before Python 3.12."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from types import CodeType
 from typing import Any
 
+from unstall.errors import UnstallError
 from unstall.record.tally import FORWARD, Source
+from unstall.record.tools import let_go, take
 
 assert sys.version_info >= (3, 12)
-
-_FREE_IDS = (3, 4, 1, 0, 2, 5)  # first those that no kind of tool has a claim to
 
 
 class ForwardMarks:
@@ -28,7 +29,9 @@ class ForwardMarks:
         self._starts = 0
         self._a_call: int | None = None  # starts of the followed `forward` within one call of the followed module
         self._narrow = False
-        self._tool = _take_tool()
+        self._tool: int | None = None
+        with suppress(UnstallError):  # its other steps are seen all the same
+            self._tool = take("unstall steps")
         if self._tool is not None:
             sys.monitoring.register_callback(self._tool, sys.monitoring.events.PY_START, self._started)
             self._watch(self._call)
@@ -50,10 +53,7 @@ class ForwardMarks:
         """Free the tool; nothing is watched any more."""
         if self._tool is None:
             return
-        for code in filter(None, (self._call, self._forward)):
-            self._unwatch(code)
-        sys.monitoring.register_callback(self._tool, sys.monitoring.events.PY_START, None)
-        sys.monitoring.free_tool_id(self._tool)
+        let_go(self._tool, filter(None, (self._call, self._forward)))
         self._tool = None
 
     def _watch(self, code: CodeType) -> None:
@@ -91,12 +91,3 @@ class ForwardMarks:
                 return  # its `forward` starts next, and marks
             self._starts, self._a_call = 0, self._starts
         self._mark(FORWARD, who)
-
-
-def _take_tool() -> int | None:
-    """A tool id of sys.monitoring that nobody uses; None if all are taken."""
-    for tool in _FREE_IDS:
-        if sys.monitoring.get_tool(tool) is None:
-            sys.monitoring.use_tool_id(tool, "unstall steps")
-            return tool
-    return None

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from unstall.errors import UnstallError
 from unstall.record.line_twin import LineTwin
+from unstall.record.tools import let_go, take
 
 try:
     from unstall.record import _lines
@@ -31,7 +32,7 @@ Mode = Literal["monitoring", "settrace"]
 FILE, PLACES = "lines.bin", "places.jsonl"
 CAPACITY = 1 << 22  # entries: 64 MiB, some 4 million changes of line
 
-_TOOL_NAME = "unstall"
+_TOOL_NAME = "unstall lines"
 
 
 def available() -> Mode:
@@ -61,7 +62,7 @@ class LineClock:
         """Raises UnstallError where no tool of sys.monitoring is free, or something else traces; OSError on a full
         disk."""
         monitoring = self._mode == "monitoring"
-        tool = free_tool() if monitoring else None
+        tool = take(_TOOL_NAME) if monitoring else None
         disable = getattr(getattr(sys, "monitoring", None), "DISABLE", None)
         try:
             self._engine.start(
@@ -172,31 +173,6 @@ def append(path: str | Path, entries: Sequence[dict[str, object]]) -> None:
         os.write(file, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
     finally:
         os.close(file)
-
-
-def free_tool() -> int:
-    """A tool of sys.monitoring, which is ours from now on. Raises UnstallError where none is free."""
-    if sys.version_info < (3, 12):
-        raise UnstallError("sys.monitoring is there from Python 3.12 on")
-    monitoring = sys.monitoring
-    for tool in (monitoring.PROFILER_ID, 3, 4, monitoring.OPTIMIZER_ID):
-        if monitoring.get_tool(tool) is None:
-            monitoring.use_tool_id(tool, _TOOL_NAME)
-            return tool
-    raise UnstallError("all tools of sys.monitoring are in use")
-
-
-def let_go(tool: int, watched: list[CodeType]) -> None:
-    """Give a tool back: it has no events any more, of code that it `watched` either."""
-    if sys.version_info < (3, 12):
-        return
-    monitoring = sys.monitoring
-    monitoring.set_events(tool, 0)
-    for code in watched:
-        monitoring.set_local_events(tool, code, 0)
-    for event in (name for name in dir(monitoring.events) if name.startswith("PY_") or name == "LINE"):
-        monitoring.register_callback(tool, getattr(monitoring.events, event), None)
-    monitoring.free_tool_id(tool)
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:

@@ -1,0 +1,37 @@
+"""A tool of sys.monitoring (Python 3.12 and newer): taken, and given back as if nobody had had it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import CodeType
+
+from unstall.errors import UnstallError
+
+# The optimizer's, which no known tool takes, and those that are nobody's. Never that of a debugger, of coverage or of a
+# profiler: the program's own, cProfile for one, raises where it finds its number taken.
+_IDS = (5, 4, 3)
+
+
+def take(name: str) -> int:
+    """A tool, which is ours from now on. Raises UnstallError where none is free."""
+    if sys.version_info < (3, 12):
+        raise UnstallError("sys.monitoring is there from Python 3.12 on")
+    for tool in _IDS:
+        if sys.monitoring.get_tool(tool) is None:
+            sys.monitoring.use_tool_id(tool, name)
+            return tool
+    raise UnstallError("no tool of sys.monitoring is free for a recording")
+
+
+def let_go(tool: int, watched: Iterable[CodeType]) -> None:
+    """Give a tool back: it has no events any more, of code that it `watched` either."""
+    if sys.version_info < (3, 12):
+        return
+    monitoring = sys.monitoring
+    monitoring.set_events(tool, 0)
+    for code in watched:
+        monitoring.set_local_events(tool, code, 0)
+    for event in (name for name in dir(monitoring.events) if name.startswith("PY_") or name == "LINE"):
+        monitoring.register_callback(tool, getattr(monitoring.events, event), None)
+    monitoring.free_tool_id(tool)
