@@ -74,7 +74,7 @@ def test_two_writers_append_to_one_journal(tmp_path: Path) -> None:
     ]
 
 
-def test_an_event_that_a_full_disk_cut_short_does_not_hide_the_later_ones(tmp_path: Path) -> None:
+def test_half_an_event_of_a_killed_program_hides_only_the_next_one(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write("first")
     with (tmp_path / "journal.jsonl").open("ab") as file:
@@ -82,6 +82,23 @@ def test_an_event_that_a_full_disk_cut_short_does_not_hide_the_later_ones(tmp_pa
     journal.write("lost with it")
     journal.write("last")
     assert [event["event"] for event in read(tmp_path)] == ["first", "last"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on a file's size")
+def test_of_an_event_that_the_disk_has_no_room_for_nothing_is_left(tmp_path: Path) -> None:
+    import resource
+
+    journal = Journal(tmp_path)
+    journal.write("first")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "journal.jsonl").stat().st_size + 10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left on device"):
+            journal.write("second")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    journal.write("third")
+    assert [event["event"] for event in read(tmp_path)] == ["first", "third"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

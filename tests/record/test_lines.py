@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -259,6 +261,47 @@ def test_after_its_end_nothing_is_called_any_more(mode: Mode, tmp_path: Path) ->
         assert [sys.monitoring.get_tool(tool) for tool in range(6)] == [None] * 6
 
 
+@pytest.mark.parametrize("in_c", _ENGINES)
+def test_a_thread_that_began_meanwhile_is_traced_no_more(in_c: bool, tmp_path: Path) -> None:
+    clock, over = _clock(tmp_path, "settrace", in_c=in_c), threading.Event()
+    tracers: list[object] = []
+
+    def work() -> None:
+        tracers.append(sys.gettrace())
+        over.wait()
+        compiled(_LOOP).run(lambda: None)
+        tracers.append(sys.gettrace())
+
+    thread = threading.Thread(target=work)
+    clock.start()
+    thread.start()
+    while not tracers:
+        time.sleep(0.001)
+    clock.stop()
+    over.set()
+    thread.join()
+    assert tracers[0] is not None
+    assert tracers[1] is None
+
+
+@pytest.mark.parametrize("in_c", _ENGINES)
+def test_a_debugger_that_began_meanwhile_goes_on(in_c: bool, tmp_path: Path) -> None:
+    def debugger(*_: object) -> None:
+        return None
+
+    clock = _clock(tmp_path, "settrace", in_c=in_c)
+    clock.start()
+    try:
+        sys.settrace(debugger)
+        threading.settrace(debugger)
+        clock.stop()
+        assert sys.gettrace() is debugger
+        assert threading.gettrace() is debugger
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from Python 3.12 on")
 def test_lines_are_clocked_though_an_earlier_tool_was_told_to_leave_their_code_alone(tmp_path: Path) -> None:
     program = compiled(_LOOP)
@@ -293,6 +336,44 @@ def test_the_tracer_of_a_debugger_is_left_alone(tmp_path: Path) -> None:
             assert sys.gettrace() is debugger
         finally:
             sys.settrace(None)
+
+
+@pytest.mark.parametrize("in_c", _ENGINES)
+@pytest.mark.parametrize("mode", _MODES)
+def test_a_disk_that_fills_up_ends_the_clock_and_not_the_program(mode: Mode, in_c: bool, tmp_path: Path) -> None:
+    clock, limits = _clock(tmp_path, mode, in_c=in_c), resource.getrlimit(resource.RLIMIT_FSIZE)
+    ran: list[int] = []
+
+    def around(run: Callable[[], Any]) -> None:
+        clock.start()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        try:
+            run()
+            clock.stop()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    compiled("def f0(level):\n    probe()\n    probe()\n").run(lambda: ran.append(1), around)
+    assert ran == [1, 1]
+    assert "ended_by" in clock.facts()
+
+
+@pytest.mark.parametrize("in_c", _ENGINES)
+@pytest.mark.parametrize("mode", _MODES)
+def test_ctrl_c_that_comes_while_the_clock_asks_is_the_programs(mode: Mode, in_c: bool, tmp_path: Path) -> None:
+    def wants(file: str) -> bool:
+        if file == FILE:
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    program = compiled(_LOOP)
+    clock = LineClock(tmp_path, mode, wants, in_c=in_c)
+    clock.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            program.run(lambda: None)
+    finally:
+        clock.stop()
 
 
 def test_a_disk_without_room_is_an_error_and_changes_nothing(tmp_path: Path) -> None:

@@ -355,11 +355,15 @@ leave(PyObject *code)
     return 0;
 }
 
-/* What goes wrong here is never the program's: it is told to sys.unraisablehook, and the clock stops. */
+/* What goes wrong here is never the program's: it is told to sys.unraisablehook, and the clock stops. But for what is no
+   Exception, such as Ctrl-C: Python handles signals in whatever function of its runs, which may be one of the clock's. */
 static PyObject *
 done(int failed)
 {
     if (failed && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+            return NULL;
+        }
         clock_.on = 0;
         PyErr_WriteUnraisable(clock_.wants);
     }
@@ -464,6 +468,18 @@ py_unwind(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
 static PyObject *trace_function; /* `trace` itself, as Python sees it: what a frame's own trace function is */
 
+/* Only a thread itself can end its being traced, and the clock is stopped on another. */
+static void
+trace_no_more(void)
+{
+    PyObject *get = PySys_GetObject("gettrace"), *set = PySys_GetObject("settrace");
+    PyObject *traced_by = get ? PyObject_CallNoArgs(get) : NULL;
+    PyObject *ended = set && traced_by == trace_function ? PyObject_CallFunctionObjArgs(set, Py_None, NULL) : NULL;
+    Py_XDECREF(ended);
+    Py_XDECREF(traced_by);
+    PyErr_Clear();
+}
+
 static PyObject *
 trace(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -472,6 +488,7 @@ trace(PyObject *self, PyObject *const *args, Py_ssize_t count)
         return NULL;
     }
     if (!clock_.on) {
+        trace_no_more();
         Py_RETURN_NONE;
     }
     PyFrameObject *frame = (PyFrameObject *)args[0];

@@ -22,7 +22,8 @@ from typing import Any
 
 from unstall.errors import UnstallError
 from unstall.locate.frameworks import is_left_out_of_stacks
-from unstall.record.lines import PLACES, append, line_at, running_frames
+from unstall.record.journal import append
+from unstall.record.lines import PLACES, line_at, running_frames
 from unstall.record.tools import let_go, take
 from unstall.record.wrapping import unwrapped, wrap
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,17 +32,29 @@ class Journal:
         """
         if self._closed:
             return
-        entry = {"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}
-        line = json.dumps(entry, default=str).encode() + b"\n"
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, line)
-        finally:
-            os.close(file)
+        append(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
 
     def close(self) -> None:
         """Write nothing any more, whoever still tries."""
         self._closed = True
+
+
+def append(path: str, entries: Sequence[dict[str, object]]) -> None:
+    """Append these to a file of JSON lines, by one write to the system: a killed program keeps them.
+
+    Raises OSError where the disk takes no more. Of what it did take nothing stays: half a line would spoil the next.
+    """
+    if not entries:
+        return
+    lines = b"".join(json.dumps(entry, default=str).encode() + b"\n" for entry in entries)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        written = os.write(file, lines)
+        if written < len(lines):
+            os.ftruncate(file, os.lseek(file, 0, os.SEEK_CUR) - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    finally:
+        os.close(file)
 
 
 class Follower:
@@ -68,7 +82,7 @@ def read(folder: str | Path) -> list[Event]:
 
 
 def _parse(line: bytes) -> Event | None:
-    """The event of one line; None where a full disk left only a part of it, and another event behind that."""
+    """The event of one line; None where a program that was killed left only a part of it, and others wrote on."""
     try:
         event = json.loads(line)
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -111,9 +112,13 @@ class LineTwin:
             self._leave(code)
 
     def trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """For sys.settrace."""
+        """For sys.settrace. Once the clock is stopped, a thread that is traced still ends that."""
+        if not self._on:
+            if sys.gettrace() == self.trace:
+                sys.settrace(None)
+            return None
         code = frame.f_code
-        if not self._on or not self._is_users(code):
+        if not self._is_users(code):
             return None
         if event == "call":
             self._enter(code, frame.f_lineno)

@@ -10,16 +10,15 @@ in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. An entry says that f
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Literal
 
 from unstall.errors import UnstallError
+from unstall.record.journal import append
 from unstall.record.line_twin import LineTwin
 from unstall.record.tools import let_go, take
 
@@ -51,11 +50,13 @@ class LineClock:
     ) -> None:
         """`wants` tells of a file's name whether it is the user's."""
         self.name, self.any_thread = mode, mode == "monitoring"
-        self._path, self._places_path = folder / FILE, folder / PLACES
+        self._path, self._places_path = folder / FILE, str(folder / PLACES)
         self._mode, self._wants_file, self._capacity = mode, wants, capacity
         self._engine: Any = _lines if in_c and _lines is not None else LineTwin()
         self._watched: list[CodeType] = []
         self._written = 0
+        self._running = False
+        self._ended_by: str | None = None
         self._undo: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -78,6 +79,7 @@ class LineClock:
             if tool is not None:
                 let_go(tool, [])
             raise
+        self._running = True
         if tool is None:
             self._trace()
         else:
@@ -94,8 +96,9 @@ class LineClock:
         """Nothing is held back: the files are memory that is shared with them."""
 
     def facts(self) -> dict[str, object]:
-        """How many entries were written, and how many of them the ring holds."""
-        return {"entries": self._written, "capacity": self._capacity}
+        """How many entries were written, how many of them the ring holds, and what ended it early, if anything."""
+        ended = {} if self._ended_by is None else {"ended_by": self._ended_by}
+        return {"entries": self._written, "capacity": self._capacity, **ended}
 
     def forked(self) -> None:
         """In a forked child: write no more, and be called no more."""
@@ -135,9 +138,11 @@ class LineClock:
             if self._wants(frame.f_code):
                 frame.f_trace = trace
 
-        def undo() -> None:
-            sys.settrace(None)
-            threading.settrace(before)
+        def undo() -> None:  # what the program has set since is its own; other threads leave by themselves
+            if sys.gettrace() is trace:
+                sys.settrace(None)
+            if threading.gettrace() is trace:
+                threading.settrace(before)
 
         self._undo = undo
 
@@ -161,18 +166,14 @@ class LineClock:
         self._write({"thread": index, "id": native_id, "name": name})
 
     def _write(self, what: dict[str, object]) -> None:
-        append(self._places_path, [what])
-
-
-def append(path: str | Path, entries: Sequence[dict[str, object]]) -> None:
-    """Append these to a file of JSON lines, by one write to the system: a killed program keeps them."""
-    if not entries:
-        return
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
-    finally:
-        os.close(file)
+        """Describe something. What cannot be, as on a full disk, is not followed either: the program goes on."""
+        try:
+            append(self._places_path, [what])
+        except OSError as error:
+            if not self._running:
+                raise
+            self._engine.pause()
+            self._ended_by = str(error)
 
 
 def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:

@@ -314,6 +314,8 @@ def _losses(facts: dict[str, object]) -> list[str]:
     entries, capacity = facts.get("entries"), facts.get("capacity")
     if isinstance(entries, int) and isinstance(capacity, int) and entries > capacity:
         notes.append(f"of {entries:,} changes of line the first {entries - capacity:,} were dropped")
+    if facts.get("ended_by"):
+        notes.append(f"lines were not followed to the end: {facts['ended_by']}")
     return notes
 
 
