@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from unstall.record import device
+from unstall.record.threads import start_thread
 
 _PATIENCE_S = 10.0  # after CUDA was initialised, for a first mark
 _LOOKS, _MOST_LOOKS, _LOOK_S = 2, 60, 1.0  # whether the device is in use
@@ -38,7 +39,7 @@ class ByTime:
         Not earlier: a program that forks its workers should not find a thread of ours.
         """
         if self._is_wanted():
-            threading.Thread(target=self._watch, name="unstall", daemon=True).start()
+            start_thread(self._watch)
 
     def stop(self) -> None:
         """There is nothing to wait for any more."""

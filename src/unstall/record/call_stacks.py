@@ -24,6 +24,7 @@ from unstall.errors import UnstallError
 from unstall.locate.frameworks import is_left_out_of_stacks
 from unstall.record.journal import append
 from unstall.record.lines import PLACES, line_at, running_frames
+from unstall.record.threads import start_thread
 from unstall.record.tools import let_go, take
 from unstall.record.wrapping import unwrapped, wrap
 
@@ -84,7 +85,7 @@ class CallStacks:
             else:
                 _cupti.know(list(_all_code()), self._watched, None)
                 self._wrap(watched)
-            threading.Thread(target=self._keep_describing, name="unstall", daemon=True).start()
+            start_thread(self._keep_describing)
             undo.pop_all()
 
     def stop(self) -> None:
