@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -165,6 +167,44 @@ def test_stacks_are_described_once_each_with_line_and_function(tmp_path: Path) -
     assert {"python_thread": this.native_id, "name": this.name} in map(
         json.loads, (tmp_path / PLACES).read_text().splitlines()
     )
+
+
+def _files_of_stacks(folder: Path) -> list[str]:
+    told = [json.loads(line) for line in (folder / PLACES).read_text().splitlines()]
+    return [each["frames"][0][0] for each in told if "stack" in each]
+
+
+def _asks_where_it_is(file: str) -> Callable[[], int]:
+    space: dict[str, Callable[[], int]] = {"here": _cupti.here}
+    exec(compile("def ask():\n    return here()\n", file, "exec"), space)
+    return space["ask"]
+
+
+def test_equal_functions_of_two_files_are_both_known(tmp_path: Path) -> None:
+    first, second = _asks_where_it_is("first.py"), _asks_where_it_is("second.py")
+    assert first.__code__ == second.__code__  # type: ignore[attr-defined]
+    recorder = CallStacks(tmp_path)
+    recorder.start()
+    try:
+        assert [first(), second()] == [0, 1]
+    finally:
+        recorder.stop()
+    assert _files_of_stacks(tmp_path) == ["first.py", "second.py"]
+
+
+def test_functions_that_the_program_has_frozen_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: Any = ModuleType("held")
+    held.by = [_asks_where_it_is("frozen.py")]
+    monkeypatch.setitem(sys.modules, "held", held)
+    recorder = CallStacks(tmp_path)
+    gc.freeze()
+    try:
+        recorder.start()
+        held.by[0]()
+    finally:
+        gc.unfreeze()
+        recorder.stop()
+    assert _files_of_stacks(tmp_path) == ["frozen.py"]
 
 
 def test_a_recorder_that_has_stopped_leaves_nothing_behind(tmp_path: Path) -> None:

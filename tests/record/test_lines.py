@@ -262,6 +262,20 @@ def test_after_its_end_nothing_is_called_any_more(mode: Mode, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("in_c", _ENGINES)
+@pytest.mark.parametrize("mode", _MODES)
+def test_of_equal_functions_of_two_files_only_the_users_is_clocked(mode: Mode, in_c: bool, tmp_path: Path) -> None:
+    spaces: list[dict[str, Any]] = [{}, {}]
+    for space, file in zip(spaces, ("another", FILE), strict=True):
+        exec(compile("def f():\n    return 1\n", file, "exec"), space)
+    clock = _clock(tmp_path, mode, in_c=in_c)
+    clock.start()
+    for space in spaces:
+        space["f"]()
+    clock.stop()
+    assert [where for _, where in _read(tmp_path).entries] == [(1, "f", 1), (2, "f", 1), (-1, "", 0)]
+
+
+@pytest.mark.parametrize("in_c", _ENGINES)
 def test_a_thread_that_began_meanwhile_is_traced_no_more(in_c: bool, tmp_path: Path) -> None:
     clock, over = _clock(tmp_path, "settrace", in_c=in_c), threading.Event()
     tracers: list[object] = []

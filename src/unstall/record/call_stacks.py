@@ -224,13 +224,28 @@ def _told_of(code: CodeType) -> Callable[..., Any]:
 def _all_code() -> Iterator[CodeType]:
     """The code of all functions there are, and of those that they would make, and of frames that run; none of ours,
     whose wrappers are no part of the program's stacks."""
-    seen: set[CodeType] = set()
+    seen: dict[int, CodeType] = {}  # by which object it is: code of two files may be equal
     # By type: isinstance would run the program's own __class__ properties.
-    waiting = [each.__code__ for each in gc.get_objects() if type(each) is FunctionType]
+    waiting = [each.__code__ for each in _objects() if type(each) is FunctionType]
     waiting += [frame.f_code for frame in running_frames()]
     while waiting:
         code = waiting.pop()
-        if code not in seen and not is_left_out_of_stacks(code.co_filename):
-            seen.add(code)
+        if id(code) not in seen and not is_left_out_of_stacks(code.co_filename):
+            seen[id(code)] = code
             yield code
             waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+
+
+def _objects() -> list[object]:
+    """All that the collector tells of, and of what `gc.freeze()` hid from it all that modules lead to."""
+    found = gc.get_objects()
+    if not gc.get_freeze_count():
+        return found
+    new: list[object] = [*found, sys.modules]
+    seen = set(map(id, new))
+    while new:
+        referred = {id(each): each for each in gc.get_referents(*new) if gc.is_tracked(each)}
+        new = [each for number, each in referred.items() if number not in seen]
+        seen.update(referred)
+        found += new
+    return found

@@ -35,8 +35,9 @@ class LineTwin:
     def __init__(self) -> None:
         self._on = False
         self._map: mmap.mmap | None = None
-        self._users: dict[CodeType, bool] = {}
-        self._places: dict[tuple[CodeType, int], int] = {}
+        self._codes: dict[int, CodeType] = {}  # by which object it is: code of two files may be equal
+        self._users: dict[int, bool] = {}
+        self._places: dict[tuple[int, int], int] = {}
         self._threads: dict[int, int] = {}
         self._stacks: dict[int, list[tuple[CodeType, int]]] = {}
 
@@ -160,17 +161,24 @@ class LineTwin:
         return next((depth for depth in range(len(stack), 0, -1) if stack[depth - 1][0] is code), 0)
 
     def _is_users(self, code: CodeType) -> bool:
-        users = self._users.get(code)
+        number = self._number(code)
+        users = self._users.get(number)
         if users is None:
-            users = self._users[code] = self._wants(code)
+            users = self._users[number] = self._wants(code)
         return users
 
     def _place(self, code: CodeType, number: int) -> int:
-        place = self._places.get((code, number))
+        key = (self._number(code), number)
+        place = self._places.get(key)
         if place is None:
-            place = self._places[code, number] = len(self._places)
+            place = self._places[key] = len(self._places)
             self._describe(place, code, number)
         return place
+
+    def _number(self, code: CodeType) -> int:
+        """Its own, as it is kept."""
+        self._codes.setdefault(id(code), code)
+        return id(code)
 
     def _stack(self, native_id: int) -> list[tuple[CodeType, int]]:
         if native_id not in self._threads:
