@@ -88,6 +88,32 @@ def test_each_step_of_an_optimizer_is_a_mark(name: str) -> None:
     assert len(_kinds(marked, "optimizer")) == 3
 
 
+class _Extended(torch.optim.SGD):  # type: ignore[misc, name-defined]
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+class _Around(torch.optim.SGD):  # type: ignore[misc, name-defined]
+    """Steps another one for each step of its own."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner.param_groups[0]["params"], lr=0.1)
+        self.inner = inner
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+@pytest.mark.parametrize("make", [lambda plain: _Extended(plain.param_groups[0]["params"], lr=0.1), _Around])
+def test_a_step_within_an_optimizers_step_is_a_part_of_that(make: Callable[[Any], Any]) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = make(torch.optim.SGD(model.parameters(), lr=0.1))
+    with _installed() as (marked, _):
+        for _ in range(3):
+            _step(model, optimizer)
+    assert [mark for mark in marked if mark[0] == "optimizer"] == [("optimizer", id(optimizer))] * 3
+
+
 def test_each_batch_of_a_loader_is_a_mark_of_its_data_set() -> None:
     loader = _loader(batches=3)
     with _installed() as (marked, _):

@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from unstall.errors import UnstallError
+from unstall.record.marks import is_outermost
 from unstall.record.tally import FORWARD, Source
 from unstall.record.tools import let_go, take
 
@@ -71,12 +72,8 @@ class ForwardMarks:
             self._starts += 1
         elif code is self._call and not self._narrow:
             frame = sys._getframe(1)
-            caller = frame.f_back
-            while caller is not None:
-                if caller.f_code is code:
-                    return
-                caller = caller.f_back
-            self._outermost(frame.f_locals["self"])
+            if is_outermost(frame):
+                self._outermost(frame.f_locals["self"])
 
     def _outermost(self, module: Any) -> None:
         who = id(module)

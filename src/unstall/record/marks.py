@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
+from types import FrameType
 from typing import Any, Protocol
 
 from unstall.record import active
@@ -74,11 +75,21 @@ def _watch_optimizers(mark: Mark) -> Callable[[], None]:
     compiler, optimizers = import_module("torch.compiler"), import_module("torch.optim.optimizer")
 
     def stepped(optimizer: Any, args: object, kwargs: object) -> None:
-        if not compiler.is_compiling():  # a step that torch.compile traces is none yet, and must not break its graph
+        # A step that torch.compile traces is none yet, and must not break its graph. One within another optimizer's, or
+        # within the same one's as by super().step(), is a part of that.
+        if not compiler.is_compiling() and is_outermost(sys._getframe(1)):
             mark(OPTIMIZER, id(optimizer))
 
     remove: Callable[[], None] = optimizers.register_optimizer_step_post_hook(stepped).remove
     return remove
+
+
+def is_outermost(frame: FrameType) -> bool:
+    """Whether no caller of this frame runs the same code."""
+    caller = frame.f_back
+    while caller is not None and caller.f_code is not frame.f_code:
+        caller = caller.f_back
+    return caller is None
 
 
 def _watch_loaders(mark: Mark) -> Callable[[], None]:
