@@ -117,6 +117,14 @@ def test_nothing_at_all_is_said_so(tmp_path: Path) -> None:
         read_activity(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["activity.bin", "calls.bin", "names.bin"])
+def test_a_file_that_somebody_removed_is_named(name: str, tmp_path: Path) -> None:
+    _read(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(TraceError, match=f"{name}: gone"):
+        read_activity(tmp_path)
+
+
 def test_files_without_a_record_are_empty_tables(tmp_path: Path) -> None:
     activity = _read(tmp_path)
     assert [len(table) for table in activity.tables.values()] == [0] * len(Kind)

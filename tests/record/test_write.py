@@ -388,6 +388,15 @@ def test_ranks_and_the_recorder_are_told(folder: Path) -> None:
     assert [_place(timeline, row) for row in _rows(timeline, "cuLaunchKernel")] == [None]
 
 
+def test_a_rank_that_is_no_number_is_none(folder: Path) -> None:
+    recording = Folder(folder, lines=None)
+    recording.armed()
+    recording.journal.write("machine", at=1, facts={"rank": "worker-0", "world_size": "all"})
+    recording.window(_ZERO)
+    _over(recording)
+    assert "distributedInfo" not in _document(recording)
+
+
 def test_lines_of_a_clock_are_those_of_the_calls_made_meanwhile(folder: Path) -> None:
     recording = Folder(folder, lines="settrace")
     recording.armed()

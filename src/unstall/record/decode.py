@@ -48,34 +48,42 @@ class Activity:
 
 
 def read_activity(folder: Path) -> Activity:
-    """All that was recorded; of a killed process, whatever it left. Raises TraceError where that is nothing."""
-    from unstall.record import _cupti
-
+    """All that was recorded; of a killed process, whatever it left. Raises TraceError where that is nothing, or gone."""
     try:
         about = json.loads((folder / VERSION).read_text())
     except (OSError, ValueError) as error:
         raise TraceError("nothing was recorded: CUPTI had not begun") from error
     of_kind = layouts.sizes(about["version"], about["library"])
+    try:
+        tables = _tables(folder / RECORDS, of_kind)
+        calls = _calls(folder / CALLS)
+        names = _names((folder / NAMES).read_bytes())
+    except FileNotFoundError as error:
+        raise TraceError(f"{error.filename}: gone, and with it what the recording is of") from error
+    is_span = calls["what"] >= SPAN
+    spans = calls[is_span]
+    spans["what"] -= SPAN
+    return Activity(tables, calls[~is_span], spans, names, about["version"])
+
+
+def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
+    """The numpy type of one record by kind."""
+    return {kind: _type(kind, size) for kind, size in of_kind.items()}
+
+
+def _tables(path: Path, of_kind: dict[Kind, int]) -> dict[Kind, np.ndarray]:
+    from unstall.record import _cupti
+
     sizes = layouts.size_table(of_kind)
     found: dict[Kind, list[np.ndarray]] = {kind: [] for kind in of_kind}
-    with (folder / RECORDS).open("rb") as file:
+    with path.open("rb") as file:
         while block := file.read(CHUNK_BYTES):
             chunk = np.frombuffer(block, np.uint8)
             offsets: I64 = np.frombuffer(_cupti.walk(chunk, sizes), np.int64)
             for kind in of_kind if len(offsets) else ():
                 found[kind].append(rows(chunk, offsets, kind, of_kind))
     empty = {kind: np.zeros(0, type_) for kind, type_ in record_types(of_kind).items()}
-    tables = {kind: np.concatenate(each) if each else empty[kind] for kind, each in found.items()}
-    calls = _calls(folder / CALLS)
-    is_span = calls["what"] >= SPAN
-    spans = calls[is_span]
-    spans["what"] -= SPAN
-    return Activity(tables, calls[~is_span], spans, _names((folder / NAMES).read_bytes()), about["version"])
-
-
-def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
-    """The numpy type of one record by kind."""
-    return {kind: _type(kind, size) for kind, size in of_kind.items()}
+    return {kind: np.concatenate(each) if each else empty[kind] for kind, each in found.items()}
 
 
 def _type(kind: Kind, size: int) -> np.dtype[np.void]:

@@ -194,9 +194,9 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
     }
     if len(cuda) >= 2 and cuda[0].isdecimal() and cuda[1].isdecimal():
         head["cuda_runtime_version"] = int(cuda[0]) * 1000 + int(cuda[1]) * 10
-    if story.machine.get("rank") is not None:
-        rank, size = story.machine["rank"], story.machine.get("world_size")
-        head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size else None}
+    rank, size = (str(story.machine.get(name)) for name in ("rank", "world_size"))  # of the environment: any text
+    if rank.isdecimal():
+        head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size.isdecimal() else None}
     return head
 
 
