@@ -48,7 +48,7 @@ class Activity:
 
 
 def read_activity(folder: Path) -> Activity:
-    """All that was recorded; of a killed process, whatever it left. Raises TraceError where that is nothing, or gone."""
+    """All that was recorded; of a killed process, whatever it left. Raises TraceError where that is nothing or gone."""
     try:
         about = json.loads((folder / VERSION).read_text())
     except (OSError, ValueError) as error:
