@@ -169,6 +169,23 @@ def test_stacks_are_described_once_each_with_line_and_function(tmp_path: Path) -
     )
 
 
+def test_a_generator_that_is_closed_is_in_the_stacks_of_what_it_cleans_up(tmp_path: Path) -> None:
+    text = "def f0(level):\n    made = generated()\n    next(made)\n    probe()\n    made.close()\n\n"
+    text += "def generated():\n    try:\n        yield\n    finally:\n        probe()\n"
+    recorder, numbers = CallStacks(tmp_path), list[int]()
+
+    def probe() -> None:
+        if not numbers:
+            recorder.start()
+        numbers.append(_cupti.here())
+
+    try:
+        compiled(text).run(probe)
+    finally:
+        recorder.stop()
+    assert _frames(tmp_path)[numbers[1]] == [(11, "generated"), (5, "f0")]
+
+
 def _files_of_stacks(folder: Path) -> list[str]:
     told = [json.loads(line) for line in (folder / PLACES).read_text().splitlines()]
     return [each["frames"][0][0] for each in told if "stack" in each]

@@ -979,6 +979,14 @@ told(Py_ssize_t count)
     return -1;
 }
 
+static void
+know_or_tell(PyObject *code)
+{
+    if (frames_know(code) < 0) {
+        PyErr_WriteUnraisable(code);
+    }
+}
+
 /* PY_START and PY_RESUME of all code: once each, but for what is watched. */
 static PyObject *
 py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
@@ -989,9 +997,7 @@ py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
     }
     int number = number_of_watched(args[0]);
     if (number < 0) {
-        if (frames_know(args[0]) < 0) {
-            PyErr_WriteUnraisable(args[0]);
-        }
+        know_or_tell(args[0]);
         return Py_NewRef(spill.disable ? spill.disable : Py_None);
     }
     if (recording_here()) {
@@ -1000,6 +1006,18 @@ py_start(PyObject *self, PyObject *const *args, Py_ssize_t count)
         }
         mine.open_count++;
     }
+    Py_RETURN_NONE;
+}
+
+/* PY_THROW of all code, which cannot be disabled: a generator may be closed that went on last before all this. */
+static PyObject *
+py_throw(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    (void)self;
+    if (told(count)) {
+        return NULL;
+    }
+    know_or_tell(args[0]);
     Py_RETURN_NONE;
 }
 
@@ -1076,6 +1094,7 @@ static PyMethodDef methods[] = {
     {"stacks", stacks, METH_O, stacks_doc},
     {"frames_supported", supported, METH_NOARGS, supported_doc},
     {"py_start", (PyCFunction)(void (*)(void))py_start, METH_FASTCALL, "py_start(code, offset)\n\nFor sys.monitoring."},
+    {"py_throw", (PyCFunction)(void (*)(void))py_throw, METH_FASTCALL, "py_throw(code, …)\n\nFor sys.monitoring."},
     {"py_end", (PyCFunction)(void (*)(void))py_end, METH_FASTCALL, "py_end(code, …)\n\nFor sys.monitoring."},
     {"walk", walk, METH_VARARGS, walk_doc},
     {NULL, NULL, 0, NULL},

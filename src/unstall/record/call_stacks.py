@@ -130,11 +130,12 @@ class CallStacks:
         for event, callback in (
             (events.PY_START, _cupti.py_start),
             (events.PY_RESUME, _cupti.py_start),
+            (events.PY_THROW, _cupti.py_throw),
             (events.PY_RETURN, _cupti.py_end),
             (events.PY_UNWIND, _cupti.py_end),
         ):
             monitoring.register_callback(tool, event, callback)
-        monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
+        monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
         for code in self._watched:
             monitoring.set_local_events(tool, code, events.PY_START | events.PY_RETURN)
         # What an earlier recording was told of, and need not have been told again, is told again.
