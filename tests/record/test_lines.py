@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -370,6 +371,45 @@ def test_a_disk_that_fills_up_ends_the_clock_and_not_the_program(mode: Mode, in_
     compiled("def f0(level):\n    probe()\n    probe()\n").run(lambda: ran.append(1), around)
     assert ran == [1, 1]
     assert "ended_by" in clock.facts()
+
+
+@pytest.mark.parametrize("in_c", _ENGINES)
+@pytest.mark.parametrize("mode", _MODES)
+def test_a_clock_that_is_stopped_while_it_asks_is_silent(
+    mode: Mode, in_c: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wants(file: str) -> bool:
+        if file == FILE:
+            clock.stop()
+        return file == FILE
+
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    clock, ran = LineClock(tmp_path, mode, wants, in_c=in_c), list[int]()
+    clock.start()
+    compiled("def f0(level):\n    probe()\n    probe()\n").run(lambda: ran.append(1))
+    assert (ran, told) == ([1, 1], [])
+
+
+def test_what_interrupts_the_start_of_a_clock_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(frame: FrameType, event: str, arg: object) -> None:
+        if frame.f_code.co_name in {"_monitor", "_trace"}:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    clock = _clock(tmp_path, lines.available())
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            clock.start()
+    finally:
+        sys.setprofile(None)
+    if sys.version_info >= (3, 12):
+        assert [sys.monitoring.get_tool(tool) for tool in range(6)] == [None] * 6
+    (tmp_path / lines.FILE).unlink()
+    again = _clock(tmp_path, lines.available())
+    again.start()
+    again.stop()
 
 
 @pytest.mark.parametrize("in_c", _ENGINES)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Literal
@@ -62,10 +63,12 @@ class LineClock:
     def start(self) -> None:
         """Raises UnstallError where no tool of sys.monitoring is free, or something else traces; OSError on a full
         disk."""
-        monitoring = self._mode == "monitoring"
-        tool = take(_TOOL_NAME) if monitoring else None
+        tool = take(_TOOL_NAME) if self._mode == "monitoring" else None
         disable = getattr(getattr(sys, "monitoring", None), "DISABLE", None)
-        try:
+        if tool is not None:
+            self._undo = lambda: let_go(tool, self._watched)
+        with ExitStack() as undo:
+            undo.callback(lambda: self._undo())
             self._engine.start(
                 str(self._path),
                 self._capacity,
@@ -75,15 +78,13 @@ class LineClock:
                 self._new_thread,
                 disable,
             )
-        except BaseException:
-            if tool is not None:
-                let_go(tool, [])
-            raise
-        self._running = True
-        if tool is None:
-            self._trace()
-        else:
-            self._monitor(tool)
+            undo.callback(self._engine.stop)
+            self._running = True
+            if tool is None:
+                self._trace()
+            else:
+                self._monitor(tool)
+            undo.pop_all()
 
     def stop(self) -> None:
         """Undo all, and close the files."""
@@ -124,19 +125,12 @@ class LineClock:
         monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
         # What an earlier tool of this number need not have been told again, is told again.
         monitoring.restart_events()
-        self._undo = lambda: let_go(tool, self._watched)
 
     def _trace(self) -> None:
         if sys.gettrace() is not None:
-            self._engine.stop()
             raise UnstallError("something else traces this program (sys.settrace): a debugger, or coverage")
         trace = self._engine.trace
         before = threading.gettrace()
-        threading.settrace(trace)
-        sys.settrace(trace)
-        for frame in _outward(sys._getframe()):
-            if self._wants(frame.f_code):
-                frame.f_trace = trace
 
         def undo() -> None:  # what the program has set since is its own; other threads leave by themselves
             if sys.gettrace() is trace:
@@ -145,6 +139,11 @@ class LineClock:
                 threading.settrace(before)
 
         self._undo = undo
+        threading.settrace(trace)
+        sys.settrace(trace)
+        for frame in _outward(sys._getframe()):
+            if self._wants(frame.f_code):
+                frame.f_trace = trace
 
     def _wants(self, code: CodeType) -> bool:
         return self._wants_file(code.co_filename)
@@ -154,7 +153,8 @@ class LineClock:
         if wanted and sys.version_info >= (3, 12):
             events = sys.monitoring.events
             self._watched.append(code)
-            sys.monitoring.set_local_events(tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+            with suppress(ValueError):  # another thread has stopped the clock meanwhile, and the tool is nobody's
+                sys.monitoring.set_local_events(tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
         return wanted
 
     def _describe(self, place: int, code: CodeType, number: int) -> None:
