@@ -12,7 +12,7 @@ import pytest
 from record.recorders import Logging
 
 from unstall.errors import UsageError
-from unstall.record import active
+from unstall.record import active, whole
 from unstall.record.active import step
 from unstall.record.in_process import Recording, record
 from unstall.record.journal import Event, read
@@ -51,6 +51,18 @@ def test_steps_of_a_block_are_between_its_marks(tmp_path: Path, log: list[str]) 
     times = [event["at"] for event in _events(tmp_path, "mark")]
     assert len(times) == 4
     assert times == sorted(times)
+
+
+def test_a_block_of_more_steps_than_are_kept_has_no_step_of_all_the_others(
+    tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole, "_MOST_MARKS", 3)
+    data = object()
+    with _recording(log, tmp_path) as _kept:
+        for _ in range(10):
+            active.handed(data)
+    assert [(event["by"], event["steps"]) for event in _events(tmp_path, "recorded")] == [("loader", 2)]
+    assert len(_events(tmp_path, "mark")) == 3
 
 
 def test_steps_of_a_block_are_those_of_the_thread_that_marks_them(tmp_path: Path, log: list[str]) -> None:

@@ -101,9 +101,12 @@ class Whole:
             return
         threads = Counter(thread for source, _, thread in self._marks if source == leader)
         ((thread, _),) = threads.most_common(1)
-        for number, at_ns in enumerate(borders(leader.kind, times, self._begun_ns, ended_ns)):
+        told = borders(leader.kind, times, self._begun_ns, ended_ns)
+        if len(self._marks) == _MOST_MARKS and leader.kind not in AT_THE_END:
+            told.pop()  # more may have come: when the last step ended is not known
+        for number, at_ns in enumerate(told):
             self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=thread)
-        self._journal.write("recorded", by=leader.kind, steps=len(times), settling=0)
+        self._journal.write("recorded", by=leader.kind, steps=len(told) - 1, settling=0)
 
     def _fail(self, error: Exception) -> None:
         window, self._window = self._window, None
