@@ -199,7 +199,7 @@ def _asks_where_it_is(file: str) -> Callable[[], int]:
 
 def test_equal_functions_of_two_files_are_both_known(tmp_path: Path) -> None:
     first, second = _asks_where_it_is("first.py"), _asks_where_it_is("second.py")
-    assert first.__code__ == second.__code__  # type: ignore[attr-defined]
+    assert first.__code__ == second.__code__
     recorder = CallStacks(tmp_path)
     recorder.start()
     try:

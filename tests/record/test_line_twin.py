@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from record.clocked import MODES, clocked
 from record.programs.invented import PROGRAMS, compiled
-from record.test_lines import _MODES, _clocked
 
 from unstall.record.line_twin import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE, LineTwin, Stack
 from unstall.record.lines import Mode
@@ -24,13 +24,13 @@ needs_c = pytest.mark.skipif(
 
 
 @needs_c
-@pytest.mark.parametrize("mode", _MODES)
+@pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25)
 @given(text=PROGRAMS, begin_at=st.integers(0, 3), capacity=st.sampled_from([7, 1 << 16]))
 def test_c_writes_what_its_twin_writes(mode: Mode, text: str, begin_at: int, capacity: int) -> None:
     program = compiled(text)
-    in_c = _clocked(program, mode, True, begin_at, capacity)
-    twin = _clocked(program, mode, False, begin_at, capacity)
+    in_c = clocked(program, mode, True, begin_at, capacity)
+    twin = clocked(program, mode, False, begin_at, capacity)
     assert in_c.written == twin.written
     threads: list[dict[int, int]] = [{}, {}]  # a thread's id differs from run to run, its order does not
     in_c_rows, twin_rows = (
