@@ -165,7 +165,6 @@ def test_what_interrupts_the_start_of_a_clock_leaves_nothing(tmp_path: Path) -> 
         sys.setprofile(None)
     if sys.version_info >= (3, 12):
         assert [sys.monitoring.get_tool(tool) for tool in range(6)] == [None] * 6
-    (tmp_path / lines.FILE).unlink()
     again = line_clock(tmp_path, lines.available())
     again.start()
     again.stop()

@@ -69,6 +69,7 @@ class LineClock:
             self._undo = lambda: let_go(tool, self._watched)
         with ExitStack() as undo:
             undo.callback(lambda: self._undo())
+            self._path.unlink(missing_ok=True)  # Ctrl-C may have ended a first start of the window, not the program
             self._engine.start(
                 str(self._path),
                 self._capacity,
