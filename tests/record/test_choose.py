@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import importlib
 import os
 import re
@@ -83,6 +84,20 @@ def test_stacks_at_calls_without_cupti_say_why_that_does_not_work(tmp_path: Path
 def test_monitoring_goes_with_torch(recorder: RecorderName, tmp_path: Path) -> None:
     chosen, followed = _chosen(tmp_path, recorder, "monitoring")
     assert (chosen.name, chosen.stacks, followed.name) == ("torch", False, "monitoring")
+
+
+@pytest.mark.skipif(_MONITORED, reason="stacks of the profiler's own are asked for before Python 3.12")
+@pytest.mark.parametrize(("traced", "clock"), [(False, "settrace"), (True, None)])
+def test_the_place_of_the_programs_own_profiler_is_not_taken(traced: bool, clock: str | None, tmp_path: Path) -> None:
+    with cProfile.Profile():
+        if traced:
+            sys.settrace(lambda *_: None)
+        try:
+            chosen, followed = _chosen(tmp_path, "auto", "auto")
+        finally:
+            if traced:
+                sys.settrace(None)
+    assert (chosen.stacks, followed.name if followed is not None else None) == (False, clock)
 
 
 def test_a_program_without_torch_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import gzip
 import inspect
 import json
@@ -11,6 +12,7 @@ import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -148,6 +150,40 @@ def test_a_profiler_that_is_in_use_is_said_so(tmp_path: Path) -> None:
     ):
         recorder.start()
     assert not device.profiler_is_on()
+
+
+@pytest.mark.skipif(available() == "monitoring", reason="stacks are recorded before Python 3.12")
+def test_a_profiler_of_python_that_was_begun_meanwhile_goes_on(tmp_path: Path) -> None:
+    def called() -> None:
+        pass
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        counted[0] += event == "call" and frame.f_code is called.__code__
+
+    counted = [0]
+    recorder = TorchProfiler(tmp_path, stacks=True)
+    recorder.start()
+    sys.setprofile(count)
+    try:
+        recorder.stop()
+        called()
+        assert sys.getprofile() is count
+    finally:
+        sys.setprofile(None)
+    recorder = TorchProfiler(tmp_path, stacks=True)
+    recorder.start()
+    with cProfile.Profile() as profile:
+        recorder.stop()
+        called()
+    assert [entry.callcount for entry in profile.getstats() if entry.code is called.__code__] == counted == [1]
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_nothing_is_left_of_a_profile_in_python(tmp_path: Path, stacks: bool) -> None:
+    recorder = TorchProfiler(tmp_path, stacks=stacks)
+    recorder.start()
+    recorder.stop()
+    assert sys.getprofile() is None
 
 
 def test_where_torch_left_no_profile_both_reasons_are_named(tmp_path: Path) -> None:

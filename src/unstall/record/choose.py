@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 
 from unstall.errors import UnstallError
@@ -42,10 +44,18 @@ def _lines_with_cupti(settings: Settings, folder: Path) -> Recorder | None:
 
 
 def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recorder, Recorder | None]:
-    """Without sys.monitoring the profiler's own stacks cost less than sys.settrace does."""
-    stacks = settings.lines == "auto" and available() != "monitoring"
+    """Without sys.monitoring the profiler's own stacks cost less than sys.settrace does. But they would take the place
+    of a profiler that the program runs, such as cProfile, as sys.settrace would that of its debugger."""
+    auto = settings.lines == "auto" and available() == "settrace"
+    stacks = auto and not _is_profiled()
     recorder = TorchProfiler(folder, shapes=settings.shapes, stacks=stacks, instead=instead)
-    return recorder, None if stacks or settings.lines == "none" else _clock(settings, folder)
+    without = stacks or settings.lines == "none" or (auto and sys.gettrace() is not None)
+    return recorder, None if without else _clock(settings, folder)
+
+
+def _is_profiled() -> bool:
+    """Whether Python calls a profiler of the program's own, on this thread or on those that it starts."""
+    return sys.getprofile() is not None or threading.getprofile() is not None
 
 
 def _clock(settings: Settings, folder: Path) -> LineClock:

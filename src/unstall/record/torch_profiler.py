@@ -35,6 +35,7 @@ class TorchProfiler:
         from torch.profiler import ProfilerActivity, profile
 
         self._torch, self._path = torch, folder / FILE
+        self._python_profiler: object = None
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -53,12 +54,16 @@ class TorchProfiler:
             self._profile.start()
         except RuntimeError as error:
             raise UnstallError(f"torch.profiler does not record here: {error}") from error
+        self._python_profiler = sys.getprofile()
         self._tell_time()
 
     def stop(self) -> None:
         """Record no more, and write the profile to the folder."""
         self._tell_time()
+        begun_since = sys.getprofile()
         self._profile.stop()
+        if self.stacks and begun_since is not self._python_profiler:
+            _go_on(begun_since)
         self._profile.export_chrome_trace(str(self._path))
 
     def flush(self) -> None:
@@ -77,3 +82,12 @@ class TorchProfiler:
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
+
+
+def _go_on(profiler: Any) -> None:
+    """Go on with a profiler of Python that the program began in the meantime: torch takes it off with its own."""
+    of_cprofile: Any = getattr(sys.modules.get("_lsprof"), "Profiler", ())
+    if isinstance(profiler, of_cprofile):
+        profiler.enable()
+    elif callable(profiler):
+        sys.setprofile(profiler)
