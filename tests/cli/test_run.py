@@ -51,6 +51,13 @@ def test_what_follows_the_script_is_the_programs(tmp_path: Path, args: list[str]
     assert _run(tmp_path, *args).out == f"{argv}\n"
 
 
+def test_modules_beside_the_program_are_not_taken_for_those_that_we_import(tmp_path: Path) -> None:
+    for name in ("json", "resource", "shutil", "tempfile", "traceback"):
+        (tmp_path / f"{name}.py").write_text("print('imported')")
+    (tmp_path / "train.py").write_text("print('lost')")
+    assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_NO_TORCH}\n")
+
+
 def test_a_program_without_torch_is_told_so_and_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('lost')")
     assert _run(tmp_path, "train.py") == Outcome(0, "lost\n", f"unstall: {_NO_TORCH}\n")

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,10 +100,10 @@ def wait_to_leave() -> None:
 
 def asked_for() -> dict[str, bool]:
     """Whether the program has torch, and whether it has failed with an error about CUDA: known once it ends."""
-    from traceback import format_exception_only  # not as the program starts
-
     error = getattr(sys, "last_value", None)
-    said = "".join(format_exception_only(error)) if error is not None else ""
+    said = ""
+    with suppress(Exception):  # not by `traceback`: the program may have a module of that name
+        said = f"{type(error).__name__}: {error}"
     return {"torch": "torch" in sys.modules, "failed_for_cuda": "CUDA" in said}
 
 
