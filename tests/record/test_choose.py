@@ -126,10 +126,21 @@ def test_a_program_without_numpy_stays_without(tmp_path: Path) -> None:
         [sys.executable, "-c", _CHOOSES, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
     ours = {name.removeprefix("unstall.") for name in told.split()}
-    recorders = {"call_stacks", "calls", "choose", "cupti", "device", "journal", "layouts", "line_twin"}
-    recorders |= {"lines", "recorder", "settings", "threads", "tools", "torch_profiler", "wrapping"}
+    recorders = {
+        "active",
+        "call_stacks",
+        "calls",
+        "choose",
+        "cupti",
+        "device",
+        "journal",
+        "layouts",
+        "line_twin",
+        "lines",
+    }
+    recorders |= {"recorder", "settings", "tally", "threads", "tools", "torch_profiler", "wrapping"}
     in_c = {f"record.{name}" for name in ("_cupti", "_lines")}
-    allowed = {"unstall", "_version", "errors", "locate", "locate.frameworks", "record"}
+    allowed = {"unstall", "_version", "errors", "interrupts", "locate", "locate.frameworks", "record"}
     assert ours - in_c == allowed | {f"record.{name}" for name in recorders}
 
 

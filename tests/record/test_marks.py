@@ -225,6 +225,37 @@ def test_a_recording_waits_for_the_programs_own_profiler(run: Callable[..., Driv
     assert driven.log == ["own start"]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch's profiler's ways
+@pytest.mark.parametrize("warm_up", [0, 1])
+def test_a_recording_ends_as_the_programs_own_profiler_begins(run: Callable[..., Driven], warm_up: int) -> None:
+    driven = run(warmup=1, steps=3)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(7):
+        _step(model, optimizer)
+    assert driven.log == ["own start"]
+    schedule = torch.profiler.schedule(wait=0, warmup=warm_up, active=1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule):
+        assert driven.log == ["own start", "own stop"]
+    assert driven.events("recorded")[0]["steps"] == 2
+    assert driven.events("over")[0]["why"] == "profiler"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch's profiler's ways
+def test_no_recording_begins_while_the_programs_own_profiler_warms_up(run: Callable[..., Driven]) -> None:
+    driven = run(warmup=1, steps=3)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.profiler.schedule(wait=0, warmup=20, active=1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule):
+        for _ in range(20):
+            _step(model, optimizer)
+    assert driven.log == []
+    for _ in range(7):
+        _step(model, optimizer)
+    assert driven.log == ["own start"]
+
+
 def test_the_hooks_are_gone_when_the_recording_is_over(run: Callable[..., Driven]) -> None:
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     before = iterator.__next__, _optimizer_hooks(), len(torch.cuda._queued_calls)

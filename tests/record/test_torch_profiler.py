@@ -152,6 +152,24 @@ def test_a_profiler_that_is_in_use_is_said_so(tmp_path: Path) -> None:
     assert not device.profiler_is_on()
 
 
+@pytest.mark.parametrize("steps", [None, 2])
+def test_the_programs_own_profiler_has_all_of_its_profile(tmp_path: Path, steps: int | None) -> None:
+    weight = torch.ones(3)
+    with record(steps=steps, recorder="torch", lines="none") as recording:
+        for _ in range(_STEPS - 1):
+            weight.mul(2)
+            step()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            weight.add(1)
+        weight.sub(1)
+    names = ("aten::mul", "aten::add", "aten::sub")
+    assert {each.key: each.count for each in profile.key_averages() if each.key in names} == {"aten::add": 1}
+    recording.save(tmp_path / "trace.json")
+    timeline = unstall.load(tmp_path / "trace.json")
+    assert timeline.meta.notes[-1] == "the recording ended as the program's own torch.profiler began"
+    assert {*names} & {*timeline.strings} == {"aten::mul"}
+
+
 @pytest.mark.skipif(available() == "monitoring", reason="stacks are recorded before Python 3.12")
 def test_a_profiler_of_python_that_was_begun_meanwhile_goes_on(tmp_path: Path) -> None:
     def called() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _MOST_STEPS = 200
 _MOST_NS = 5_000_000_000
 _FAR_APART = 0.1
+_LOOK_AGAIN_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ class Stretch:
             device_ns = self._first.elapsed_time(self._last) * 1e6 / steps
         host_ns = (self._marks_ns[-1] - self._marks_ns[0]) / steps
         return Plain(self._which, steps, host_ns, device_ns, tuple(self._marks_ns))
+
+    def read_within(self, wait_s: float) -> Plain | None:
+        """What was measured, waiting so long for the device; None if it has not come to the last step's end then."""
+        until = time.monotonic() + wait_s
+        while (plain := self.read()) is None and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN_S)
+        return plain
 
 
 def _doublings(steps: int, least_steps: int) -> bool:

@@ -16,8 +16,8 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
     plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
-    over          why: done, exit or failed; phase: the one it ended in; steps: how many marks the leading source had;
-                  torch: whether the program has it; failed_for_cuda: whether an error about CUDA ends it
+    over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many marks the leading
+                  source had; torch: whether the program has it; failed_for_cuda: whether an error about CUDA ends it
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from unstall.record.by_time import ByTime
 from unstall.record.host_only import HostOnly
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
+from unstall.record.own_profiler import OwnProfiler
 from unstall.record.plain import LEAST_STEPS, Plain, Stretch, plain_step
 from unstall.record.settings import Settings
 from unstall.record.tally import AT_THE_END, FORWARD, LOADER, Source, Tally
@@ -81,6 +82,7 @@ class Session:
         self._lock = threading.Lock()  # a mark that comes while another is at work is dropped: it is one of our own
         self._tally = Tally()
         self._hooks: marks.Hooks | None = None
+        self._own_profiler = OwnProfiler(self._give_way)
         self._forget_import: Callable[[], None] = lambda: None
         self._forget_cuda: Callable[[], None] = lambda: None
         self._by_time = ByTime(
@@ -181,9 +183,15 @@ class Session:
     def _watch(self) -> None:
         try:
             self._hooks = marks.install(self.mark)
+            self._own_profiler.watch()
             self._forget_cuda = device.when_initialised(self._by_time.start)
         except Exception as error:
             self._fail(error)
+
+    def _give_way(self) -> None:
+        """The program's own torch.profiler begins, and can be the only one."""
+        if self.phase is Phase.RECORDING:
+            self.end("profiler")
 
     def _take(self, source: Source, at_ns: int) -> None:
         step = source.kind in (LOADER, FORWARD)
@@ -284,7 +292,7 @@ class Session:
                 self._conclude_if_read()
 
     def _may_begin(self) -> bool:
-        if device.profiler_is_on():
+        if device.profiler_is_on() or self._own_profiler.is_on:
             self._wait_for("the program's own torch.profiler is on")
             return False
         return True
@@ -329,14 +337,8 @@ class Session:
 
     def _conclude(self, why: str, wait_s: float = 0.0) -> None:
         if self._stretch is not None and self._stretch.finished:
-            after = self._stretch.read()
-            until = time.monotonic() + wait_s
-            while after is None and time.monotonic() < until:
-                time.sleep(0.001)
-                after = self._stretch.read()
-            self._keep(after)
-        step = plain_step(self._plain)
-        if step is not None:
+            self._keep(self._stretch.read_within(wait_s))
+        if (step := plain_step(self._plain)) is not None:
             self._journal.write("plain_step", ns=step.ns, clock=step.clock, differ=step.differ)
         self._over(why)
 
@@ -392,6 +394,7 @@ class Session:
     def _unhook(self) -> None:
         self._forget_import()
         self._forget_cuda()
+        self._own_profiler.remove()
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.remove()

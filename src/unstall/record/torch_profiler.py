@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unstall.errors import UnstallError
-from unstall.record import device
+from unstall.record import active, device
 
 FILE = "profile.json"
 CLOCK = "unstall.clock#"
@@ -51,7 +51,8 @@ class TorchProfiler:
         if device.profiler_is_on():  # it would not refuse, but end the other's profile
             raise UnstallError("torch.profiler is on already: record what it does not, or without it")
         try:
-            self._profile.start()
+            with active.aside():
+                self._profile.start()
         except RuntimeError as error:
             raise UnstallError(f"torch.profiler does not record here: {error}") from error
         self._python_profiler = sys.getprofile()
@@ -61,7 +62,8 @@ class TorchProfiler:
         """Record no more, and write the profile to the folder."""
         self._tell_time()
         begun_since = sys.getprofile()
-        self._profile.stop()
+        with active.aside():
+            self._profile.stop()
         if self.stacks and begun_since is not self._python_profiler:
             _go_on(begun_since)
         self._profile.export_chrome_trace(str(self._path))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from unstall.record import active, device, marks
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
+from unstall.record.own_profiler import OwnProfiler
 from unstall.record.tally import AT_THE_END, Source, Tally
 from unstall.record.window import MakeLineClock, MakeRecorder, Window, give_up
 
@@ -37,6 +38,7 @@ class Whole:
         self._now = now
         self._window: Window | None = None
         self._hooks: marks.Hooks | None = None
+        self._own_profiler = OwnProfiler(lambda: self.end("profiler"))
         self._forget_import: Callable[[], None] = lambda: None
         self._marks: list[tuple[Source, int, int]] = []  # with the time, and the thread
         self._begun_ns = 0
@@ -89,6 +91,7 @@ class Whole:
     def _watch(self) -> None:
         with suppress(Exception):  # a block without marks is recorded all the same
             self._hooks = marks.install(self.mark)
+            self._own_profiler.watch()
 
     def _tell(self, ended_ns: int) -> None:
         tally = Tally()
@@ -125,6 +128,7 @@ class Whole:
 
     def _unhook(self) -> None:
         self._forget_import()
+        self._own_profiler.remove()
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.remove()

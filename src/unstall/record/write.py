@@ -290,6 +290,8 @@ class _Story:
             notes += _losses(event["facts"])
         if not self._last("recorded"):
             notes.append("the recording was cut short: the program ended within it")
+        if self._last("over").get("why") == "profiler":
+            notes.append("the recording ended as the program's own torch.profiler began")
         notes += [f"the recording is not whole: {event['why']}" for event in self._all("failed")]
         return notes
 

@@ -1,0 +1,44 @@
+"""The program's own `torch.profiler`: torch has one profiler at a time, and fails, or crashes, where another begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any
+
+from unstall.record import active
+from unstall.record.wrapping import wrap
+
+
+class OwnProfiler:
+    """Tells of the program's profilers from `watch` to `remove`. What runs `active.aside` is none of the program's."""
+
+    def __init__(self, begins: Callable[[], None]) -> None:
+        """`begins` is called before one does, if only its warm-up; it must not raise."""
+        self.is_on = False
+        self._begins = begins
+        self._undo = ExitStack()
+
+    def watch(self) -> None:
+        """Be told. torch must be there."""
+
+        def begin(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if not active.is_aside():
+                self._begins()
+                self.is_on = True
+            return original(*args, **kwargs)
+
+        def end(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if not active.is_aside():
+                self.is_on = False
+            return original(*args, **kwargs)
+
+        profiler = import_module("torch.autograd.profiler")
+        for name, call in (("_prepare_profiler", begin), ("_enable_profiler", begin), ("_disable_profiler", end)):
+            if hasattr(profiler, name):  # they are torch's own affair, and may have other names in another version
+                self._undo.callback(wrap(profiler, name, call))
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+        self._undo.close()
