@@ -11,7 +11,7 @@ from unstall.replay.engine import replay
 from unstall.replay.program import Code, Instructions, Ops, Program
 from unstall.timeline import I32, I64
 
-_FEWEST_STEPS = 4  # that are looked at, after as many to settle
+_SETTLING, _LOOKED_AT = 8, 4  # steps, at the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ def steady_step_ns(program: Program) -> float:
 def settle(program: Program) -> Settled:
     """Replay the steps again and again, and look at the later ones."""
     steps = len(program.step_starts)
-    again = -(-_FEWEST_STEPS // steps)
-    long = repeat(program, 1 + 2 * again)
+    settling, looked_at = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
+    long = repeat(program, settling + looked_at)
     replayed = replay(long)
     launcher, ends = long.launcher, long.step_ends
     done = np.zeros(len(ends), dtype=np.int64)
     np.maximum.at(done, np.minimum(np.searchsorted(ends, launcher), len(ends) - 1), replayed.op_end)
     done = np.maximum(np.maximum.accumulate(done), replayed.end[ends])
-    settled = (1 + again) * steps - 1
+    settled = settling * steps - 1
     low, high, count = int(done[settled]), int(done[-1]), len(ends) - 1 - settled
     order = np.argsort(replayed.op_start, kind="stable")
     start, end = (np.clip(times[order], low, high) for times in (replayed.op_start, replayed.op_end))
@@ -58,59 +58,60 @@ def repeat(program: Program, times: int) -> Program:
     first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
     first_op = int(do.ops[first - 1]) if first else 0
     last_op = int(do.ops[last - 1])
-    rows = np.concatenate((np.arange(first), *[np.arange(first, last)] * times))
-    op_rows = np.concatenate((np.arange(first_op), *[np.arange(first_op, last_op)] * times))
-    shift = np.repeat((last - first) * np.arange(times), last - first)
-    shift = np.concatenate((np.zeros(first, dtype=np.int64), shift))
-    op_shift = np.repeat((last_op - first_op) * np.arange(times), last_op - first_op)
-    op_shift = np.concatenate((np.zeros(first_op, dtype=np.int64), op_shift))
+
+    def each(column: np.ndarray) -> np.ndarray:
+        return np.concatenate((column[:last], *[column[first:last]] * (times - 1)))
+
+    def each_op(column: np.ndarray) -> np.ndarray:
+        return np.concatenate((column[:last_op], *[column[first_op:last_op]] * (times - 1)))
 
     # A record is like another of its stream, anything else like another of its thread.
     kinds = np.where(do.code == Code.RECORD, do.stream.astype(np.int64), -1 - do.thread.astype(np.int64))
-
-    likes = _likes(kinds, first, last)
-    op_likes = _likes(ops.stream, first_op, last_op)
-
-    def carried(column: np.ndarray, chosen: I64, by: I64, border: int, period: int, earlier: I64) -> np.ndarray:
-        """Indices into what is repeated move with it; those before it become its like in the repetition before."""
-        values = column[chosen].astype(np.int64)
-        like = np.where((values >= 0) & (values < border), earlier[np.clip(values, 0, border)], -1)
-        before = like + by - period
-        again = (by > 0) & (like >= 0)
-        return np.where(values >= border, values + by, np.where(again, before, values)).astype(column.dtype)
-
-    work = do.work[rows]
+    work = each(do.work)
     # From the end of the last step to the first one's start it takes what it usually takes between two.
     between = do.work[program.step_starts[1:]]
-    work[first + (last - first) * np.arange(1, times)] = round(float(between.mean())) if len(between) else 0
-    marks = (last - first) * np.repeat(np.arange(times), len(program.step_starts))
+    work[last :: last - first] = round(float(between.mean())) if len(between) else 0
+    repetition = np.arange(times)
+    ends = do.ops[first:last] + (last_op - first_op) * repetition[:, None]
+    marks = (last - first) * repetition[:, None]
     return replace(
         program,
         instructions=Instructions(
-            code=do.code[rows],
-            thread=do.thread[rows],
-            stream=do.stream[rows],
-            target=carried(do.target, rows, shift, first, last - first, likes),
+            code=each(do.code),
+            thread=each(do.thread),
+            stream=each(do.stream),
+            target=_carried(do.target, first, last, times, _likes(kinds, first, last)),
             work=work,
-            call=do.call[rows],
-            latency=do.latency[rows],
-            ops=do.ops[rows] + shift // (last - first) * (last_op - first_op),
-            host=do.host[rows],
-            recorded=do.recorded[rows],
+            call=each(do.call),
+            latency=each(do.latency),
+            ops=np.append(do.ops[:first], ends),
+            host=each(do.host),
+            recorded=each(do.recorded),
         ),
         ops=Ops(
-            stream=ops.stream[op_rows],
-            engine=ops.engine[op_rows],
-            after=carried(ops.after, op_rows, op_shift, first_op, last_op - first_op, op_likes),
-            duration=ops.duration[op_rows],
-            latency=ops.latency[op_rows],
-            gap=ops.gap[op_rows],
-            lag=ops.lag[op_rows],
-            device=ops.device[op_rows],
+            stream=each_op(ops.stream),
+            engine=each_op(ops.engine),
+            after=_carried(ops.after, first_op, last_op, times, _likes(ops.stream, first_op, last_op)),
+            duration=each_op(ops.duration),
+            latency=each_op(ops.latency),
+            gap=each_op(ops.gap),
+            lag=each_op(ops.lag),
+            device=each_op(ops.device),
         ),
-        step_starts=np.tile(program.step_starts, times) + marks,
-        step_ends=np.tile(program.step_ends, times) + marks,
+        step_starts=(program.step_starts + marks).ravel(),
+        step_ends=(program.step_ends + marks).ravel(),
     )
+
+
+def _carried(column: I32, first: int, last: int, times: int, likes: I64) -> I32:
+    """Indices into what is repeated move with it; those before it become their like in the repetition before."""
+    values, period = column[first:last], last - first
+    inside = values >= first
+    like = np.where(inside | (values < 0), -1, likes[np.clip(values, 0, first)])
+    moved = np.where(inside, values + period, np.where(like >= 0, like, values))
+    moves = np.where(inside | (like >= 0), period, 0)
+    after = (moved + moves * np.arange(times - 1)[:, None]).astype(np.int32)
+    return np.append(column[:last], after)
 
 
 def _likes(kinds: I64 | I32, first: int, last: int) -> I64:
