@@ -16,8 +16,9 @@ from unstall.diagnose.run import analyse
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
+from unstall.whatif.meet import meet
 from unstall.whatif.model import model
-from unstall.whatif.undistort import RecorderCost, meet, undistort, without_pauses
+from unstall.whatif.undistort import RecorderCost, undistort, without_pauses
 
 SCALES = st.floats(0, 4)
 

@@ -14,8 +14,9 @@ from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline import Bool, DeviceKind, HostMemory, Timeline
 from unstall.whatif.host_alone import host_alone
+from unstall.whatif.meet import meet, meet_alone
 from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import USUAL_OF, meet, meet_alone, undistort, without_pauses
+from unstall.whatif.undistort import USUAL_OF, undistort, without_pauses
 
 UndistortedBy = Literal["plain step time", "host-only steps", "usual cost", "nothing"]
 
