@@ -250,6 +250,10 @@ class HostTimes:
     def __len__(self) -> int:
         return len(self.recorded)
 
+    def tell_of(self, start: int, end: int) -> bool:
+        """Whether they reach into this window."""
+        return len(self) > 0 and bool(self.recorded[0] < end and start < self.recorded[-1])
+
     @classmethod
     def none(cls) -> HostTimes:
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -121,6 +121,8 @@ def test_an_answer_saves_itself_as_the_verb_does(unstall: Cli, tmp_path: Path) -
         (["--edit", "remove-syncs:train.py"], "'train.py' is no place"),
         (["--edit", "remove-syncs:nowhere.py:3"], "nothing was recorded at nowhere.py:3"),
         (["--plain-step-ms", "fast"], "--plain-step-ms"),
+        (["--plain-step-ms", "nan"], "'nan' is no time"),
+        (["--plain-step-ms", "1e300"], "'1e300' is no time"),
         (["--step", "nothing"], "no annotation is called 'nothing'"),
     ],
 )

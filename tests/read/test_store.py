@@ -146,6 +146,15 @@ def test_a_recorder_that_is_none_of_ours_is_refused(said: dict[str, str]) -> Non
         loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
 
 
+@pytest.mark.parametrize("plain_step_ns", [-5, 0, 2**62])
+def test_a_plain_step_time_that_is_none_is_refused(plain_step_ns: int) -> None:
+    content = members(recorded())
+    header = msgspec.json.decode(content["timeline.json"])
+    header["meta"]["plain_step_ns"] = plain_step_ns
+    with pytest.raises(TraceError, match=r"plain_step_ns is -?[0-9]+, which is no time"):
+        loaded(packed(content | {"timeline.json": msgspec.json.encode(header)}))
+
+
 def harmless(saved: bytes, damaged: bytes) -> bool:
     """Whether a damaged file is refused, or the damage was in nothing that matters."""
     try:

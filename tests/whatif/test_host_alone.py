@@ -260,6 +260,14 @@ def test_times_of_some_steps_leave_the_others_at_the_usual_cost() -> None:
     assert works[1][last] == works[2][last]
 
 
+@pytest.mark.parametrize("far_us", [-50_000, 50_000])
+def test_times_of_another_moment_are_not_what_a_step_time_is_from(far_us: int) -> None:
+    timeline = told(made(HOST_BOUND, 3, 2), made(HOST_BOUND))
+    times = timeline.host_times
+    elsewhere = replace(timeline, host_times=HostTimes(times.recorded + 1000 * far_us, times.alone))
+    assert modelled(elsewhere).undistorted_by == "usual cost"
+
+
 def test_a_report_says_where_its_step_time_is_from() -> None:
     said = explain(told(made(HOST_BOUND, 3, 2), made(HOST_BOUND))).result.verdict.text
     assert "by steps in which the host alone was timed" in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from traces import TraceBuilder
 from whatif.made import same
 
 from unstall.diagnose.run import analyse
+from unstall.errors import UsageError
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
@@ -235,3 +238,13 @@ def test_steps_of_other_instructions_are_not_compared() -> None:
                 trace.launch("more", 1)
     made = program(trace)
     assert without_pauses(made)[1] == 0
+
+
+@pytest.mark.parametrize("plain_step_ns", [0, -5, math.nan, math.inf, 2**62, 10**400, "28.9"])
+def test_what_is_no_time_is_refused(plain_step_ns: int) -> None:
+    trace = Trace()
+    with trace.step():
+        trace.launch("gemm", 10)
+    run = analyse(trace.timeline())
+    with pytest.raises(UsageError, match="is no time: give nanoseconds"):
+        model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns)

@@ -12,6 +12,8 @@ from unstall.errors import UsageError
 
 Value = TypeVar("Value")
 
+_MOST_NS = 2**62  # as in traces' metadata
+
 
 class FilledHelp(argparse.HelpFormatter):
     """Fills a description's paragraphs to the terminal's width, and leaves what is indented as it is."""
@@ -132,6 +134,6 @@ def parse_ms(text: str) -> int:
         ns = round(float(text) * 1e6)
     except (ValueError, OverflowError):
         ns = 0
-    if ns <= 0:
+    if not 0 < ns < _MOST_NS:
         raise UsageError(f"{text!r} is no time: give milliseconds, such as 28.9")
     return ns

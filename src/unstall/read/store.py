@@ -61,6 +61,7 @@ _TABLES: dict[str, type[Any]] = {
     "races": Races,
     "host_times": HostTimes,
 }
+_MOST_STEP_NS = 2**62  # as in traces' metadata
 _NOT_ALWAYS: dict[str, Any] = {"races": Races.none, "host_times": HostTimes.none}  # files from before there was one
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
@@ -145,6 +146,9 @@ def load(path: Path) -> Timeline:
             tables = {name: _table(archive, name, cls) for name, cls in _TABLES.items()}
     except _UNREADABLE as error:
         raise TraceError(f"{path}: not a whole saved timeline ({error}); save it again from the trace") from None
+    plain_ns = header.meta.plain_step_ns
+    if plain_ns is not None and not 0 < plain_ns < _MOST_STEP_NS:
+        raise TraceError(f"{path}: meta.plain_step_ns is {plain_ns}, which is no time")
     timeline = Timeline(strings=tuple(header.strings), meta=header.meta, **tables)
     _check_indices(timeline, path)
     return timeline

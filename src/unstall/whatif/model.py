@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
+from unstall.errors import UsageError
 from unstall.locate.kinds import is_collective, is_data_loading
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.build import build
+from unstall.replay.check import MOST_NS
 from unstall.replay.engine import replay
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
@@ -48,18 +52,20 @@ def model(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
 ) -> Model:
-    """Build and check a program. `plain_step_ns` defaults to what the file says."""
+    """Build and check a program. `plain_step_ns` defaults to what the file says. Raises UsageError if it is no time."""
+    if plain_step_ns is not None and not _is_time(plain_step_ns):
+        raise UsageError(f"plain_step_ns: {plain_step_ns!r} is no time: give nanoseconds, such as 28_900_000")
     program = build(timeline, steps.start, steps.end)
     start, end = steps.window
     replayed = replay(program).mean_step_ns(program)
-    plain = plain_step_ns or timeline.meta.plain_step_ns
+    plain = timeline.meta.plain_step_ns if plain_step_ns is None else round(plain_step_ns)
     recorded = Subject(timeline, places, steps, program)
     as_recorded = as_recorded or timeline.meta.recorder == "virtual"
     kept = recorded.share_of_work(is_data_loading(timeline)) > 0
     usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
     stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
     by: UndistortedBy = "nothing"
-    if not as_recorded and len(timeline.host_times):
+    if not as_recorded and timeline.host_times.tell_of(start, end):
         by = "plain step time" if plain else "host-only steps"
         usual = undistort(usual, 1.0, cost)
         usual = host_alone(program, recorded.recorded_span, timeline.host_times, usual, kept)
@@ -81,6 +87,10 @@ def model(
         left_out_ns=left_out,
         device_stretch=stretch,
     )
+
+
+def _is_time(ns: float) -> bool:
+    return isinstance(ns, int | float | np.integer) and 1 <= ns < MOST_NS
 
 
 def _elastic(timeline: Timeline, program: Program) -> Bool:
