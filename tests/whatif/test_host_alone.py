@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 from replay.recorded import A_FEW, Trace
 from traces import TraceBuilder
 from whatif.made import edited
@@ -266,6 +267,30 @@ def test_times_of_another_moment_are_not_what_a_step_time_is_from(far_us: int) -
     times = timeline.host_times
     elsewhere = replace(timeline, host_times=HostTimes(times.recorded + 1000 * far_us, times.alone))
     assert modelled(elsewhere).undistorted_by == "usual cost"
+
+
+@A_FEW
+@given(
+    ops=OPS,
+    alone=st.lists(st.integers(0, 10**6), min_size=2, max_size=20),
+    far=st.integers(-(10**6), 10**6),
+    plain_step_ns=st.none() | st.integers(1, 2**62 - 1),
+)
+def test_whatever_a_file_says_of_the_host_no_figure_is_beyond_the_step(
+    ops: list[Op], alone: list[int], far: int, plain_step_ns: int | None
+) -> None:
+    timeline = made(ops)
+    first, last = (moments(timeline)[[0, -1]] + far).tolist()
+    at = np.linspace(first, last, len(alone)).astype(np.int64)
+    said = replace(timeline, host_times=HostTimes(at, np.cumsum([0, *alone[1:]])))
+    result = explain(said, plain_step_ns=plain_step_ns).result
+    assume(result.replay is not None)
+    assert result.replay is not None and result.floor_ns is not None and result.plan is not None  # noqa: PT018
+    step_ns, accounts = result.replay.undistorted_mean_step_ns, result.replay.accounts
+    assert 0 <= result.floor_ns <= step_ns
+    assert all(finding.gain_ns is None or finding.gain_ns <= step_ns for finding in result.findings)
+    assert all(0 <= each.step_ns <= step_ns and each.gain_ns >= 0 for each in result.plan)
+    assert sum(astuple(accounts.busy_ns)) + sum(astuple(accounts.idle_ns)) == accounts.wall_ns
 
 
 def test_a_report_says_where_its_step_time_is_from() -> None:
