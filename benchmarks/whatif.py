@@ -38,9 +38,10 @@ from unstall.replay import engine
 from unstall.replay.build import build
 from unstall.replay.steady import steady_step_ns
 from unstall.whatif.edits import parse
-from unstall.whatif.model import Model, model
+from unstall.whatif.model import Model, as_a_rule, model
 from unstall.whatif.predict import predict
-from unstall.whatif.undistort import USUAL, USUAL_ERROR, undistort, without_pauses
+from unstall.whatif.subject import Subject
+from unstall.whatif.undistort import USUAL, USUAL_ERROR, undistort
 
 GAIN_SHARE, STEP_SHARE = 0.2, 0.03
 """A predicted gain is right within the larger of these shares, of the true gain and of the step."""
@@ -180,7 +181,8 @@ def check_undistortion(recordings: Sequence[Recording], runs: dict[Path, Run], *
         if recording.plain_ms is None or recording.name in whatif_truth.NOT_TIMED:
             continue
         run = runs[recording.path]
-        program, _ = without_pauses(build(run.timeline, run.steps.start, run.steps.end))
+        made = build(run.timeline, run.steps.start, run.steps.end)
+        program, _ = as_a_rule(Subject(run.timeline, run.places, run.steps, made))
         known.append(Known(recording.name, recording.family, program, recording.plain_ms * 1e6))
         rows.append(undistorted(recording, run, known[-1]))
     host_bound = {row["trace"] for row in rows if row["recorded_bound_by"] == "launch"}

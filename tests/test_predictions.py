@@ -17,7 +17,8 @@ from unstall import load
 from unstall.diagnose.run import Run, analyse
 from unstall.replay.build import build
 from unstall.replay.engine import replay
-from unstall.whatif.undistort import without_pauses
+from unstall.whatif.model import as_a_rule
+from unstall.whatif.subject import Subject
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -80,7 +81,8 @@ def test_the_step_without_the_recorder_is_estimated() -> None:
         if recording.plain_ms is None:
             continue
         run = run_of(recording)
-        program, _ = without_pauses(build(run.timeline, run.steps.start, run.steps.end))
+        made = build(run.timeline, run.steps.start, run.steps.end)
+        program, _ = as_a_rule(Subject(run.timeline, run.places, run.steps, made))
         known = Known(recording.name, recording.family, program, recording.plain_ms * 1e6)
         errors.append(abs(whatif.undistorted(recording, run, known)["error"]))
     assert len(errors) == 26

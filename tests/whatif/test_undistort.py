@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from programs import Program as Made
 from programs import programs
 from replay.recorded import A_FEW, Trace, program
 from traces import TraceBuilder
-from whatif.made import same
+from whatif.made import same, subject_of
 
 from unstall.diagnose.run import analyse
 from unstall.errors import UsageError
@@ -20,8 +21,8 @@ from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
 from unstall.whatif.meet import meet
-from unstall.whatif.model import model
-from unstall.whatif.undistort import RecorderCost, undistort, without_pauses
+from unstall.whatif.model import as_a_rule, model
+from unstall.whatif.undistort import RecorderCost, own_work, undistort, without_pauses
 
 SCALES = st.floats(0, 4)
 
@@ -224,7 +225,69 @@ def test_a_pause_of_each_step_is_none() -> None:
 
 def test_a_single_step_is_not_judged() -> None:
     made = paused(5_000)
-    assert without_pauses(made)[0] is made
+    usual, left_out = without_pauses(made)
+    assert left_out == 0
+    assert same(usual, made)
+
+
+def buffers_asked_for(
+    us: float, *, times: int = 1, by_autograd: bool = False, what: str = "Activity Buffer Request"
+) -> Trace:
+    """Three steps, of which the second asks for buffers so many times, each of so many microseconds."""
+    trace = Trace()
+    for number in range(3):
+        with trace.step():
+            trace.launch("forward", 1)
+            with trace.backward("mm", 7) if by_autograd else nullcontext():
+                for _ in range(times):
+                    trace.work(50)
+                    if number == 1:
+                        trace.overhead(what, us)
+                    trace.launch("gemm", 1)
+            trace.work(20)
+            trace.launch("step", 1)
+    return trace
+
+
+@pytest.mark.parametrize("by_autograd", [False, True])
+def test_the_recorders_own_work_between_two_calls_is_taken_out(by_autograd: bool) -> None:
+    usual, left_out = as_a_rule(subject_of(buffers_asked_for(5_000, times=3, by_autograd=by_autograd)))
+    assert left_out == 0
+    assert same(usual, subject_of(buffers_asked_for(0, times=3, by_autograd=by_autograd)).program)
+
+
+@pytest.mark.parametrize("us", [100, 5_000])
+def test_the_recorders_own_work_is_taken_out_of_a_single_step(us: float) -> None:
+    def one_step(us: float) -> Trace:
+        trace = Trace()
+        with trace.step():
+            trace.launch("gemm", 1)
+            trace.overhead("Activity Buffer Request", us)
+            trace.launch("gemm", 1)
+        return trace
+
+    assert same(as_a_rule(subject_of(one_step(us)))[0], program(one_step(0)))
+
+
+def test_what_a_thread_of_the_recorders_own_does_meanwhile_is_left() -> None:
+    made = subject_of(buffers_asked_for(200, what="Buffer Flush"))
+    assert same(as_a_rule(made)[0], made.program)
+
+
+def test_work_that_is_not_all_between_two_calls_is_left() -> None:
+    made = program(buffers_asked_for(0))
+    start = 1_000 * np.arange(len(made.instructions), dtype=np.int64)
+    span, of_calls = (start, start + 400), np.array([100, 1_300, 2_500])
+    assert own_work(made, span, (of_calls, of_calls + 200))[:4].tolist() == [0, 0, 0, 200]
+
+
+@A_FEW
+@given(programs())
+def test_the_recorders_own_work_is_never_more_than_there_was(made_by: Made) -> None:
+    made = subject_of(made_by)
+    usual, _ = as_a_rule(made)
+    assert (usual.instructions.work >= 0).all()
+    assert (usual.instructions.work <= made.program.instructions.work).all()
 
 
 def test_steps_of_other_instructions_are_not_compared() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
 from unstall.grouping import by_text
-from unstall.locate.kinds import is_collective, is_data_loading
+from unstall.locate.kinds import is_collective, is_data_loading, is_recorder_at_work
 from unstall.locate.operations import has_operators, operations
 from unstall.read.names import LONGEST
 from unstall.timeline import (
@@ -35,7 +35,6 @@ gives least of a step to another cause, 1.2 % on average; 100 µs gives 2.2 %, 4
 _COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
 # CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind): the driver's own, and the recorder's.
 _FIRST_USE = re.compile(r"Driver Compiler|Lazy Function Loading|Runtime Triggered Module Loading", re.IGNORECASE)
-_RECORDER = re.compile(r"(Activity )?Buffer|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
 # Autograd's engine at work: what the caller of backward() is in while other threads run the operators.
 _BACKWARD = re.compile(r"<built-in method run_backward of ")
 _FIRST_LEAST_NS = 1_000_000
@@ -117,8 +116,7 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
 
     loading = _outer_rows(timeline, ours & is_data_loading(timeline))
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
-    overheads = np.flatnonzero(host.kind == HostKind.OVERHEAD)
-    recording = overheads[named(timeline, _RECORDER, host.name[overheads])]
+    recording = np.flatnonzero(is_recorder_at_work(timeline))
     recorder = Spans.union(host.start[recording], host.end[recording])
     starting = _startup_rows(timeline, ours, second_step, recorder)
     op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
@@ -237,7 +235,7 @@ def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recor
     """Module loading, context creation, the recorder's own buffers, and launches that load their kernel first."""
     host = timeline.host
     is_overhead = host.kind == HostKind.OVERHEAD
-    overhead = is_overhead & (named(timeline, _FIRST_USE, host.name) | named(timeline, _RECORDER, host.name))
+    overhead = (is_overhead & named(timeline, _FIRST_USE, host.name)) | is_recorder_at_work(timeline)
     loading = ours & (host.kind == HostKind.LOAD)
     # Calls that only ask or set something take microseconds, unless they are the first to need the context.
     asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))

@@ -1,4 +1,5 @@
-"""What names stand for, beyond what readers tell: collectives among kernels, data loading among host events."""
+"""What names stand for, beyond what readers tell: collectives among kernels, data loading and the recorder's own work
+among host events."""
 
 from __future__ import annotations
 
@@ -14,6 +15,10 @@ _KERNEL = re.compile(r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNO
 _LOADING = re.compile(
     r"enumerate\(DataLoader\)|.*torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|__iter__)$"
 )
+# Of CUpti_ActivityOverheadKind (cupti_activity.h). Instrumentation, resources and room for events come in the midst of
+# the program's calls; a thread of CUPTI's own hands full buffers over.
+_AMID = re.compile(r"Activity Buffer Request|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
+_BESIDE = re.compile(r"Buffer", re.IGNORECASE)
 _LONGEST = 4096  # characters of a name that are looked at
 
 
@@ -28,4 +33,18 @@ def is_data_loading(timeline: Timeline) -> Bool:
     may = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
     named = by_text(host.name, lambda index: _LOADING.match(timeline.text(index), 0, _LONGEST) is not None)
     chosen: Bool = may & named.astype(np.bool_)
+    return chosen
+
+
+def is_recorder_at_work(timeline: Timeline, *, amid: bool = False) -> Bool:
+    """Which host events are the recorder's own work; with `amid` only what a thread of the program does in between."""
+    host = timeline.host
+    rows = np.flatnonzero(host.kind == HostKind.OVERHEAD)
+
+    def is_one(index: int) -> bool:
+        name = timeline.text(index)
+        return bool(_AMID.match(name, 0, _LONGEST) or (not amid and _BESIDE.match(name, 0, _LONGEST)))
+
+    chosen = np.zeros(len(host), dtype=np.bool_)
+    chosen[rows] = by_text(host.name[rows], is_one)
     return chosen

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from unstall.errors import UsageError
-from unstall.locate.kinds import is_collective, is_data_loading
+from unstall.locate.kinds import is_collective, is_data_loading, is_recorder_at_work
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.build import build
@@ -20,7 +20,7 @@ from unstall.timeline import Bool, DeviceKind, HostMemory, Timeline
 from unstall.whatif.host_alone import host_alone
 from unstall.whatif.meet import meet, meet_alone
 from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import USUAL_OF, undistort, without_pauses
+from unstall.whatif.undistort import USUAL_OF, own_work, undistort, without_pauses
 
 UndistortedBy = Literal["plain step time", "host-only steps", "usual cost", "nothing"]
 
@@ -61,8 +61,8 @@ def model(
     plain = timeline.meta.plain_step_ns if plain_step_ns is None else round(plain_step_ns)
     recorded = Subject(timeline, places, steps, program)
     as_recorded = as_recorded or timeline.meta.recorder == "virtual"
-    kept = recorded.share_of_work(is_data_loading(timeline)) > 0
-    usual, left_out = (program, 0) if as_recorded else without_pauses(program, kept)
+    kept = _loads_data(recorded)
+    usual, left_out = (program, 0) if as_recorded else as_a_rule(recorded)
     stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
     by: UndistortedBy = "nothing"
     if not as_recorded and timeline.host_times.tell_of(start, end):
@@ -87,6 +87,19 @@ def model(
         left_out_ns=left_out,
         device_stretch=stretch,
     )
+
+
+def as_a_rule(recorded: Subject) -> tuple[Program, int]:
+    """A program without what the recorder did in between, and without pauses: the second result is how many ns these
+    were."""
+    host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
+    own = own_work(recorded.program, recorded.recorded_span, (host.start[at_work], host.end[at_work]))
+    return without_pauses(recorded.program, own, _loads_data(recorded))
+
+
+def _loads_data(recorded: Subject) -> Bool:
+    loads: Bool = recorded.share_of_work(is_data_loading(recorded.timeline)) > 0
+    return loads
 
 
 def _is_time(ns: float) -> bool:

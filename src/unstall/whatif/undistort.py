@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from unstall.grouping import groups, union
 from unstall.replay.program import Code, Program, Recorded
 from unstall.timeline import I64, Bool, Recorder
 
@@ -77,29 +78,50 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
     )
 
 
-def without_pauses(program: Program, kept: Bool | None = None) -> tuple[Program, int]:
-    """The program without what took far longer in one step than in all others, and how many ns that was.
+def own_work(program: Program, span: tuple[I64, I64], own: tuple[I64, I64]) -> I64:
+    """By instruction: ns of the work before it in which the recorder was at work itself, as to make room for events.
 
-    A pause of the recorder, a first use, a collection of garbage: what a step usually does not have. Only steps of
-    the same instructions are compared; of two only the first can have had a pause, as recording began. What `kept`
-    marks, such as data loading, is as slow as it was.
+    `span` is the start and the end of each instruction's call as recorded, `own` those of the recorder's work, in ns.
+    That is on no thread: it goes to the one whose next call begins soonest after it, of those that were between two
+    calls all the while.
     """
     do = program.instructions
+    begun, done = union(*own)
+    row, soonest = np.full(len(begun), -1), np.full(len(begun), np.iinfo(np.int64).max)
+    for _, mine in groups(do.thread):
+        start, end = (np.maximum.accumulate(times[mine]) for times in span)
+        before = np.append(start[0] - do.work[mine[0]], end[:-1])
+        at = np.minimum(np.searchsorted(start, done), len(mine) - 1)
+        after = start[at] - done
+        between = (after >= 0) & (before[at] <= begun) & (after < soonest)
+        row[between], soonest[between] = mine[at[between]], after[between]
+    found = row >= 0
+    spent = np.bincount(row[found], (done - begun)[found], len(do))
+    return np.minimum(spent, do.work).astype(np.int64)
+
+
+def without_pauses(program: Program, own: I64 | None = None, kept: Bool | None = None) -> tuple[Program, int]:
+    """The program without the recorder's `own` work, and what else took far longer in one step than in all others.
+
+    The second result is how many ns that was: of a first use, a collection of garbage, what a step usually does not
+    have. Only steps of the same instructions are compared; of two only the first can have had a pause, as recording
+    began. What `kept` marks, such as data loading, is as slow as it was.
+    """
+    do = program.instructions
+    work, call, left_out = do.work - (0 if own is None else own), do.call.copy(), 0
     names = do.code.astype(np.int64) * (int(do.stream.max(initial=0)) + 2) + do.stream
     spans = [np.arange(start, end + 1) for start, end in zip(program.step_starts, program.step_ends, strict=True)]
     alike = [rows for rows in spans if np.array_equal(names[rows], names[spans[-1]])]
-    if len(alike) < 2:
-        return program, 0
     rows = np.stack(alike)[:, 1:]  # what is between steps is not theirs
-    work, call, left_out = do.work.copy(), do.call.copy(), 0
-    for times in (work, call):
+    for times, recorded in ((work, do.work[rows]), (call, do.call[rows])) if len(rows) > 1 else ():
         usual = np.sort(times[rows], axis=0)[-2]  # of all but the longest
-        longer = times[rows] > np.maximum(_PAUSE_TIMES * usual, usual + _PAUSE_NS)
+        # The recorder's own work leaves its traces: it has pushed the program out of the caches.
+        longer = recorded > np.maximum(_PAUSE_TIMES * usual, usual + _PAUSE_NS)
         if len(rows) == 2:
             longer[1] = False
         if kept is not None:
             longer &= ~kept[rows]
-        left_out += int((times[rows] - usual)[longer].sum())
+        left_out += int(np.maximum(times[rows] - usual, 0)[longer].sum())
         times[rows] = np.where(longer, usual, times[rows])
     return replace(program, instructions=replace(do, work=work, call=call)), left_out
 
