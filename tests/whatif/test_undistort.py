@@ -269,6 +269,19 @@ def test_the_recorders_own_work_is_taken_out_of_a_single_step(us: float) -> None
     assert same(as_a_rule(subject_of(one_step(us)))[0], program(one_step(0)))
 
 
+def test_what_the_recorder_does_during_a_wait_for_data_makes_that_no_longer() -> None:
+    trace = Trace()
+    for number in range(3):
+        with trace.step():
+            with trace.frame("torch/utils/data/dataloader.py", 700, "__next__"):
+                trace.work(2_000)
+                if number == 1:
+                    trace.overhead("Activity Buffer Request", 1_000)
+            trace.launch("gemm", 1)
+    made = subject_of(trace)
+    assert same(as_a_rule(made)[0], made.program)
+
+
 def test_what_a_thread_of_the_recorders_own_does_meanwhile_is_left() -> None:
     made = subject_of(buffers_asked_for(200, what="Buffer Flush"))
     assert same(as_a_rule(made)[0], made.program)

@@ -94,7 +94,8 @@ def as_a_rule(recorded: Subject) -> tuple[Program, int]:
     were."""
     host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
     own = own_work(recorded.program, recorded.recorded_span, (host.start[at_work], host.end[at_work]))
-    return without_pauses(recorded.program, own, _loads_data(recorded))
+    kept = _loads_data(recorded)  # whose wait for others is as long without what the recorder did meanwhile
+    return without_pauses(recorded.program, np.where(kept, 0, own), kept)
 
 
 def _loads_data(recorded: Subject) -> Bool:
