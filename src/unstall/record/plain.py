@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from unstall.record import device
+from unstall.record.journal import Journal
 
 LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _MOST_STEPS = 200
@@ -63,6 +64,57 @@ class Stretch:
         while (plain := self.read()) is None and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN_S)
         return plain
+
+
+class PlainSteps:
+    """A session's stretches, before its recording and after it, and what its journal has of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._stretch: Stretch | None = None
+        self._measured: list[Plain] = []
+
+    def begin(self, which: str, at_ns: int) -> None:
+        """A stretch begins here."""
+        self._stretch = Stretch(which, at_ns)
+
+    def drop(self) -> None:
+        """What was timed of it tells nothing."""
+        self._stretch = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is one, under way or finished."""
+        return self._stretch is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its steps are over, for the host."""
+        return self._stretch is not None and self._stretch.finished
+
+    @property
+    def arrived(self) -> bool:
+        """Whether they are for the device too."""
+        return self._stretch is not None and self._stretch.finished and self._stretch.read() is not None
+
+    def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
+        """One more step of the stretch has ended. True if that was the last."""
+        return self._stretch is not None and self._stretch.add(at_ns, least_steps)
+
+    def keep(self, wait_s: float = 0.0) -> None:
+        """It is over: journal it, if it was finished, and the device comes to its end within that time."""
+        if self._stretch is not None and self._stretch.finished:
+            plain = self._stretch.read_within(wait_s)
+            if plain is not None:
+                self._measured.append(plain)
+                self._journal.write("plain", **asdict(plain))
+        self._stretch = None
+
+    def tell(self) -> None:
+        """Journal what a step takes by all of them, if there was any."""
+        step = plain_step(self._measured)
+        if step is not None:
+            self._journal.write("plain_step", **asdict(step))
 
 
 def _doublings(steps: int, least_steps: int) -> bool:

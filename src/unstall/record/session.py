@@ -35,7 +35,7 @@ from unstall.record.host_only import HostOnly
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
 from unstall.record.own_profiler import OwnProfiler
-from unstall.record.plain import LEAST_STEPS, Plain, Stretch, plain_step
+from unstall.record.plain import LEAST_STEPS, PlainSteps
 from unstall.record.settings import Settings
 from unstall.record.tally import AT_THE_END, FORWARD, LOADER, Source, Tally
 from unstall.record.window import MakeLineClock, MakeRecorder, Window, give_up
@@ -94,12 +94,11 @@ class Session:
             end=self.stop_by_time,
         )
         self._chosen: Source | None = None
-        self._stretch: Stretch | None = None
+        self._plain = PlainSteps(journal)
         self._window: Window | None = None
         self._host_only: HostOnly | None = None
         self._window_ns = 0
         self._border = 0
-        self._plain: list[Plain] = []
         self._said: set[str] = set()
         self.seen = False
         """Whether any mark has come."""
@@ -223,15 +222,14 @@ class Session:
         self._chosen = source
         if self._hooks is not None:
             self._hooks.follow(source)
-        self._stretch = Stretch("before", at_ns)
+        self._plain.begin("before", at_ns)
         self._enter(Phase.PLAIN_BEFORE)
 
     def _time_before(self, source: Source, at_ns: int, first: bool) -> None:
         assert self._chosen is not None
-        assert self._stretch is not None
         if (first and self._tally.leader(source) == source) or self._tally.silent(self._chosen):
             self._warm_up_again()
-        elif source == self._chosen and self._stretch.add(at_ns, max(LEAST_STEPS, self._settings.steps)):
+        elif source == self._chosen and self._plain.add(at_ns, max(LEAST_STEPS, self._settings.steps)):
             if self._may_begin():
                 self._start(self._make_window(), source.kind, at_ns)
             else:
@@ -281,15 +279,13 @@ class Session:
         self._enter(Phase.PLAIN_AFTER)
 
     def _time_after(self, source: Source, at_ns: int) -> None:
-        if self._chosen is None or self._tally.silent(self._chosen):
+        if source == self._chosen and not self._plain.finished:
+            if self._plain.begun:
+                self._plain.add(at_ns)
+            else:  # the step that refills the device's queue is left out
+                self._plain.begin("after", at_ns)
+        if self._chosen is None or self._tally.silent(self._chosen) or self._plain.arrived:
             self._conclude("done")
-        elif self._stretch is not None and self._stretch.finished:
-            self._conclude_if_read()
-        elif source == self._chosen:
-            if self._stretch is None:  # the step that refills the device's queue is left out
-                self._stretch = Stretch("after", at_ns)
-            elif self._stretch.add(at_ns, LEAST_STEPS):
-                self._conclude_if_read()
 
     def _may_begin(self) -> bool:
         if device.profiler_is_on() or self._own_profiler.is_on:
@@ -298,7 +294,8 @@ class Session:
         return True
 
     def _warm_up_again(self) -> None:
-        self._chosen = self._stretch = None
+        self._chosen = None
+        self._plain.drop()
         if self._hooks is not None:
             self._hooks.follow(None)
         self.phase = Phase.WARMUP
@@ -327,32 +324,12 @@ class Session:
         by = self._chosen.kind if self._chosen is not None else BY_TIME
         settling = min(self._border, 1)
         self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling, why=why)
-        self._keep(self._stretch.read() if self._stretch is not None else None)
-        self._stretch = None
-
-    def _conclude_if_read(self) -> None:
-        assert self._stretch is not None
-        if self._stretch.read() is not None:
-            self._conclude("done")
+        self._plain.keep()
 
     def _conclude(self, why: str, wait_s: float = 0.0) -> None:
-        if self._stretch is not None and self._stretch.finished:
-            self._keep(self._stretch.read_within(wait_s))
-        if (step := plain_step(self._plain)) is not None:
-            self._journal.write("plain_step", ns=step.ns, clock=step.clock, differ=step.differ)
+        self._plain.keep(wait_s)
+        self._plain.tell()
         self._over(why)
-
-    def _keep(self, plain: Plain | None) -> None:
-        if plain is not None:
-            self._plain.append(plain)
-            self._journal.write(
-                "plain",
-                which=plain.which,
-                steps=plain.steps,
-                host_ns=plain.host_ns,
-                device_ns=plain.device_ns,
-                marks_ns=plain.marks_ns,
-            )
 
     def _enter(self, phase: Phase, by: str | None = None) -> None:
         if self.phase is Phase.OVER:
