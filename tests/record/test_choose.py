@@ -139,7 +139,7 @@ def test_a_program_without_numpy_stays_without(tmp_path: Path) -> None:
         "lines",
     }
     recorders |= {"recorder", "settings", "tally", "threads", "tools", "torch_profiler", "wrapping"}
-    in_c = {f"record.{name}" for name in ("_cupti", "_lines")}
+    in_c = {f"record.{name}" for name in ("_after", "_cupti", "_lines")}
     allowed = {"unstall", "_version", "errors", "interrupts", "locate", "locate.frameworks", "record"}
     assert ours - in_c == allowed | {f"record.{name}" for name in recorders}
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,28 @@ def test_a_program_ends_as_it_would_under_plain_python(tmp_path: Path, folder: P
     assert plain.code == code
     assert launched == plain
     assert len([event for event in read(folder) if event["event"] == "armed"]) == 1
+
+
+_RAISES = """
+import torch
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        raise ValueError("a bad sample")
+
+for batch in torch.utils.data.DataLoader(Data()):
+    pass
+"""
+
+
+@pytest.mark.skipif(find_spec("unstall.record._after") is None, reason="the extension is not built here")
+def test_what_a_data_set_raises_has_the_traceback_that_it_has_under_plain_python(tmp_path: Path, folder: Path) -> None:
+    plain, launched = both(tmp_path, folder, _RAISES)
+    assert "a bad sample" in plain.err
+    assert launched == plain
 
 
 def test_a_script_that_is_not_there_ends_as_under_plain_python(tmp_path: Path, folder: Path) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import gc
+import sys
+import weakref
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from unstall.record.wrapping import unwrapped, wrap
+from unstall.record.wrapping import unwrapped, wrap, wrap_after
 
 
 class _Owner:
@@ -86,3 +90,65 @@ def test_a_wrapper_that_says_it_wraps_itself_has_no_end_but_is_a_function() -> N
 
     itself.__wrapped__ = itself  # type: ignore[attr-defined]
     assert unwrapped(itself) is itself
+
+
+@pytest.fixture(params=["in C", "in Python"])
+def built(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the wrapper is C."""
+    in_c = bool(request.param == "in C")
+    if not in_c:
+        monkeypatch.setattr(sys.modules[wrap_after.__module__], "_after", None)
+    elif find_spec("unstall.record._after") is None:
+        pytest.skip("the extension is not built here")
+    return in_c
+
+
+def test_what_returns_is_told_of_with_its_arguments(calls: list[tuple[Any, ...]], built: bool) -> None:
+    original = _Owner.method
+    undo = wrap_after(_Owner, "method", lambda *args, **kwargs: calls.append((*args[1:], kwargs)))
+    assert (_Owner.method.__name__, _Owner.method.__qualname__) == ("method", "_Owner.method")
+    assert unwrapped(_Owner.method) is original
+    assert _Owner().method(3) == _Owner.method(_Owner(), 3) == 4
+    with pytest.raises(KeyError, match="5"):
+        _Owner().method(5, fails=True)
+    undo()
+    assert _Owner.method is original
+    assert _Owner().method(7) == 8
+    assert calls == [(3, {}), (3, {})]
+
+
+def test_what_is_raised_has_no_frame_of_ours(built: bool, calls: list[tuple[Any, ...]]) -> None:
+    undo = wrap_after(_Owner, "method", lambda *_, **__: None)
+    with pytest.raises(KeyError) as caught:
+        _Owner().method(5, fails=True)
+    undo()
+    assert len(caught.traceback) == (2 if built else 4)
+
+
+def test_a_wrapper_that_was_kept_tells_of_nothing_any_more(calls: list[tuple[Any, ...]], built: bool) -> None:
+    undo = wrap_after(_Owner, "method", lambda *_, **__: calls.append(()))
+    kept, bound = _Owner.method, _Owner().method
+    undo()
+    assert (kept(_Owner(), 1), bound(2)) == (2, 3)
+    assert not calls
+
+
+def test_a_wrapper_that_is_in_a_circle_is_freed() -> None:
+    class Circle:
+        def method(self) -> None: ...
+
+    circle = weakref.ref(Circle)
+    wrap_after(Circle, "method", lambda *_, of=Circle: None)
+    del Circle
+    gc.collect()
+    assert circle() is None
+
+
+def test_what_is_raised_while_it_is_told_goes_on(built: bool, calls: list[tuple[Any, ...]]) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    undo = wrap_after(_Owner, "method", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _Owner().method(1)
+    undo()

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from unstall.record import active
 from unstall.record.tally import FORWARD, LOADER, OPTIMIZER, Source
-from unstall.record.wrapping import wrap
+from unstall.record.wrapping import wrap_after
 
 Mark = Callable[[str, int], None]
 """Called at each mark with its kind and the `id` of what made it. Never raises."""
@@ -93,11 +93,8 @@ def is_outermost(frame: FrameType) -> bool:
 
 
 def _watch_loaders(mark: Mark) -> Callable[[], None]:
-    def batched(original: Callable[[Any], Any], iterator: Any) -> Any:
-        batch = original(iterator)
-        if active.is_fetching():
-            return batch
-        mark(LOADER, id(getattr(iterator, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
-        return batch
+    def batched(iterator: Any) -> None:
+        if not active.is_fetching():
+            mark(LOADER, id(getattr(iterator, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
 
-    return wrap(import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, "__next__", batched)
+    return wrap_after(import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, "__next__", batched)

@@ -9,6 +9,11 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
+try:
+    from unstall.record import _after
+except ImportError:
+    _after = None  # type: ignore[assignment]  # built only where there is a C compiler
+
 
 def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
     """Have `call(original, *args, **kwargs)` be what calling `owner.name` does, and return the undoing.
@@ -29,6 +34,34 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
             setattr(owner, name, original)
 
     _keep_from_compilers(wrapper, call)
+    setattr(owner, name, wrapper)
+    return undo
+
+
+def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
+    """Have `after(*args, **kwargs)` called where a call of `owner.name` returns, and return the undoing.
+
+    What that call raises has the traceback that it has without us, but for where there is no C compiler.
+    """
+    original = getattr(owner, name)
+    if _after is None:
+
+        def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            after(*args, **kwargs)
+            return result
+
+        return wrap(owner, name, call)
+    wrapper = _after.After(original, after)
+    functools.update_wrapper(wrapper, original)
+
+    def undo() -> None:
+        wrapper.disarm()
+        if getattr(owner, name) is wrapper:
+            setattr(owner, name, original)
+
+    wrapper._torchdynamo_disable = True
+    _keep_from_compilers(after)
     setattr(owner, name, wrapper)
     return undo
 
