@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -43,14 +45,23 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1, sort_keys=True))
         return 0
     width = max(len(check["name"]) for check in checks)
+    columns = shutil.get_terminal_size().columns
     for check in checks:
         mark, found = ("ok", check["found"]) if check["found"] else ("--", check.get("instead", "not found"))
-        print(f"{mark}  {check['name']:{width}}  {found}")
-        if not check["found"]:
-            print(f"    {'':{width}}  would enable: {check['enables']}")
-        for note in check.get("notes", ()):
-            print(f"    {'':{width}}  {note}")
+        told = [str(found), *([] if check["found"] else [f"would enable: {check['enables']}"]), *check.get("notes", ())]
+        head = f"{mark}  {check['name']:{width}}  "
+        for text in told:
+            print(_filled(text, head, columns))
+            head = " " * len(head)
     return 0
+
+
+def _filled(text: str, head: str, columns: int) -> str:
+    """In lines of so many columns, but for what cannot be broken, such as a path."""
+    indent = " " * len(head)
+    return textwrap.fill(
+        text, columns, initial_indent=head, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def examine() -> list[Check]:

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     device_width = max(len(gpu["device"]) for gpu in listed)
     for gpu in listed:
         figures = f"{gpu['total_bytes'] / 2**30:5.1f} GiB  {gpu['multiprocessors']:3d} SMs"
-        source = gpu["source"] + (f", scaled from {gpu['like']}" if gpu["like"] else "")
+        source = gpu["source"] + (f", like {gpu['like']}" if gpu["like"] else "")
         print(f"{gpu['name']:{width}}  {gpu['device']:{device_width}}  {figures}  {source}")
     return 0
 
