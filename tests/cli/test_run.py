@@ -170,6 +170,12 @@ def test_a_trace_replaces_no_file_that_is_none_by_its_name(
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_trace_is_not_put_at_the_name_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('lost')")
+    said = "unstall: --trace: traces/ is a folder: name a file in it\n"
+    assert _run(tmp_path, "--trace", "traces/", "train.py") == Outcome(2, "", said)
+
+
 @pytest.mark.parametrize("name", ["old.json", "old.trace.json.gz", "empty", "new"])
 def test_a_trace_may_replace_another_and_what_is_empty(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text("")

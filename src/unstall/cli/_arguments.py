@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -49,6 +50,13 @@ def add_value(
     """An option with a value, whose errors name the option."""
     dest = dest or option.lstrip("-").replace("-", "_")
     group.add_argument(option, dest=dest, metavar=metavar, type=named(option, parse), help=help)
+
+
+def parse_file(text: str) -> str:
+    """A file's name. Raises UsageError for that of a folder: without its slash it would be taken for a file's."""
+    if text.endswith(("/", os.sep)):
+        raise UsageError(f"{text} is a folder: name a file in it")
+    return text
 
 
 def parse_seconds(text: str) -> float:

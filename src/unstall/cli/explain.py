@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from unstall.cli._arguments import add_plain_step_options, add_user_option
+from unstall.cli._arguments import add_plain_step_options, add_user_option, add_value, parse_file
 from unstall.cli._budgets import add_budget_options, check_budgets
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
@@ -19,7 +19,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
     add_user_option(parser)
     add_plain_step_options(parser)
-    parser.add_argument("--save-timeline", metavar="FILE", help="save what was read, to be read faster again")
+    add_value(parser, "--save-timeline", "FILE", parse_file, "save what was read, to be read faster again")
     add_output_options(parser)
     add_budget_options(parser)
 

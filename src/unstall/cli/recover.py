@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unstall.cli._arguments import parse_file
 from unstall.errors import TraceError, UsageError
 from unstall.record.settings import FOLDER_PREFIX, Settings
 
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", nargs="?", help="what was recorded (default: list what there is)")
-    parser.add_argument("trace", metavar="TRACE", nargs="?", help="the file to write (default: FOLDER's name, here)")
+    parser.add_argument(
+        "trace",
+        metavar="TRACE",
+        nargs="?",
+        type=parse_file,
+        help="the file to write (default: FOLDER's name, here)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.cli._arguments import add_value, parse_count, parse_seconds
+from unstall.cli._arguments import add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._inputs import read_timeline
 from unstall.cli._output import add_output_options, check_outputs, check_replaced, deliver
 from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, say, why_nothing
@@ -73,9 +73,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--lines", choices=LINE_CLOCKS, default="auto", help="how source lines are followed (default: auto)"
     )
     group.add_argument("--shapes", action="store_true", help="record the shapes of operators too (torch)")
-    group.add_argument(
-        "--trace", metavar="FILE", help="write the trace to FILE (default: SCRIPT's name and .trace.json.gz, here)"
-    )
+    where = "write the trace to FILE (default: SCRIPT's name and .trace.json.gz, here)"
+    add_value(group, "--trace", "FILE", parse_file, where)
     group.add_argument(
         "--keep-arguments",
         action="store_true",
