@@ -83,6 +83,16 @@ def test_what_failed_in_a_recording_is_said(unstall: Cli, temporary: Path) -> No
     assert unstall("recover", recording.path).err.startswith("unstall: the recording is not whole: the disk is full\n")
 
 
+def test_what_torch_had_recorded_is_lost_with_a_program_that_was_killed_in_its_window(
+    unstall: Cli, temporary: Path
+) -> None:
+    (temporary / "unstall-killed").mkdir()
+    recording = Folder(temporary / "unstall-killed")
+    recording.journal.write("armed", at=0, pid=_ENDED, folder="/home/somebody")
+    recording.window(1_000, recorder="torch")
+    assert unstall("recover").out.endswith("  in /home/somebody  nothing was recorded\n")
+
+
 def test_without_a_folder_those_that_are_left_are_listed(unstall: Cli, temporary: Path) -> None:
     _left(temporary, "unstall-2nd")
     (temporary / "unstall-1st").mkdir()

@@ -75,8 +75,7 @@ def _list(temporary: Path) -> int:
     for folder in temporary.glob(f"{FOLDER_PREFIX}*"):
         events = read(folder) if os.access(folder, os.R_OK | os.X_OK) else []
         if events and not _runs(events):
-            recorded = "window" in {event["event"] for event in events}
-            left.append((folder.stat().st_mtime, folder, _program(events), recorded))
+            left.append((folder.stat().st_mtime, folder, _program(events), _recorded(folder, events)))
     for changed, folder, program, recorded in sorted(left):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(changed))
         print(plain(f"{folder}  {when}{program}{'' if recorded else '  nothing was recorded'}"))
@@ -94,6 +93,14 @@ def _program(events: Sequence[Event]) -> str:
     armed = next((event for event in events if event["event"] == "armed"), {})
     program, folder = armed.get("program"), armed.get("folder")
     return f"{f'  {program}' if program else ''}{f'  in {folder}' if folder else ''}"
+
+
+def _recorded(folder: Path, events: Sequence[Event]) -> bool:
+    """Whether something was. What the recorder torch has is on disk only once its window is over."""
+    from unstall.record.torch_profiler import FILE
+
+    window = next((event for event in events if event["event"] == "window"), None)
+    return window is not None and (window.get("recorder") != "torch" or (folder / FILE).exists())
 
 
 def _runs(events: Sequence[Event]) -> bool:
