@@ -43,6 +43,18 @@ def test_edits_are_made_one_after_the_other(unstall: Cli) -> None:
     assert result["predicted_step_ns"] == second["step_ns"]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "A step takes about "),
+        (["--plain-step-ms", "28.9"], "A step takes 28.9 ms."),
+        (["--as-recorded"], "A step takes 5"),
+    ],
+)
+def test_without_an_edit_the_step_is_told_as_what_it_is(unstall: Cli, options: list[str], said: str) -> None:
+    assert said in unstall("whatif", DECODE, *options).out
+
+
 def test_the_plain_step_time_is_met(unstall: Cli) -> None:
     result = asked(unstall, DECODE, "--plain-step-ms", "28.9")
     assert result["undistorted_by"] == "plain step time"

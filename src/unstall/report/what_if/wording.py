@@ -14,7 +14,8 @@ def conclusion(result: WhatIf) -> str:
     """One sentence: what the edits would make of the step."""
     before, after = result.undistorted_step_ns, result.predicted_step_ns
     if not result.edits:
-        return f"A step takes {duration(before)}."
+        about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
+        return f"A step takes {about}{duration(before)}."
     if abs(before - after) < _SAME * before:
         return f"No change: a step would still take {duration(after)}."
     if after > before:
