@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import pickle
 import sys
 import weakref
 from collections.abc import Callable
@@ -131,6 +133,18 @@ def test_a_wrapper_that_was_kept_tells_of_nothing_any_more(calls: list[tuple[Any
     undo()
     assert (kept(_Owner(), 1), bound(2)) == (2, 3)
     assert not calls
+
+
+def test_a_wrapper_is_referred_to_copied_and_pickled_as_a_function_is(
+    calls: list[tuple[Any, ...]], built: bool
+) -> None:
+    undo = wrap_after(_Owner, "method", lambda *_, **__: None)
+    wrapper, owner = _Owner.method, _Owner()
+    assert weakref.ref(wrapper)() is wrapper
+    assert weakref.WeakMethod(owner.method)() == owner.method
+    assert copy.deepcopy(wrapper) is wrapper
+    assert pickle.loads(pickle.dumps(wrapper)) is wrapper
+    undo()
 
 
 def test_a_wrapper_that_is_in_a_circle_is_freed() -> None:

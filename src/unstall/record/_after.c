@@ -11,6 +11,7 @@ typedef struct {
     PyObject *original;
     PyObject *after; /* NULL once it tells of nothing any more */
     PyObject *dict;
+    PyObject *weak;
 } After;
 
 static PyObject *
@@ -98,19 +99,32 @@ after_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    if (((After *)self)->weak) {
+        PyObject_ClearWeakRefs(self);
+    }
     (void)after_clear(self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
 }
 
+/* By its name, as a function is pickled and copied. */
+static PyObject *
+after_reduce(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
 static PyMethodDef after_methods[] = {
+    {"__reduce__", after_reduce, METH_NOARGS, NULL},
     {"disarm", after_disarm, METH_NOARGS, "disarm()\n\nOnly call the original from now on."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef after_members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(After, dict), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(After, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
