@@ -15,9 +15,16 @@ class _Asked:
 
     def __init__(self, after_s: float, for_s: float, *, wanted: bool = True, begins: bool = True) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
+        self.may_begin = True
         self._begins = begins
         self.by_time = ByTime(
-            after_s, for_s, passed_s=lambda: 5.0, is_wanted=lambda: wanted, begin=self._begin, end=self.ended.set
+            after_s,
+            for_s,
+            passed_s=lambda: 5.0,
+            is_wanted=lambda: wanted,
+            may_begin=lambda: self.may_begin,
+            begin=self._begin,
+            end=self.ended.set,
         )
 
     def _begin(self) -> bool:
@@ -46,6 +53,15 @@ def test_what_is_over_early_ends_early() -> None:
     assert asked.begun.wait(10)
     asked.by_time.stop()
     assert asked.ended.wait(10)
+
+
+def test_it_begins_once_it_may() -> None:
+    asked = _Asked(0, 0)
+    asked.may_begin = False
+    asked.by_time.start()
+    assert not asked.begun.wait(0.1)
+    asked.may_begin = True
+    assert asked.begun.wait(10)
 
 
 def test_what_is_not_wanted_has_no_thread() -> None:

@@ -23,13 +23,15 @@ class ByTime:
         *,
         passed_s: Callable[[], float],
         is_wanted: Callable[[], bool],
+        may_begin: Callable[[], bool],
         begin: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
-        """`passed_s` says how much of `after_s` is over. `begin` says whether it did."""
+        """`passed_s` says how much of `after_s` is over, `may_begin` whether nothing is to be waited for. `begin` says
+        whether it did."""
         self._after_s, self._for_s = after_s, for_s
         self._passed_s = passed_s
-        self._is_wanted = is_wanted
+        self._is_wanted, self._may_begin = is_wanted, may_begin
         self._begin, self._end = begin, end
         self._over = threading.Event()
 
@@ -51,6 +53,9 @@ class ByTime:
             self._wait_for_work()
         else:
             self._over.wait(max(0.0, self._after_s - self._passed_s()))
+        while self._is_wanted() and not self._may_begin():
+            if self._over.wait(_LOOK_S):
+                return
         if self._begin():
             self._over.wait(_FOR_S if self._for_s is None else self._for_s)
             self._end()

@@ -24,10 +24,15 @@ class OwnProfiler:
         """Be told. torch must be there."""
 
         def begin(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if not active.is_aside():
-                self._begins()
-                self.is_on = True
-            return original(*args, **kwargs)
+            if active.is_aside():
+                return original(*args, **kwargs)
+            self._begins()
+            before, self.is_on = self.is_on, True
+            try:
+                return original(*args, **kwargs)
+            except BaseException:  # it does not begin
+                self.is_on = before
+                raise
 
         def end(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not active.is_aside():

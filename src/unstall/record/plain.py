@@ -72,11 +72,16 @@ class PlainSteps:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._stretch: Stretch | None = None
+        self._spoilt = False
         self._measured: list[Plain] = []
 
     def begin(self, which: str, at_ns: int) -> None:
         """A stretch begins here."""
-        self._stretch = Stretch(which, at_ns)
+        self._stretch, self._spoilt = Stretch(which, at_ns), False
+
+    def spoil(self) -> None:
+        """The stretch that is under way takes its time, but is of something else as well: it is not kept."""
+        self._spoilt = True
 
     def drop(self) -> None:
         """What was timed of it tells nothing."""
@@ -103,7 +108,7 @@ class PlainSteps:
 
     def keep(self, wait_s: float = 0.0) -> None:
         """It is over: journal it, if it was finished, and the device comes to its end within that time."""
-        if self._stretch is not None and self._stretch.finished:
+        if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
             if plain is not None:
                 self._measured.append(plain)

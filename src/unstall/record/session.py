@@ -90,6 +90,7 @@ class Session:
             settings.for_s,
             passed_s=lambda: (self._now() - self._begun_ns) / 1e9,
             is_wanted=self._waits_for_a_mark,
+            may_begin=self._may_begin,
             begin=self.start_by_time,
             end=self.stop_by_time,
         )
@@ -188,9 +189,13 @@ class Session:
             self._fail(error)
 
     def _give_way(self) -> None:
-        """The program's own torch.profiler begins, and can be the only one."""
+        """The program's own torch.profiler begins, and can be the only one. Steps that it slows are no plain ones."""
         if self.phase is Phase.RECORDING:
             self.end("profiler")
+        elif self.phase in (Phase.HOST_ONLY, Phase.PLAIN_AFTER):
+            self.end("done")
+        else:
+            self._plain.spoil()
 
     def _take(self, source: Source, at_ns: int) -> None:
         step = source.kind in (LOADER, FORWARD)
