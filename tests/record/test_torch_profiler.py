@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+import time
 from decimal import Decimal
 from pathlib import Path
 from types import FrameType
@@ -150,6 +151,24 @@ def test_a_profiler_that_is_in_use_is_said_so(tmp_path: Path) -> None:
     ):
         recorder.start()
     assert not device.profiler_is_on()
+
+
+@pytest.mark.parametrize("steps", [None, 1])
+def test_a_profiler_that_warms_up_as_a_block_begins_goes_first(steps: int | None) -> None:
+    schedule = torch.profiler.schedule(wait=0, warmup=2, active=1, repeat=1)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, schedule=schedule, acc_events=True) as profile:
+        with record(steps=steps, recorder="torch", lines="none") as recording:
+            for _ in range(9):
+                time.sleep(0.1)
+                step()
+            profile.step()
+        profile.step()
+        torch.ones(3).add(1)
+        profile.step()
+    assert "aten::add" in [each.key for each in profile.key_averages()]
+    with pytest.raises(UnstallError, match="nothing was recorded"):
+        recording.timeline()
 
 
 @pytest.mark.parametrize("steps", [None, 2])

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+PROFILER_IS_ON = "torch.profiler is on already: record what it does not, or without it"
+
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # Linux; Windows' subsystem for Linux
 _LOOK_AGAIN_S, _LEAVING_WAITS_S = 0.001, 5.0
 _MEMORY = (  # of torch.cuda.memory_stats: the caching allocator's bytes, and how often it had to give memory back

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
@@ -21,7 +22,7 @@ class OwnProfiler:
         self._undo = ExitStack()
 
     def watch(self) -> None:
-        """Be told. torch must be there."""
+        """Be told, and look for one that has begun already. torch must be there."""
 
         def begin(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if active.is_aside():
@@ -43,7 +44,16 @@ class OwnProfiler:
         for name, call in (("_prepare_profiler", begin), ("_enable_profiler", begin), ("_disable_profiler", end)):
             if hasattr(profiler, name):  # they are torch's own affair, and may have other names in another version
                 self._undo.callback(wrap(profiler, name, call))
+        self.is_on = self.is_on or _is_under_way(profiler)
 
     def remove(self) -> None:
         """Leave torch as it was."""
         self._undo.close()
+
+
+def _is_under_way(profiler: Any) -> bool:
+    """Whether a profile has begun and not ended: while one warms up, torch itself does not tell."""
+    profile = getattr(profiler, "profile", None)
+    # By type: isinstance would run the program's own __class__ properties.
+    profiles = [each for each in gc.get_objects() if type(each) is profile]
+    return any(getattr(each, "entered", False) and getattr(each, "kineto_results", 0) is None for each in profiles)

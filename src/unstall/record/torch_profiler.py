@@ -49,7 +49,7 @@ class TorchProfiler:
     def start(self) -> None:
         """Begin to record. Raises UnstallError where torch's profiler is in use already."""
         if device.profiler_is_on():  # it would not refuse, but end the other's profile
-            raise UnstallError("torch.profiler is on already: record what it does not, or without it")
+            raise UnstallError(device.PROFILER_IS_ON)
         try:
             with active.aside():
                 self._profile.start()

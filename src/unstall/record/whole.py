@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from unstall.errors import UnstallError
 from unstall.record import active, device, marks
 from unstall.record.importing import when_imported
 from unstall.record.journal import Journal
@@ -53,6 +54,8 @@ class Whole:
         try:
             window = Window(self._journal, self._make_recorder(), self._make_line_clock())
             self._forget_import = when_imported("torch", self._watch)
+            if self._own_profiler.is_on:
+                raise UnstallError(device.PROFILER_IS_ON)
             window.start()
             self._window = window
             self._begun_ns = self._now()
