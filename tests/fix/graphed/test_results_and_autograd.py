@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -190,6 +191,31 @@ def test_what_no_result_depends_on_gets_no_backward() -> None:
         assert torch.equal(x.grad, torch.ones(4).cos())
     assert weight.grad is None
     assert fast.stats().hits == 3
+
+
+def test_a_weight_that_is_a_result_itself_gets_its_gradients_before_another_backward_fails() -> None:
+    """As in eager: where autograd raises, it has already come to what needs nothing of the function."""
+
+    def gradients(*, graphs: bool) -> list[list[float]]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 4)
+
+        def plain(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return model.bias, x @ model.weight @ model.weight
+
+        function = on_tape(plain, strict=False) if graphs else plain
+        results: list[torch.Tensor] = []
+        found = []
+        for x, _ in batches(5):
+            results += function(x)
+            loss = torch.stack([each.square().sum() for each in results]).sum()
+            with nullcontext() if len(results) == 2 else pytest.raises(RuntimeError, match="a second time"):
+                loss.backward()
+            assert model.bias.grad is not None
+            found.append(model.bias.grad.tolist())
+        return found
+
+    assert gradients(graphs=True) == gradients(graphs=False)
 
 
 @pytest.mark.parametrize(

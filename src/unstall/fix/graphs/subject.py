@@ -159,12 +159,14 @@ def differentiable(result: Any) -> list[torch.Tensor]:
 
 
 def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
-    """For each output the places of those that it depends on: a backward from others leaves them without gradients."""
+    """For each output the places of those that it depends on: a backward from others leaves them without gradients. One
+    that is itself wanted depends on none: the caller is given its own, and what flows to that does not come by here.
+    """
     leaves = {id(tensor): place for place, tensor in enumerate(wanted) if is_leaf(tensor)}
     nodes = {node_of(tensor): place for place, tensor in enumerate(wanted) if not is_leaf(tensor)}
     found: list[set[int]] = []
     for output in outputs:
-        reached = {leaves[id(output)]} if id(output) in leaves else set()
+        reached = set()
         for node in nodes_behind([output]):
             leaf = getattr(node, "variable", None)
             if node in nodes:
