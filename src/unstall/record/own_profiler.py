@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
@@ -18,6 +19,7 @@ class OwnProfiler:
     def __init__(self, begins: Callable[[], None]) -> None:
         """`begins` is called before one does, if only its warm-up; it must not raise."""
         self.is_on = False
+        self._may_have_begun = "torch" in sys.modules
         self._begins = begins
         self._undo = ExitStack()
 
@@ -44,7 +46,7 @@ class OwnProfiler:
         for name, call in (("_prepare_profiler", begin), ("_enable_profiler", begin), ("_disable_profiler", end)):
             if hasattr(profiler, name):  # they are torch's own affair, and may have other names in another version
                 self._undo.callback(wrap(profiler, name, call))
-        self.is_on = self.is_on or _is_under_way(profiler)
+        self.is_on = self.is_on or (self._may_have_begun and _is_under_way(profiler))
 
     def remove(self) -> None:
         """Leave torch as it was."""
