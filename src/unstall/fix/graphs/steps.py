@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -51,15 +50,8 @@ def mark_again(steps: Sequence[Marked]) -> None:
 
 
 def _watch_models(note: Callable[[str, int], None]) -> Callable[[], None]:
-    call = torch.nn.Module.__call__.__code__
-
     def called(module: torch.nn.Module, _: Any) -> None:
-        frame: FrameType | None = sys._getframe(1)
-        calls = 0
-        while frame is not None:
-            calls += frame.f_code is call
-            frame = frame.f_back
-        if calls == 1:
+        if marks.is_outermost(sys._getframe(1)):
             note(FORWARD, id(module))
 
     remove: Callable[[], None] = torch.nn.modules.module.register_module_forward_pre_hook(called).remove
