@@ -116,9 +116,9 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
 
     loading = _outer_rows(timeline, ours & is_data_loading(timeline))
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
-    recording = np.flatnonzero(is_recorder_at_work(timeline))
+    recording = is_recorder_at_work(timeline)
     recorder = Spans.union(host.start[recording], host.end[recording])
-    starting = _startup_rows(timeline, ours, second_step, recorder)
+    starting = _startup_rows(timeline, ours, second_step, recording, recorder)
     op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
     communicating = _outer_rows(timeline, ours & op_or_span & named(timeline, _COMM_OP, host.name))
 
@@ -231,11 +231,12 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
     return blocked
 
 
-def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Spans) -> I64:
-    """Module loading, context creation, the recorder's own buffers, and launches that load their kernel first."""
+def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recording: Bool, recorder: Spans) -> I64:
+    """Module loading, context creation, the recorder's own buffers, and launches that load their kernel first.
+    `recording` are the rows of the recorder's own work, `recorder` the times that it covers."""
     host = timeline.host
     is_overhead = host.kind == HostKind.OVERHEAD
-    overhead = (is_overhead & named(timeline, _FIRST_USE, host.name)) | is_recorder_at_work(timeline)
+    overhead = (is_overhead & named(timeline, _FIRST_USE, host.name)) | recording
     loading = ours & (host.kind == HostKind.LOAD)
     # Calls that only ask or set something take microseconds, unless they are the first to need the context.
     asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))
