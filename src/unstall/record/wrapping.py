@@ -27,15 +27,12 @@ def wrap(owner: Any, name: str, call: Callable[..., Any]) -> Callable[[], None]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return call(original, *args, **kwargs) if armed else original(*args, **kwargs)
 
-    def undo() -> None:
+    def disarm() -> None:
         nonlocal armed
         armed = False
-        if getattr(owner, name) is wrapper:
-            setattr(owner, name, original)
 
     _keep_from_compilers(wrapper, call)
-    setattr(owner, name, wrapper)
-    return undo
+    return _put(wrapper, owner, name, disarm)
 
 
 def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[[], None]:
@@ -54,15 +51,21 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
         return wrap(owner, name, call)
     wrapper = _after.After(original, after)
     functools.update_wrapper(wrapper, original)
+    wrapper._torchdynamo_disable = True
+    _keep_from_compilers(after)
+    return _put(wrapper, owner, name, wrapper.disarm)
+
+
+def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
+    """Have it take the place of what it wraps, and return the undoing, which leaves alone what somebody put there."""
+    original = getattr(owner, name)
+    setattr(owner, name, wrapper)
 
     def undo() -> None:
-        wrapper.disarm()
+        disarm()
         if getattr(owner, name) is wrapper:
             setattr(owner, name, original)
 
-    wrapper._torchdynamo_disable = True
-    _keep_from_compilers(after)
-    setattr(owner, name, wrapper)
     return undo
 
 
