@@ -24,6 +24,15 @@ from unstall.record.lines import LineClock, Mode
 MODES = ("settrace", "monitoring") if sys.version_info >= (3, 12) else ("settrace",)
 ENGINES = (True, False) if find_spec("unstall.record._lines") is not None else (False,)
 
+LOOP = """\
+def f0(level):
+    for each in range(50):
+        once(each)
+
+def once(each):
+    return each
+"""
+
 
 Where = tuple[int, str, int]
 """Line, function, depth; line -1 and no function where a thread is in none of the user's frames."""

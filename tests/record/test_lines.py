@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record.clocked import ENGINES, MODES, Where, clocked, line_clock, read_ring
+from record.clocked import ENGINES, LOOP, MODES, Where, clocked, line_clock, read_ring
 from record.programs.invented import FILE, PROGRAMS, compiled, stack_here
 
 from unstall.record import lines
@@ -87,20 +87,10 @@ def test_after_a_call_has_returned_its_caller_is_on_its_line_again(mode: Mode, i
     assert ring.times == sorted(ring.times)
 
 
-_LOOP = """\
-def f0(level):
-    for each in range(50):
-        once(each)
-
-def once(each):
-    return each
-"""
-
-
 @pytest.mark.parametrize("in_c", ENGINES)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_full_ring_keeps_the_last_entries(mode: Mode, in_c: bool) -> None:
-    program = compiled(_LOOP)
+    program = compiled(LOOP)
     whole, last = clocked(program, mode, in_c), clocked(program, mode, in_c, capacity=64)
     assert whole.written == last.written > 200
     assert len(last.entries) == 64
@@ -116,7 +106,7 @@ def test_how_much_of_the_ring_was_overwritten_can_be_told(tmp_path: Path) -> Non
         run()
         clock.stop()
 
-    compiled(_LOOP).run(lambda: None, around)
+    compiled(LOOP).run(lambda: None, around)
     facts = clock.facts()
     assert facts["capacity"] == 16
     assert isinstance(facts["entries"], int)
@@ -161,7 +151,7 @@ def test_of_equal_functions_of_two_files_only_the_users_is_clocked(mode: Mode, i
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from Python 3.12 on")
 def test_lines_are_clocked_though_an_earlier_tool_was_told_to_leave_their_code_alone(tmp_path: Path) -> None:
-    program = compiled(_LOOP)
+    program = compiled(LOOP)
     entries = []
     for number, wanted in enumerate(("", FILE)):
         folder = tmp_path / str(number)

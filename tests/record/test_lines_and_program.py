@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from record.clocked import ENGINES, MODES, line_clock
+from record.clocked import ENGINES, LOOP, MODES, line_clock
 from record.programs.invented import FILE, compiled
 
 from unstall.errors import UnstallError
@@ -21,16 +21,6 @@ from unstall.record import lines
 from unstall.record.lines import LineClock, Mode
 
 pytestmark = pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or coverage traces the tests")
-
-
-_LOOP = """\
-def f0(level):
-    for each in range(50):
-        once(each)
-
-def once(each):
-    return each
-"""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -47,7 +37,7 @@ def test_after_its_end_nothing_is_called_any_more(mode: Mode, tmp_path: Path) ->
             run()
             clock.stop()
 
-        compiled(_LOOP).run(lambda: None, around)
+        compiled(LOOP).run(lambda: None, around)
         assert threading.gettrace() is trace_of_threads
     finally:
         threading.settrace(None)
@@ -64,7 +54,7 @@ def test_a_thread_that_began_meanwhile_is_traced_no_more(in_c: bool, tmp_path: P
     def work() -> None:
         tracers.append(sys.gettrace())
         over.wait()
-        compiled(_LOOP).run(lambda: None)
+        compiled(LOOP).run(lambda: None)
         tracers.append(sys.gettrace())
 
     thread = threading.Thread(target=work)
@@ -178,7 +168,7 @@ def test_ctrl_c_that_comes_while_the_clock_asks_is_the_programs(mode: Mode, in_c
             signal.raise_signal(signal.SIGINT)
         return False
 
-    program = compiled(_LOOP)
+    program = compiled(LOOP)
     clock = LineClock(tmp_path, mode, wants, in_c=in_c)
     clock.start()
     try:
