@@ -6,6 +6,8 @@ import re
 
 from unstall.errors import UsageError
 
+MOST_NS = 2**62
+"""No time that a file or an option tells is as long: so sums of two are numbers of 64 bits."""
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from unstall.errors import UsageError
+from unstall.figures import MOST_NS
 
 Value = TypeVar("Value")
-
-_MOST_NS = 2**62  # as in traces' metadata
 
 
 class FilledHelp(argparse.HelpFormatter):
@@ -142,6 +141,6 @@ def parse_ms(text: str) -> int:
         ns = round(float(text) * 1e6)
     except (ValueError, OverflowError):
         ns = 0
-    if not 0 < ns < _MOST_NS:
+    if not 0 < ns < MOST_NS:
         raise UsageError(f"{text!r} is no time: give milliseconds, such as 28.9")
     return ns

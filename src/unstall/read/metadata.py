@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from unstall.figures import MOST_NS
 from unstall.read.host_times import TellsHostTimes, ToldHostTimes
 from unstall.read.mend import mended
 from unstall.read.races import MOST_RACES, TellsRaces, ToldRace
@@ -39,10 +40,10 @@ class _Recorded(Struct):
 
 
 class _Plain(Struct):
-    plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=2**62)] | None = None
+    plain_step_ns: Annotated[int, msgspec.Meta(gt=0, lt=MOST_NS)] | None = None
 
 
-_MeanNs: TypeAlias = Annotated[float, msgspec.Meta(gt=0, lt=2**62)]
+_MeanNs: TypeAlias = Annotated[float, msgspec.Meta(gt=0, lt=MOST_NS)]
 
 
 class _Stretch(Struct):

@@ -21,6 +21,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from unstall.errors import TraceError
+from unstall.figures import MOST_NS
 from unstall.files import write_atomically
 from unstall.timeline import (
     CopyDirection,
@@ -45,7 +46,7 @@ from unstall.timeline import (
 
 SCHEMA = "unstall.timeline/1"
 _HEADER = "timeline.json"
-_MOST_NS = 2**54  # from the run's zero
+_FURTHEST_NS = 2**54  # from the run's zero
 _MOST_BYTES = 16 << 30
 _MOST_EXPANSION = 100  # large ones pack to a sixth; what any file may unpack to beyond that is:
 _ALWAYS_ALLOWED = 64 << 20
@@ -61,7 +62,6 @@ _TABLES: dict[str, type[Any]] = {
     "races": Races,
     "host_times": HostTimes,
 }
-_MOST_STEP_NS = 2**62  # as in traces' metadata
 _NOT_ALWAYS: dict[str, Any] = {"races": Races.none, "host_times": HostTimes.none}  # files from before there was one
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
@@ -147,7 +147,7 @@ def load(path: Path) -> Timeline:
     except _UNREADABLE as error:
         raise TraceError(f"{path}: not a whole saved timeline ({error}); save it again from the trace") from None
     plain_ns = header.meta.plain_step_ns
-    if plain_ns is not None and not 0 < plain_ns < _MOST_STEP_NS:
+    if plain_ns is not None and not 0 < plain_ns < MOST_NS:
         raise TraceError(f"{path}: meta.plain_step_ns is {plain_ns}, which is no time")
     timeline = Timeline(strings=tuple(header.strings), meta=header.meta, **tables)
     _check_indices(timeline, path)
@@ -201,7 +201,7 @@ def _check_indices(timeline: Timeline, path: Path) -> None:
             _check_range(timeline, name, column, (0, len(kinds)), f"holds what is no {kinds.__name__}", path)
     for name, timed in (("host", timeline.host), ("device", timeline.device)):
         start, end = timed.start, timed.end
-        if (end < start).any() or (len(start) and max(-int(start.min()), int(end.max())) > _MOST_NS):
+        if (end < start).any() or (len(start) and max(-int(start.min()), int(end.max())) > _FURTHEST_NS):
             raise TraceError(f"{path}: the table {name} has times out of range")
     by_thread = np.diff(timeline.host.thread)
     if ((by_thread < 0) | ((by_thread == 0) & (np.diff(timeline.host.start) < 0))).any():
@@ -209,7 +209,7 @@ def _check_indices(timeline: Timeline, path: Path) -> None:
     if (np.diff(timeline.device.start) < 0).any():
         raise TraceError(f"{path}: the table device is not in order")
     for times in (timeline.host_times.recorded, timeline.host_times.alone):
-        if (np.diff(times) < 0).any() or (len(times) and max(-int(times[0]), int(times[-1])) > _MOST_NS):
+        if (np.diff(times) < 0).any() or (len(times) and max(-int(times[0]), int(times[-1])) > _FURTHEST_NS):
             raise TraceError(f"{path}: the table host_times is not in order, or has times out of range")
     for table, column in (("host", "parent"), ("stacks", "parent")):
         parent = getattr(tables[table], column)
