@@ -290,8 +290,8 @@ def test_what_a_thread_of_the_recorders_own_does_meanwhile_is_left() -> None:
 def test_work_that_is_not_all_between_two_calls_is_left() -> None:
     made = program(buffers_asked_for(0))
     start = 1_000 * np.arange(len(made.instructions), dtype=np.int64)
-    span, of_calls = (start, start + 400), np.array([100, 1_300, 2_500])
-    assert own_work(made, span, (of_calls, of_calls + 200))[:4].tolist() == [0, 0, 0, 200]
+    since, of_calls = np.append(-made.instructions.work[0], start[:-1] + 400), np.array([100, 1_300, 2_500])
+    assert own_work(made, since, start, (of_calls, of_calls + 200))[:4].tolist() == [0, 0, 0, 200]
 
 
 @A_FEW

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 
 from unstall.errors import UsageError
-from unstall.locate.kinds import is_collective, is_data_loading, is_recorder_at_work
+from unstall.figures import MOST_NS
+from unstall.locate.kinds import is_collective, is_recorder_at_work
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.build import build
-from unstall.replay.check import MOST_NS
 from unstall.replay.engine import replay
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
@@ -61,7 +61,7 @@ def model(
     plain = timeline.meta.plain_step_ns if plain_step_ns is None else round(plain_step_ns)
     recorded = Subject(timeline, places, steps, program)
     as_recorded = as_recorded or timeline.meta.recorder == "virtual"
-    kept = _loads_data(recorded)
+    kept = recorded.loads_data
     usual, left_out = (program, 0) if as_recorded else as_a_rule(recorded)
     stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
     by: UndistortedBy = "nothing"
@@ -93,14 +93,11 @@ def as_a_rule(recorded: Subject) -> tuple[Program, int]:
     """A program without what the recorder did in between, and without pauses: the second result is how many ns these
     were."""
     host, at_work = recorded.timeline.host, is_recorder_at_work(recorded.timeline, amid=True)
-    own = own_work(recorded.program, recorded.recorded_span, (host.start[at_work], host.end[at_work]))
-    kept = _loads_data(recorded)  # whose wait for others is as long without what the recorder did meanwhile
+    own = own_work(
+        recorded.program, recorded.since, recorded.recorded_span[0], (host.start[at_work], host.end[at_work])
+    )
+    kept = recorded.loads_data  # whose wait for others is as long without what the recorder did meanwhile
     return without_pauses(recorded.program, np.where(kept, 0, own), kept)
-
-
-def _loads_data(recorded: Subject) -> Bool:
-    loads: Bool = recorded.share_of_work(is_data_loading(recorded.timeline)) > 0
-    return loads
 
 
 def _is_time(ns: float) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.grouping import groups, union
+from unstall.locate.kinds import is_data_loading
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.program import Code, Program
@@ -69,13 +70,28 @@ class Subject:
             start[mine[waiting]] = reach[waiting]
         return start, end
 
+    @cached_property
+    def since(self) -> I64:
+        """By instruction: when the call before it on its thread had ended, as recorded, in ns: its work begins then."""
+        do = self.program.instructions
+        start, end = self.recorded_span
+        since = np.zeros(len(do), dtype=np.int64)
+        for _, mine in groups(do.thread):
+            since[mine] = np.append(start[mine[0]] - do.work[mine[0]], np.maximum.accumulate(end[mine])[:-1])
+        return since
+
+    @cached_property
+    def loads_data(self) -> Bool:
+        """Which instructions come after work that is a DataLoader's, if only in part."""
+        loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
+        return loads
+
     def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
         """By instruction: what share of the work before it was within these host events, as recorded."""
         do = self.program.instructions
         share = np.zeros(len(do), dtype=np.float64)
         for mine, begun, done in self._spans_by_thread(chosen):
-            start, end = (times[mine] for times in self.recorded_span)
-            before = np.append(start[0] - do.work[mine[0]], np.maximum.accumulate(end)[:-1])
+            start, before = self.recorded_span[0][mine], self.since[mine]
             covered = _covered(begun, done, start) - _covered(begun, done, np.minimum(before, start))
             share[mine] = np.clip(covered / np.maximum(start - before, 1), 0, 1)
         return share

@@ -78,10 +78,11 @@ def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) 
     )
 
 
-def own_work(program: Program, span: tuple[I64, I64], own: tuple[I64, I64]) -> I64:
+def own_work(program: Program, since: I64, called: I64, own: tuple[I64, I64]) -> I64:
     """By instruction: ns of the work before it in which the recorder was at work itself, as to make room for events.
 
-    `span` is the start and the end of each instruction's call as recorded, `own` those of the recorder's work, in ns.
+    `since` is when the call before each instruction had ended as recorded, `called` when its own began, `own` when the
+    recorder's work began and ended, in ns.
     That is on no thread: it goes to the one whose next call begins soonest after it, of those that were between two
     calls all the while.
     """
@@ -89,8 +90,7 @@ def own_work(program: Program, span: tuple[I64, I64], own: tuple[I64, I64]) -> I
     begun, done = union(*own)
     row, soonest = np.full(len(begun), -1), np.full(len(begun), np.iinfo(np.int64).max)
     for _, mine in groups(do.thread):
-        start, end = (np.maximum.accumulate(times[mine]) for times in span)
-        before = np.append(start[0] - do.work[mine[0]], end[:-1])
+        start, before = np.maximum.accumulate(called[mine]), since[mine]
         at = np.minimum(np.searchsorted(start, done), len(mine) - 1)
         after = start[at] - done
         between = (after >= 0) & (before[at] <= begun) & (after < soonest)
