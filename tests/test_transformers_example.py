@@ -145,6 +145,7 @@ def test_written_and_mended_take_turns_and_a_call_is_many_steps(monkeypatch: pyt
     pytest.importorskip("torch")
     turns = _module("turns")
     monkeypatch.setattr(turns, "_WARM_S", 0.0)
+    monkeypatch.setattr(turns, "_TURN_S", 0.06)
     order: list[str] = []
 
     def step(name: str, for_s: float) -> None:

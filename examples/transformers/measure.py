@@ -42,7 +42,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", default=list(NAMES))
     parser.add_argument("--budget", type=float, default=150.0, help="seconds, for all; each program runs once at least")
-    parser.add_argument("--turns", type=float, default=2.0, help="seconds of turns in each run")
+    parser.add_argument("--turns", type=float, default=6.0, help="seconds of turns in each run")
     parser.add_argument("--out", type=Path)
     parser.add_argument(
         "--traces", type=Path, help="a folder for the recording of each run, and the times of its turns"

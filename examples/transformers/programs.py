@@ -90,7 +90,7 @@ def llama_generate() -> tuple[Step, Mends]:
 
 
 TOKENS = 32
-READ_EVERY = 32
+READ_EVERY = 100
 
 
 def _generation(model: transformers.PreTrainedModel, words: int) -> tuple[Step, Mends]:
