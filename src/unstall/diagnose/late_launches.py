@@ -15,7 +15,7 @@ from unstall.locate.functions import function_of, functions
 from unstall.timeline import I64, HostKind
 
 _WORTH = 0.01  # of the window
-_LATE = 0.1  # of a place's launches: with fewer, the host is ahead and only restarts late
+_LATE = 0.1  # of a stretch's launches: with fewer, the host is ahead and only restarts late
 _HOLDS = 0.8  # of the idle time, for a function to stand for the whole stretch, and tiny kernels for a place
 _MOST_PLACES = 5  # where no stack says what belongs together
 _TINY_NS = 5_000  # shorter than it takes the host to launch one
@@ -30,6 +30,7 @@ class Late:
 
     group: Group
     tiny: I64
+    restarts: bool  # few of them are late, as where the host is ahead and begins anew now and then
 
 
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
@@ -47,7 +48,8 @@ def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Grou
         if any(_lost(lost, group, mine) >= _HOLDS * lost[group.rows].sum() for mine in alike):
             continue
         tiny = [np.intersect1d(group.rows, mine.rows) for mine in rows_of_tiny]
-        stretches.append(Late(group, np.concatenate([*tiny, np.zeros(0, np.int64)]).astype(np.int64)))
+        restarts = bool((lost[group.rows] > 0).mean() < _LATE)
+        stretches.append(Late(group, np.concatenate([*tiny, np.zeros(0, np.int64)]).astype(np.int64), restarts))
     spoken_for = np.concatenate([np.zeros(0, np.int64), *(late.group.rows for late in stretches)])
     rest = [replace(group, rows=np.setdiff1d(group.rows, spoken_for)) for group in rows_of_tiny]
     return stretches, [group for group in rest if between[group.rows].sum() >= _WORTH * run.wall]
@@ -63,7 +65,7 @@ def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
     chosen = [
         group
         for group in ([_below(run, node)] if node >= 0 else run.lines(calls))
-        if lost[group.rows].sum() >= _WORTH * run.wall and (lost[group.rows] > 0).sum() >= _LATE * len(group.rows)
+        if lost[group.rows].sum() >= _WORTH * run.wall
     ]
     return sorted(chosen, key=lambda group: _costliest_first(run, group, lost))[:_MOST_PLACES]
 

@@ -102,6 +102,23 @@ def test_a_host_that_is_ahead_and_restarts_late_once_is_not_launch_bound() -> No
     assert found(trace, "launch-bound") == []
 
 
+def test_a_host_that_restarts_late_at_each_step_is_told_what_a_graph_gains() -> None:
+    """6 of 86 launches find the device idle, after the wait of the step before; in the others the host is ahead."""
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.frame("train.py", 20, "forward"):
+                for length in (*[3] * 6, *[20] * 80):
+                    with trace.op("aten::mm"):
+                        trace.launch("gemm", length, host_us=18)
+            trace.item()
+    finding = only(trace, "launch-bound")
+    assert "; 25 came when the device had run dry" in finding.saw  # and the very first
+    assert not finding.harmless
+    assert finding.gain_ns is not None
+    assert finding.gain_ns > 0.02 * 80 * 20_000
+
+
 def test_it_says_how_many_came_late_and_how_far_ahead_the_others_were() -> None:
     """A queue that is never empty, and then a hundred launches each later than the last kernel's end."""
     trace = TraceBuilder()

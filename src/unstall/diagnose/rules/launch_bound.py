@@ -18,7 +18,8 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
     """One finding, at the innermost function below which most late launches are, or at the `function` given, a row of
     Stacks: what a graph would capture.
 
-    Without stacks, one finding for each of the costliest places. Rows of tiny kernels within are told in it; a place
+    Where the host only begins anew now and then, it is harmless unless a graph gains something there. Without stacks
+    there is one finding for each of the costliest places. Rows of tiny kernels within are told in it; a place
     that has little else is tiny_kernels'.
     """
     lost = run.lost_to("launch")
@@ -41,6 +42,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
         total_wait_ns=0,
         count=len(group.rows),
         edit=edit,
+        harmless=late.restarts,
         spans=run.idle_spans(group.rows, "launch"),
     )
 
