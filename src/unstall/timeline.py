@@ -278,6 +278,7 @@ class Meta:
     recorder: Recorder | None = None  # which of unstall's own it was, if any
     step_marks: StepMarks | None = None  # what told the recorder's steps apart
     exact_lines: bool = False  # frames are of the lines that ran; else of the functions' first
+    frames_at_calls: bool = False  # frames are known where calls were made: between two, only those of both
     plain_step_ns: int | None = None  # step time measured without recording
     plain_steps_ns: tuple[int, int] | None = None  # … of which it is the mean: before the recording and after it
     known_error: str | None = None  # of a simulated run: how far off such times were on known programs

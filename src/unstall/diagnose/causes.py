@@ -141,6 +141,8 @@ def _culprits(
     drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
     culprit[drained] = activity.waits.row[drain[drained]]
     mine = np.flatnonzero(cause == CAUSE["python"])
+    if timeline.meta.frames_at_calls:  # the frames of two calls are around all that came between, and say little of it
+        mine = mine[culprit[mine] < 0]
     culprit[mine] = _running_frame(timeline, activity.python, idle.start[mine], idle.end[mine], culprit[mine])
     return culprit
 

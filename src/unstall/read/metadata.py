@@ -36,6 +36,7 @@ class _Recorded(Struct):
 
     recorder: Recorder | None = None
     lines: Literal["exact", "def", "none"] = "def"
+    lines_by: str | None = None
     step_marks: StepMarks | None = None
 
 
@@ -99,6 +100,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         recorder=recorded.recorder,
         step_marks=recorded.step_marks,
         exact_lines=recorded.lines == "exact",
+        frames_at_calls=recorded.lines_by == "calls",
         plain_step_ns=plain.plain_step_ns,
         plain_steps_ns=_both(stretches.plain) if stretches else None,
         known_error=predicted.known_error and predicted.known_error[:_LONGEST_NOTE],

@@ -57,6 +57,22 @@ def test_where_lines_are_those_that_ran_it_is_at_one() -> None:
     assert "dispatched nothing for 200 µs or more: it was at this line" in finding.saw
 
 
+def test_where_frames_are_known_at_calls_alone_it_is_between_two_lines() -> None:
+    """The frame around the pause is that of the function that called both, at a line that says nothing of it."""
+    trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "lines": "exact", "lines_by": "calls"})
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 30, "<module>"):
+            with trace.frame("train.py", 12, "train"):
+                trace.launch("gemm", 50)
+            trace.work(500)
+            with trace.frame("train.py", 14, "train"):
+                trace.launch("relu", 50)
+    finding = only(trace, "python-bound")
+    assert place(finding) == ("train.py", 14, "train")
+    assert finding.count == STEPS
+    assert finding.saw.endswith("this came next, after train.py:12 train")
+
+
 @pytest.mark.parametrize(("us", "is_python"), [(180, False), (220, True)])
 def test_without_operators_a_pause_is_twice_as_long(us: float, is_python: bool) -> None:
     """Operators that launch nothing are not seen, so that a shorter one may be dispatch."""

@@ -6,15 +6,17 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
+from unstall.grouping import groups
 from unstall.result import Finding
 from unstall.timeline import HostKind
 
 _WORTH = 0.02  # of the window
+_MOSTLY = 0.5
 _MOST_PLACES = 3  # recording with stacks makes many small ones
 
 
 def python_bound(run: Run) -> list[Finding]:
-    """One finding a line: the frame that ran meanwhile; without stacks, the place that launched next."""
+    """One finding a line: the frame that ran meanwhile; where that is not known, the place that launched next."""
     lost = run.lost_to("python")
     findings = []
     for group in run.lines(np.flatnonzero(lost)):
@@ -33,7 +35,7 @@ def python_bound(run: Run) -> list[Finding]:
                 else "The device waits while the host does something else",
                 saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), as "
                 f"the host dispatched nothing for {least} µs or more: "
-                f"{_within(run, group) if ran.all() else 'this came next'}",
+                f"{_within(run, group) if ran.all() else f'this came next{_after(run, group)}'}",
                 fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
                 "after the next step's launches",
                 safe_if="the next launches do not need its result",
@@ -52,3 +54,25 @@ def _within(run: Run, group: Group) -> str:
     if not 0 <= group.place < len(lines):
         return "it was in Python"
     return "it was at this line" if lines.exact[group.place] else "it was within this function"
+
+
+def _after(run: Run, group: Group) -> str:
+    """The line at which these threads had called before, where that is the same for most of the group and not its own."""
+    host, places = run.timeline.host, run.places
+    operation = places.operation[group.rows]
+    begun = host.start[np.where(operation >= 0, operation, group.rows)]
+    before = np.full(len(group.rows), -1)
+    for thread, mine in groups(host.thread[group.rows]):
+        rows = np.flatnonzero((host.thread == thread) & (host.kind <= HostKind.CALL))
+        rows = rows[np.argsort(host.end[rows], kind="stable")]
+        at = np.searchsorted(host.end[rows], begun[mine], side="right") - 1
+        before[mine] = np.where(at >= 0, rows[at], -1)
+    place = places.place[before[before >= 0]]
+    if not len(place):
+        return ""
+    found, first, count = np.unique(place, return_index=True, return_counts=True)
+    most = int(count.argmax())
+    where = places.where(int(found[most]), int(before[before >= 0][first[most]]), None)
+    if where.file is None or found[most] == group.place or count[most] < _MOSTLY * len(group.rows):
+        return ""
+    return f", after {where.file}:{where.line} {where.function}"

@@ -69,6 +69,7 @@ def _head(meta: Meta, told: Mapping[str, object]) -> dict[str, object]:
     ours = {
         "recorder": meta.recorder,
         "lines": "exact" if meta.exact_lines else "def",
+        "lines_by": "calls" if meta.frames_at_calls else None,
         "step_marks": meta.step_marks,
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,

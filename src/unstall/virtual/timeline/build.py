@@ -84,6 +84,7 @@ def timeline_of(
             has_stacks=bool((rows.host.stack >= 0).any()),
             recorder="virtual",
             exact_lines=True,
+            frames_at_calls=True,
             known_error=simulation.costs.known_error,
             notes=_notes(simulation, options),
         ),
