@@ -9,6 +9,7 @@ from traces import TraceBuilder
 
 from unstall.cli import parse
 from unstall.cli._virtual import command_with_gpu, part_asked_for, read_run
+from unstall.diagnose.explain import explain
 from unstall.errors import UsageError
 from unstall.locate.steps import find_steps
 from unstall.record.launch import Ended
@@ -37,6 +38,27 @@ def test_the_usual_warm_up_goes_by_before_so_many_steps_unless_there_are_no_more
     assert ((part.device.end - part.device.start) // 1000).tolist() == kernels_us
 
 
+def test_one_step_of_an_optimizer_is_a_step() -> None:
+    trace = TraceBuilder()
+    for number in range(5):
+        trace.launch("gemm", 100 + number)
+        with trace.optimizer():
+            trace.launch("sgd", 10)
+        trace.sync()
+    part = part_asked_for(trace.timeline(), parse(["run", "--warmup", "2", "--steps", "1", "train.py"]))
+    steps = explain(part).result.steps
+    assert (steps.count, steps.marks) == (1, "optimizer")
+
+
+@pytest.mark.parametrize("asked", [[], ["--steps", "2"]])
+def test_where_the_usual_warm_up_is_left_out_it_is_said(asked: list[str]) -> None:
+    few, enough = (part_asked_for(_run(ran), parse(["run", *asked, "train.py"])) for ran in (3, 4))
+    assert few.meta.notes == (
+        "the run has 3 steps, too few to let the first 3 go by as usual: what a program does once only is in them",
+    )
+    assert not enough.meta.notes
+
+
 def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() -> None:
     with pytest.raises(UsageError) as raised:
         part_asked_for(_run(10), parse(["run", "--warmup", "12", "train.py"]))
@@ -56,7 +78,7 @@ def test_where_there_are_no_steps_it_is_said_how_to_mark_them(asked: list[str]) 
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        (Ended(0), "nothing ran on the virtual GPU: the program did not import torch"),
+        (Ended(0), "nothing ran on the virtual GPU: the program did not import torch, or was left by exec"),
         (Ended(1), "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch"),
         (Ended(139, 11), "nothing is known of the run: signal 11 ended the program before it could be kept"),
     ],

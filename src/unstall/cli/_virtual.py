@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,7 @@ def read_run(folder: Path, ended: Ended) -> Timeline | None:
         how = f"ended with exit code {ended.code} before it had imported torch"
         say(f"nothing ran on the virtual GPU: the program {how}")
     else:
-        say("nothing ran on the virtual GPU: the program did not import torch")
+        say("nothing ran on the virtual GPU: the program did not import torch, or was left by exec")
     return None
 
 
@@ -109,33 +110,28 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
     Where nothing is asked for, what follows the usual warm-up, as in a recorded run; all of it where the program marks
     no steps, has none after that, or has races, which may be anywhere in it. Of --warmup and --steps the one that is
-    missing is the usual warm-up, or all steps that follow.
+    missing is the usual warm-up, or all steps that follow. Where there are too few steps for that, a note says so.
     """
     from unstall.locate.steps import find_steps
+    from unstall.virtual.timeline.steps import with_steps
     from unstall.virtual.timeline.window import cut
 
-    start, end = 0, _END
-    if args.warmup is not None or args.steps is not None:
+    start, end, alone = 0, _END, False
+    counts = args.warmup is not None or args.steps is not None
+    if counts or (args.after is None and args.for_ is None and not len(timeline.races)):
         steps = find_steps(timeline)
-        warmup = args.warmup
-        if warmup is None:
-            warmup = _WARMUP if len(steps) > _WARMUP else 0
-        if steps.found_by == "whole":
+        if counts and steps.found_by == "whole":
             raise UsageError(
                 "no steps were found in the run, and --warmup and --steps count them: mark the end of each by "
                 "unstall.step(), or ask for seconds: --after and --for"
             )
-        if warmup >= len(steps):
-            raise UsageError(
-                f"found {counted(len(steps), 'step')} in the run, of which --warmup {warmup} leaves none to explain: "
-                f"give --warmup {len(steps) - 1} or less"
-            )
-        last = min(len(steps), warmup + (args.steps or len(steps))) - 1
-        start, end = int(steps.start[warmup]), int(steps.end[last])
-    elif args.after is None and args.for_ is None and not len(timeline.races):
-        steps = find_steps(timeline)
-        if steps.found_by in _MARKED and len(steps) > _WARMUP:
-            start, end = int(steps.start[_WARMUP]), int(steps.end[-1])
+        if counts or steps.found_by in _MARKED:
+            warmup = _warmup_of(len(steps), args.warmup)
+            timeline = timeline if warmup or args.warmup is not None else _without_warmup(timeline, len(steps))
+            last = min(len(steps), warmup + (args.steps or len(steps))) - 1
+            if counts or warmup:
+                start, end = int(steps.start[warmup]), int(steps.end[last])
+                alone = last == warmup and steps.found_by == "optimizer"
     if args.after is not None:
         start = round(args.after * 1e9)
     if args.for_ is not None:
@@ -149,7 +145,29 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             "nothing ran in the time that --after and --for ask for: they are seconds of the virtual clock, on which "
             f"the program took {duration(lasted)}"
         )
-    return part
+    # An optimizer that steps once marks no step by itself.
+    return with_steps(part, [end - start], "optimizer") if alone else part
+
+
+def _warmup_of(steps: int, asked: int | None) -> int:
+    """How many of them go by first. Raises UsageError where that leaves none."""
+    if asked is None:
+        return _WARMUP if steps > _WARMUP else 0
+    if asked >= steps:
+        raise UsageError(
+            f"found {counted(steps, 'step')} in the run, of which --warmup {asked} leaves none to explain: "
+            f"give --warmup {steps - 1} or less"
+        )
+    return asked
+
+
+def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
+    """The same, with a note that none goes by first."""
+    note = (
+        f"the run has {counted(steps, 'step')}, too few to let the first {_WARMUP} go by as usual: what a program does "
+        "once only is in them"
+    )
+    return replace(timeline, meta=replace(timeline.meta, notes=(*timeline.meta.notes, note)))
 
 
 def write_run(timeline: Timeline, path: Path, options: Options) -> None:

@@ -176,11 +176,15 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
     rows = rows[::-1][:: _calls_per_step(timeline, rows)][::-1]
     ends = timeline.host.end[rows]
     name = timeline.strings[timeline.host.name[rows[0]]]
-    launched = _launch_times(timeline)
-    work = np.diff(np.searchsorted(launched, ends), prepend=0)
-    if work[0] and work[0] >= _ALIKE * np.median(work[1:]):
+    if begins_with_a_step(timeline, ends):
         ends = np.append(_host_start(timeline), ends)
     return _steps(timeline, "optimizer", name, ends[:-1], ends[1:])
+
+
+def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:
+    """Whether as much was launched before the first of the steps' `ends` as in a step, for which two must be known."""
+    work = np.diff(np.searchsorted(_launch_times(timeline), ends), prepend=0)
+    return bool(len(work) > 1 and work[0] and work[0] >= _ALIKE * np.median(work[1:]))
 
 
 def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:

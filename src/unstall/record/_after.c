@@ -36,8 +36,9 @@ static PyObject *
 after_bind(PyObject *self, PyObject *instance, PyObject *owner)
 {
     (void)owner;
-    if (!instance || instance == Py_None) {
-        return Py_NewRef(self);
+    PyObject *original = ((After *)self)->original;
+    if (!instance || instance == Py_None || !PyObject_HasAttrString((PyObject *)Py_TYPE(original), "__get__")) {
+        return Py_NewRef(self); /* as a built-in function, which is no method of whose attribute it is */
     }
     PyObject *types = PyImport_ImportModule("types");
     PyObject *method = types ? PyObject_CallMethod(types, "MethodType", "OO", self, instance) : NULL;

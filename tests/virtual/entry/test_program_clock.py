@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import pickle
 import sys
 import time
 import timeit
+import traceback
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -76,6 +80,27 @@ def test_sleeping_takes_the_time_asked_for_on_both_clocks(clock: ProgramClock, v
     time.sleep(0.01)
     assert time.perf_counter_ns() - before == 10_000_000
     assert time.monotonic() - real >= 0.009
+
+
+def test_its_functions_are_no_methods_of_whose_attribute_they_are_and_are_pickled(clock: ProgramClock) -> None:
+    class Stopwatch:
+        now, wall, rest = time.perf_counter, time.time, time.sleep
+
+    watch: Any = Stopwatch()
+    assert watch.now() <= time.perf_counter()
+    assert watch.wall() <= time.time()
+    watch.rest(0)
+    for function in (time.perf_counter, time.perf_counter_ns, time.time, time.time_ns, time.sleep):
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert inspect.getdoc(function)
+
+
+def test_what_sleeping_raises_has_no_frame_of_ours(clock: ProgramClock) -> None:
+    with pytest.raises(ValueError, match="non-negative") as raised:
+        time.sleep(-1)
+    assert [entry.name for entry in traceback.extract_tb(raised.tb)] == [
+        "test_what_sleeping_raises_has_no_frame_of_ours"
+    ]
 
 
 def test_the_clock_goes_on_from_the_machines_and_never_jumps(virtual: Ticking) -> None:

@@ -69,7 +69,8 @@ def test_a_kept_kernel_was_launched_by_the_call_that_launched_it(run: Timeline) 
 
 
 def test_marks_become_steps_and_the_rows_keep_what_they_point_to(run: Timeline, tmp_path: Path) -> None:
-    marks = [int(run.host.end.max()) * part // 4 for part in (1, 2, 3)]
+    end = int(run.host.end.max())
+    marks = [end * part // 32 for part in (1, 16, 31)]  # next to nothing comes before the first
     marked = with_steps(run, marks)
     names = [marked.text(name) for name in marked.host.name]
     steps = [row for row, name in enumerate(names) if name.startswith("unstall.step#")]
@@ -84,6 +85,16 @@ def test_marks_become_steps_and_the_rows_keep_what_they_point_to(run: Timeline, 
     ).all()
     marked.save(tmp_path / "marked")
     load(tmp_path / "marked")
+
+
+@pytest.mark.parametrize(("before", "steps"), [(1, 2), (4, 3)])
+def test_what_comes_before_the_first_mark_is_a_step_if_it_launched_as_much(before: int, steps: int) -> None:
+    trace, marks = TraceBuilder(), []
+    for launches in (before, 4, 4):
+        for _ in range(launches):
+            trace.launch("gemm", 10)
+        marks.append(trace.now)
+    assert len(find_steps(with_steps(trace.timeline(), marks))) == steps
 
 
 def test_a_lone_mark_ends_a_step_that_began_with_the_run(run: Timeline) -> None:

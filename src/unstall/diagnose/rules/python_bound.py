@@ -57,7 +57,7 @@ def _within(run: Run, group: Group) -> str:
 
 
 def _after(run: Run, group: Group) -> str:
-    """The line at which these threads had called before, where that is the same for most of the group and not its own."""
+    """The line at which these threads had called before, where most of the group have the same, and not its own."""
     host, places = run.timeline.host, run.places
     operation = places.operation[group.rows]
     begun = host.start[np.where(operation >= 0, operation, group.rows)]

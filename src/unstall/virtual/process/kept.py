@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,8 +46,9 @@ class Kept:
 
     def _at_exit(self) -> None:
         if os.getpid() == self._process:
-            self.write()
-            remember_interrupt()
+            with _undisturbed():
+                self.write()
+                remember_interrupt()
 
     def _fail(self, why: str) -> None:
         if self._folder.exists():
@@ -52,3 +57,16 @@ class Kept:
     def _leave(self, status: int) -> NoReturn:
         self.write()
         self._exit(status)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A Ctrl-C waits until this is over: a second one, just after what ended the program, would lose the run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

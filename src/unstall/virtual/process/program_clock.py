@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from unstall.locate.frameworks import is_framework
+from unstall.record.wrapping import followed
 
 _NS = 1_000_000_000
 _TAKING_COPIES = ("timeit",)
@@ -32,6 +33,21 @@ class Clock(Protocol):
         """The calling thread let so much time go by."""
 
 
+class _StandIn:
+    """In the place of a built-in function: no method where it is an attribute of a class, and pickled by its name."""
+
+    def __init__(self, function: Callable[[], Any], instead: Callable[[], Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._instead = instead
+
+    def __call__(self) -> Any:
+        return self._instead()
+
+    def __reduce__(self) -> str:
+        name: str = vars(self)["__qualname__"]
+        return name
+
+
 class ProgramClock:
     """Stands in for the functions of `time` from `install` to `remove`.
 
@@ -45,20 +61,20 @@ class ProgramClock:
         self._within = threading.local()
         self._offsets = (0, 0)  # of perf_counter and time, ns: from the virtual clock while it goes, else the machine's
         self._began = 0  # what a thread is told that the virtual clock was last, before it has read it
-        self._perf_counter_ns, self._time_ns, self._sleep = time.perf_counter_ns, time.time_ns, time.sleep
+        self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
         """Take the functions' places, in `time` and `timeit` and wherever the user's modules hold them."""
         originals: dict[Callable[..., Any], Callable[..., Any]] = {
-            function: functools.wraps(function)(instead)
+            function: _StandIn(function, instead)
             for function, instead in (
                 (time.perf_counter, lambda: self._perf_counter() / _NS),
                 (time.perf_counter_ns, lambda: self._perf_counter()),
                 (time.time, lambda: self._time() / _NS),
                 (time.time_ns, lambda: self._time()),
-                (time.sleep, lambda seconds: self._slept(seconds)),
             )
         }
+        originals[time.sleep] = followed(time.sleep, self._slept)  # a Ctrl-C within it has the program's frames alone
         for module in (time, *_holders()):
             for name, value in list(vars(module).items()):
                 if _is_any(value, originals):
@@ -115,7 +131,6 @@ class ProgramClock:
         return int(within.last)
 
     def _slept(self, seconds: float) -> None:
-        self._sleep(seconds)
         if self._clock is not None:
             self._clock.advance(round(seconds * _NS))
 

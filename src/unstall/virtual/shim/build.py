@@ -122,7 +122,7 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: d
     missing = [source for source, result in objects.items() if not result.exists()]
     print(
         f"unstall: compiling the virtual GPU for torch {torch.version}, once "
-        f"(about {5 + 50 * len(missing) // len(objects)} s) …",
+        f"(about {5 + 50 * len(missing) // len(objects)} s, longer on a busy machine) …",
         file=sys.stderr,
         flush=True,
     )

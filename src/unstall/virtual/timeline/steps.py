@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from unstall.locate.steps import RECORDED_STEP, find_steps
+from unstall.locate.steps import RECORDED_STEP, begins_with_a_step, find_steps
 from unstall.read.nest import find_parents
 from unstall.record.tally import EXPLICIT, OPTIMIZER, Source, Tally
 from unstall.timeline import Host, HostKind, StepMarks, Timeline, Waits
@@ -39,12 +39,14 @@ def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[Source, int]]) -
 
 
 def with_steps(timeline: Timeline, marks: Sequence[int], by: StepMarks = "explicit") -> Timeline:
-    """The timeline with an annotation from each mark to the next, in ns; a lone mark ends a step from the start.
+    """The timeline with an annotation from each mark to the next, in ns.
 
+    A lone mark ends a step from the start, and so does the first where as much was launched before it as in a step.
     They stand on the thread that made most calls, as the steps of a recording do.
     """
     host = timeline.host
-    borders = [0, *marks] if len(marks) == 1 else list(marks)
+    whole = len(marks) == 1 or begins_with_a_step(timeline, np.array(marks, np.int64))
+    borders = [0, *marks] if whole else list(marks)
     spans = list(itertools.pairwise(borders))
     if not spans or not len(host):
         return timeline
