@@ -30,6 +30,14 @@ def test_signals_that_we_were_told_to_ignore_are_ignored_by_the_program(tmp_path
     assert (done.code, done.out, done.err) == (0, "1 1\n", "")
 
 
+def test_how_a_program_ends_is_known_where_we_were_told_to_ignore_our_children(tmp_path: Path, folder: Path) -> None:
+    source = "import signal, sys; print(signal.getsignal(signal.SIGCHLD)); sys.exit(5)"
+    started = [*launcher(folder), str(write_program(tmp_path, source))]
+    ignoring = f"from signal import *; signal(SIGCHLD, SIG_IGN); import os; os.execv({started[0]!r}, {started!r})"
+    done = Done.of([sys.executable, "-c", ignoring], tmp_path)
+    assert (done.code, done.out, done.err) == (5, "1\n", "")
+
+
 def test_signals_sent_to_the_launcher_reach_the_program_once(tmp_path: Path, folder: Path) -> None:
     program = write_program(
         tmp_path,

@@ -6,8 +6,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,8 @@ def launch(
             )
         except OSError as error:
             raise UsageError(f"{command[0]}: cannot be started: {error.strerror or error}") from error
-        return _wait(pid, meanwhile)
+        with _told_of_children():
+            return _wait(pid, meanwhile)
     finally:
         while signal.sigtimedwait(_WATCHED, 0):
             pass  # what was meant for the program has no meaning after it
@@ -126,6 +127,22 @@ def armed(environ: Mapping[str, str], settings: Settings, path0: str) -> dict[st
         "UNSTALL_RECORD": settings.to_json(),
         "UNSTALL_SUPERVISOR": str(os.getpid()),
     }
+
+
+@contextmanager
+def _told_of_children() -> Iterator[None]:
+    """Be told how a child ends. Whoever was told to ignore SIGCHLD, as by what started it, is not.
+
+    Only from now on: the program has been told to ignore it too, and takes longer to start than to come here.
+    """
+    before = signal.getsignal(signal.SIGCHLD)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if before is signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, before)
 
 
 def _wait(pid: int, meanwhile: Callable[[], None]) -> Ended:
