@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,30 @@ print(told)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.stderr == ""
     assert ended.stdout == "no such library\n['wanted'] set() True\n['wanted', 'again']\n"
+
+
+@pytest.mark.skipif(find_spec("unstall.record._after") is None, reason="the extension is not built here")
+def test_an_import_that_fails_has_the_traceback_that_it_has_without_us(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    program = """
+import sys, traceback
+if sys.argv[1] != "plain":
+    from unstall.record.importing import when_imported
+    from unstall.virtual.process.around_import import around_import
+    when_imported("broken", print)
+if sys.argv[1] == "both":
+    around_import("broken", lambda: None, print)
+try:
+    import broken
+except ZeroDivisionError:
+    traceback.print_exc(file=sys.stdout)
+"""
+    told = [
+        subprocess.run([sys.executable, "-c", program, how], cwd=tmp_path, capture_output=True, text=True, check=True)
+        for how in ("plain", "waiting", "both")
+    ]
+    assert told[0].stdout.endswith("ZeroDivisionError: division by zero\n")
+    assert [each.stdout for each in told] == [told[0].stdout] * 3
 
 
 def test_a_finder_that_keeps_what_it_found_may_be_asked_before_the_import(tmp_path: Path) -> None:

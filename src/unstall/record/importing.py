@@ -9,6 +9,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from unstall.record.wrapping import in_turn
+
 if TYPE_CHECKING:
     from _typeshed.importlib import MetaPathFinderProtocol
 
@@ -72,15 +74,18 @@ class _Finder:
         if loader is None:
             return
         execute = loader.exec_module
+        waiting = False
 
-        def exec_module(module: ModuleType) -> None:
+        def leave(_module: ModuleType) -> None:
             # Gone before the module runs: what it sees of its loader is what it would have seen. A loader that its
             # finder keeps was listened to once for each time that somebody only asked where the module is.
+            nonlocal waiting
             vars(loader).pop("exec_module", None)
             waiting = self in sys.meta_path
             self.remove()
-            execute(module)
+
+        def tell(_module: ModuleType) -> None:
             if waiting:
                 self._act()
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
+        loader.exec_module = in_turn(leave, execute, tell)  # type: ignore[method-assign]

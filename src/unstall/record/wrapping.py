@@ -71,6 +71,12 @@ def followed(original: Callable[..., Any], after: Callable[..., object]) -> Call
     return wrapper
 
 
+def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:
+    """What calls these one after another, each with the same arguments, until one raises; it returns what the first
+    does. Of what is raised the same holds as of what is `followed`."""
+    return functools.reduce(followed, calls)
+
+
 def _put(wrapper: Any, owner: Any, name: str, disarm: Callable[[], None]) -> Callable[[], None]:
     """Have it take the place of what it wraps, and return the undoing, which leaves alone what somebody put there."""
     original = getattr(owner, name)

@@ -8,6 +8,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from unstall.record.importing import finders_behind, waiting_for
+from unstall.record.wrapping import in_turn
 
 
 def around_import(name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
@@ -63,9 +64,7 @@ class _Around:
         assert loader is not None
         execute = loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
+        def leave(_module: ModuleType) -> None:
             vars(loader).pop("exec_module", None)
-            execute(module)
-            self._after()
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
+        loader.exec_module = in_turn(leave, execute, lambda _module: self._after())  # type: ignore[method-assign]
