@@ -228,3 +228,28 @@ def test_where_torch_left_no_profile_both_reasons_are_named(tmp_path: Path) -> N
         TraceError, match=r"torch's profiler left no profile\. It .*: the program ended .* disk of .* full"
     ):
         read_profile(tmp_path)
+
+
+def test_a_forked_child_is_not_profiled_and_its_parent_still_is() -> None:
+    reader, writer = os.pipe()
+    with record(recorder="torch") as recording:
+        child = os.fork()
+        if child == 0:
+            try:
+                before = _resident_bytes()
+                for _ in range(30_000):
+                    torch.ones(4)
+                told = f"{sys.getprofile()} {_resident_bytes() - before < 10 << 20}"
+                os.write(writer, told.encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        _forward(torch.ones(4, 4), 3)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        assert pipe.read() == "None True"
+    assert len(_places(recording.timeline(), "aten::sinh")) == 3
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -73,7 +73,16 @@ class TorchProfiler:
         self.stop()
 
     def forked(self) -> None:
-        """In a forked child: the profile is its parent's."""
+        """In a forked child: the profile is its parent's.
+
+        Torch would go on to keep in memory all that the child does. Ending the profile there would ask CUPTI, which
+        does not work in a fork: what torch calls at each operator is taken off instead.
+        """
+        clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)
+        if clear is not None:  # it is torch's own affair
+            clear()
+        if self.stacks and sys.getprofile() is self._python_profiler:
+            sys.setprofile(None)
 
     def facts(self) -> dict[str, object]:
         """Nothing beyond what the profile says."""
