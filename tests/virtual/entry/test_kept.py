@@ -12,7 +12,12 @@ from unstall.virtual.process import kept
 
 def test_a_ctrl_c_waits_until_it_is() -> None:
     done: list[str] = []
-    with pytest.raises(KeyboardInterrupt), kept._undisturbed():
-        os.kill(os.getpid(), signal.SIGINT)
-        done.append("kept")
+
+    def keep() -> None:
+        with kept._undisturbed():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("kept")
+
+    with pytest.raises(KeyboardInterrupt):
+        keep()
     assert done == ["kept"]
