@@ -148,7 +148,7 @@ def test_torch_before_the_virtual_gpu_is_refused() -> None:
 @slow
 def test_blocks_have_a_timeline_each_and_the_clock_is_the_machines_again_after_them() -> None:
     told = facts("blocks")
-    assert told["steps"] == [4, "annotation"]
+    assert told["steps"] == [5, "annotation"]
     assert told["device"][0] == "NVIDIA H200"
     assert told["path"] == "unstall.virtual_gpu()"
     assert told["lasted"][0] == told["lasted"][1] >= told["within"][0] > 20_000_000
