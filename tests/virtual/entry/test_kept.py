@@ -10,14 +10,18 @@ import pytest
 from unstall.virtual.process import kept
 
 
-def test_a_ctrl_c_waits_until_it_is() -> None:
+def test_a_ctrl_c_meanwhile_is_let_go_by_and_a_second_one_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     done: list[str] = []
 
-    def keep() -> None:
+    def keep(interrupts: int) -> None:
         with kept._undisturbed():
-            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(interrupts):
+                os.kill(os.getpid(), signal.SIGINT)
             done.append("kept")
 
+    keep(1)
     with pytest.raises(KeyboardInterrupt):
-        keep()
+        keep(2)
     assert done == ["kept"]
+    assert capsys.readouterr().err.count("Ctrl-C once more gives it up") == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from unstall.errors import UnstallError
@@ -61,12 +63,19 @@ class Kept:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A Ctrl-C waits until this is over: a second one, just after what ended the program, would lose the run."""
-    if threading.current_thread() is not threading.main_thread():
+    """A Ctrl-C is let go by, as the program has ended: just after what ended it, it would lose the run. A second one is
+    as usual."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, usual)
+        print("unstall: the run is being kept; Ctrl-C once more gives it up", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, ignore)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, usual)
