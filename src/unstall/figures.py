@@ -49,8 +49,9 @@ def good_to(error: float | None) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number and its noun: "1 wait", "2,388 launches"."""
-    plural = "es" if noun.endswith(("ch", "sh", "s")) else "s"
-    return f"{number:,} {noun}{'' if number == 1 else plural}"
+    stem, ending = (noun[:-1], "ies") if noun.endswith("py") else (noun, "s")
+    plural = noun + "es" if noun.endswith(("ch", "sh", "s")) else stem + ending
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def size(count: int) -> str:

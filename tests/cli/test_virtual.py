@@ -14,6 +14,7 @@ from unstall.errors import UsageError
 from unstall.locate.steps import find_steps
 from unstall.record.launch import Ended
 from unstall.timeline import Timeline
+from unstall.virtual.process.kept import TIMELINE
 
 
 def _run(steps: int) -> Timeline:
@@ -88,6 +89,15 @@ def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
 ) -> None:
     assert read_run(tmp_path, ended) is None
     assert capsys.readouterr().err == f"unstall: {said}\n"
+
+
+def test_a_program_that_was_ended_before_it_used_the_gpu_has_no_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    TraceBuilder().timeline().save(tmp_path / TIMELINE)
+    assert read_run(tmp_path, Ended(130, 2)) is None
+    assert capsys.readouterr().err == "unstall: nothing ran on the virtual GPU before the program ended\n"
+    assert read_run(tmp_path, Ended(0)) is not None
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,11 @@ def read_run(folder: Path, ended: Ended) -> Timeline | None:
     from unstall.virtual.process.kept import FAILED, TIMELINE
 
     if (folder / TIMELINE).exists():
-        return load(folder / TIMELINE)
+        timeline = load(folder / TIMELINE)
+        if len(timeline.host) or not (ended.code or ended.signal):
+            return timeline
+        say("nothing ran on the virtual GPU before the program ended")
+        return None
     if (folder / FAILED).exists():
         say(f"nothing is known of the run: {(folder / FAILED).read_text(errors='replace')}")
     elif ended.signal is not None:

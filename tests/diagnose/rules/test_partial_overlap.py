@@ -32,7 +32,7 @@ def test_copies_that_take_longer_are_found_for_the_time_that_they_run_alone() ->
     assert (finding.count, finding.where.op) == (10, "aten::copy_")
     assert finding.exposed_ns == pytest.approx(6_400_000, rel=0.01)
     assert "longer than the computation" in finding.title
-    assert "10 copies (10.0 MB) in 10.0 ms, 1.0 GB/s" in finding.saw
+    assert "10 copies (9.54 MiB) in 10.0 ms, 1.0 GB/s" in finding.saw
 
 
 def test_then_copies_are_what_bounds_the_run() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diagnose.streams import LONELY, overlap
-from unstall.figures import duration, share
+from unstall.figures import counted, duration, share, size
 from unstall.result import Finding
 from unstall.timeline import I64, CopyDirection, DeviceKind
 
@@ -34,8 +34,8 @@ def partial_overlap(run: Run) -> list[Finding]:
         exposed, total = run.alone(mine, beside), run.alone(mine, {})
         if exposed < _WORTH * run.wall:
             continue
-        size = int(np.maximum(device.bytes[mine], 0).sum())
-        rate = f", {size / total:.1f} GB/s" if size else ""
+        copied = int(np.maximum(device.bytes[mine], 0).sum())
+        rate = f", {copied / total:.1f} GB/s" if copied else ""
         computing = sum(spans.clip(*run.window).total for spans in beside.values())
         longer = total > computing
         findings.append(
@@ -45,7 +45,7 @@ def partial_overlap(run: Run) -> list[Finding]:
                 title="Copies take longer than the computation beside them"
                 if longer
                 else "Copies overlap with the computation only in part",
-                saw=f"{len(mine):,} copies ({size / 1e6:,.1f} MB) in {duration(total)}{rate}, for "
+                saw=f"{counted(len(mine), 'copy')} ({size(copied)}) in {duration(total)}{rate}, for "
                 f"{share(exposed, total)} of that with nothing computing beside them; all computation takes "
                 f"{duration(computing)}",
                 fix="copy less: keep part of it on the device, or send a smaller type (bfloat16, int8); or compute "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.figures import share
+from unstall.figures import counted, share, size
 from unstall.result import Finding
 from unstall.timeline import CopyDirection, DeviceKind
 
@@ -31,13 +31,13 @@ def serial_copy(run: Run) -> list[Finding]:
         exposed = run.alone(mine, beside)
         if exposed < _WORTH * run.wall:
             continue
-        size = int(np.maximum(device.bytes[mine], 0).sum())
+        copied = int(np.maximum(device.bytes[mine], 0).sum())
         findings.append(
             run.finding(
                 "serial-copy",
                 group,
                 title="Copies run in line with the computation, though they could overlap with it",
-                saw=f"{len(mine):,} copies ({size / 1e6:,.1f} MB) on the computing stream; "
+                saw=f"{counted(len(mine), 'copy')} ({size(copied)}) on the computing stream; "
                 f"{share(exposed, run.wall)} of the time the device copied and computed nothing",
                 fix="copy the next batch or layer on a second stream while this one computes: pinned source, "
                 "non_blocking=True, wait_stream before use, record_stream after (unstall.prefetch and "
