@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -249,6 +250,25 @@ def test_a_forked_child_is_not_profiled_and_its_parent_still_is() -> None:
     with os.fdopen(reader) as pipe:
         assert pipe.read() == "None True"
     assert len(_places(recording.timeline(), "aten::sinh")) == 3
+
+
+@pytest.mark.parametrize("where", ["within", "after"])
+def test_a_forked_child_exits_as_it_would(where: str) -> None:
+    source = f"""
+import os, sys, torch
+from unstall import record
+def fork():
+    if os.fork() == 0:
+        print("child", flush=False)
+        sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+with record(recorder="torch") as run:
+    torch.ones(4) + 1
+    "{where}" == "within" and fork()
+"{where}" == "after" and fork()
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "child\n7\n"
 
 
 def _resident_bytes() -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import functools
+import os
 import sys
 import time
 from pathlib import Path
@@ -50,6 +54,7 @@ class TorchProfiler:
         """Begin to record. Raises UnstallError where torch's profiler is in use already."""
         if device.profiler_is_on():  # it would not refuse, but end the other's profile
             raise UnstallError(device.PROFILER_IS_ON)
+        _let_forks_exit()
         try:
             with active.aside():
                 self._profile.start()
@@ -93,6 +98,24 @@ class TorchProfiler:
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
+
+
+@functools.cache
+def _let_forks_exit() -> None:
+    """Have children that are forked from now on end without what C++ does at exit.
+
+    Kineto's `ConfigLoader` waits there for a thread of its own, which a fork does not have: a child that ends by
+    `sys.exit` would hang for ever, as it does by torch.profiler itself (torch 2.13). Those of multiprocessing end by
+    `os._exit`.
+    """
+    if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None), "on_exit"):  # glibc's
+        return
+
+    def leave_early() -> None:
+        atexit.register(libc.fflush, None)
+        libc.on_exit(libc._exit, None)  # with the exit code, before all that was registered in the parent
+
+    os.register_at_fork(after_in_child=leave_early)
 
 
 def _go_on(profiler: Any) -> None:
