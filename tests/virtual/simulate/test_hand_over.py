@@ -210,3 +210,17 @@ def test_a_measured_host_is_as_slow_as_this_one_without_what_it_computed() -> No
     log.host_ns += 500_000
     log.write(Code.OP_END, computing_ns=400_000)
     assert calls(keeper.timeline(), HostKind.OP) == [("aten::mm", 0, 101_000)]
+
+
+def test_a_thread_of_a_process_group_goes_its_own_way_beside_autograds_and_its_caller() -> None:
+    log, keeper = begin()
+    log.stack = -2
+    log.launch(10)
+    backward(log, 10)
+    log.thread, log.stack = 7, -1
+    with log.mark("gloo:all_reduce"):
+        log.write(Code.ADVANCE, 50_000)
+    backward(log, 10)
+    log.thread, log.stack = 0, -2
+    log.launch(10)
+    assert max(start for _, start, _ in calls(keeper.timeline())) < 50_000

@@ -75,7 +75,8 @@ def build(torch: Torch) -> Path:
     folder = shim.parent.parent
     try:
         if not shim.exists():
-            compiler, includes = _compiler(), [torch.root / "include", _python_headers(), SHIM, FRAMES]
+            of_torch = [torch.root / "include", torch.root / "include" / "torch" / "csrc" / "api" / "include"]
+            compiler, includes = _compiler(), [*of_torch, _python_headers(), SHIM, FRAMES]
             for each in (cache_folder(), folder, shim.parent):
                 _make_own(each)
             with _locked(folder):
@@ -107,7 +108,7 @@ def why_not() -> str | None:
 def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
     """What is compiled for this torch and this Python: an object by source, and the shim of them all."""
     sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
-    headers = [*sorted(SHIM.glob("*.h")), FRAMES / "_frames.h"]
+    headers = [*sorted(SHIM.rglob("*.h")), FRAMES / "_frames.h"]
     setting = _hash(torch.version, str(torch.root), sys.version, repr(FLAGS), repr(LANGUAGE))
     shared = _hash(*(header.read_text() for header in headers))
     folder = cache_folder() / f"shim-{setting[:16]}"

@@ -1,8 +1,9 @@
 """Threads that hand over to each other: which of their records had to wait for another thread.
 
 Autograd's threads run no Python: one goes on when the thread that called `backward()` waits for it, and that one when
-it is done. A thread of Python begins after what was done before it was there, and then goes its own way; but whoever
-waits for an event that another thread recorded was handed it after that, by whatever means.
+it is done. A thread of Python begins after what was done before it was there, and then goes its own way, as does one of
+a process group (gloo's), which runs no Python either; but whoever waits for an event that another thread recorded was
+handed it after that, by whatever means.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ class Turns:
     def __init__(self) -> None:
         self._known: set[int] = set()
         self._serving: set[int] = set()
+        self._of_groups: set[int] = set()
         self._waiting: dict[int, int] = {}  # caller: the serving thread that it waits for
         self._last: dict[int, int] = {}  # by thread: its last instruction
         self._latest = -1  # thread of the last record
+        self._turn = -1  # thread of the last that is of no process group
         self._last_row: dict[int, int] = {}
 
     def knows(self, thread: int) -> bool:
@@ -54,7 +57,7 @@ class Turns:
             if row:
                 self._last_row[before] = row - 1
             current = int(thread[row])
-            other = self._waits_for(records[row], current, before)
+            other = self._waits_for(records[row], current)
             if other >= 0:
                 found.append(Join(row, other, self._last_row.get(other, -1)))
                 woken[row] = other == before
@@ -78,11 +81,17 @@ class Turns:
         """The records are simulated."""
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
 
-    def _waits_for(self, record: np.void, current: int, before: int) -> int:
+    def _waits_for(self, record: np.void, current: int) -> int:
         """The thread that a record had to wait for, or -1. It is the first after those of another thread."""
         new = current not in self._known
         self._known.add(current)
-        if before < 0:
+        if new and _begins_a_collective(record):
+            self._of_groups.add(current)
+        before = self._turn
+        if current in self._of_groups:
+            return before if new else -1
+        self._turn = current
+        if before in (-1, current):
             return -1
         if current and _runs_no_python(record):
             self._serving.add(current)
@@ -121,6 +130,11 @@ class Handed:
     def forget(self, events: Iterable[int]) -> None:
         for event in events:
             self._thread.pop(event, None)
+
+
+def _begins_a_collective(record: np.void) -> bool:
+    """A thread of a process group: a collective on it is a mark, which elsewhere only Python makes."""
+    return bool(record["stack"] == _NO_PYTHON and record["code"] == Code.MARK_BEGIN)
 
 
 def _runs_no_python(record: np.void) -> bool:
