@@ -37,7 +37,7 @@ for strategy in ("streams", "engines", "plain"):
     assert (marks, by) == ("loader", "annotation") and 40 - 6 <= count < 40, (strategy, marks, by, count)
 marks, by, count = found(fetched)
 assert (marks, by) == ("loader", "annotation") and 40 - 6 <= count < 40, (marks, by, count)
-assert found(lambda: fetched(unstall.step)) == ("explicit", "annotation", 39)
+assert found(lambda: fetched(unstall.step)) == ("explicit", "annotation", 40)
 optimizer = torch.optim.SGD([weights], lr=0.0)
 assert found(lambda: fetched(optimizer.step))[1] == "optimizer"
 print("FOUND")

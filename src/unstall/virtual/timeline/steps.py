@@ -41,11 +41,12 @@ def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[Source, int]]) -
 def with_steps(timeline: Timeline, marks: Sequence[int], by: StepMarks = "explicit") -> Timeline:
     """The timeline with an annotation from each mark to the next, in ns.
 
-    A lone mark ends a step from the start, and so does the first where as much was launched before it as in a step.
+    A lone mark ends a step from the start, and so does the first by hand where as much was launched before it as in a
+    step; before others, a helper or a graph makes itself ready.
     They stand on the thread that made most calls, as the steps of a recording do.
     """
     host = timeline.host
-    whole = len(marks) == 1 or begins_with_a_step(timeline, np.array(marks, np.int64))
+    whole = len(marks) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(marks, np.int64)))
     borders = [0, *marks] if whole else list(marks)
     spans = list(itertools.pairwise(borders))
     if not spans or not len(host):
