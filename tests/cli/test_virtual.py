@@ -13,7 +13,7 @@ from unstall.diagnose.explain import explain
 from unstall.errors import UsageError
 from unstall.locate.steps import find_steps
 from unstall.record.launch import Ended
-from unstall.timeline import Timeline
+from unstall.timeline import HostKind, Timeline
 from unstall.virtual.process.kept import TIMELINE
 
 
@@ -49,6 +49,20 @@ def test_one_step_of_an_optimizer_is_a_step() -> None:
     part = part_asked_for(trace.timeline(), parse(["run", "--warmup", "2", "--steps", "1", "train.py"]))
     steps = explain(part).result.steps
     assert (steps.count, steps.marks) == (1, "optimizer")
+
+
+def test_one_step_of_an_optimizer_is_whole_where_the_device_is_behind() -> None:
+    trace = TraceBuilder()
+    for _ in range(5):
+        trace.launch("gemm", 1000)
+        with trace.optimizer():
+            trace.launch("sgd", 1000)
+    part = part_asked_for(trace.timeline(), parse(["run", "--warmup", "4", "train.py"]))
+    launched = part.host.start[part.host.kind == HostKind.LAUNCH]
+    steps = find_steps(part)
+    assert len(launched) == 2
+    assert steps.start[0] <= launched.min() <= launched.max() < steps.end[0]
+    assert len(steps) == 1
 
 
 @pytest.mark.parametrize("asked", [[], ["--steps", "2"]])

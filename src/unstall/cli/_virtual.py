@@ -149,8 +149,10 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
             "nothing ran in the time that --after and --for ask for: they are seconds of the virtual clock, on which "
             f"the program took {duration(lasted)}"
         )
-    # An optimizer that steps once marks no step by itself.
-    return with_steps(part, [end - start], "optimizer") if alone else part
+    if not alone:  # an optimizer that steps once marks no step by itself
+        return part
+    zero = part.meta.zero_ns - timeline.meta.zero_ns
+    return with_steps(part, [start - zero, end - zero], "optimizer")
 
 
 def _warmup_of(steps: int, asked: int | None) -> int:
