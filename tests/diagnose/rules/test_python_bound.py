@@ -73,6 +73,22 @@ def test_where_frames_are_known_at_calls_alone_it_is_between_two_lines() -> None
     assert finding.saw.endswith("this came next, after train.py:12 train")
 
 
+def test_before_a_backward_pass_it_is_after_what_another_thread_called() -> None:
+    trace = TraceBuilder(unstall={"recorder": "torch", "lines": "exact", "lines_by": "calls"})
+    for number in range(STEPS):
+        with trace.step(), trace.frame("train.py", 30, "<module>"):
+            with trace.frame("train.py", 12, "train"), trace.op("aten::mm", sequence=number):
+                trace.launch("gemm", 50)
+            with trace.frame("train.py", 13, "train"):
+                trace.sync()
+            trace.work(500)
+            with trace.frame("train.py", 14, "train"), trace.backward("MmBackward0", number):
+                trace.launch("gemm", 50)
+    finding = only(trace, "python-bound")
+    assert place(finding) == ("train.py", 12, "train")
+    assert finding.saw.endswith("this came next, after train.py:13 train")
+
+
 @pytest.mark.parametrize(("us", "is_python"), [(180, False), (220, True)])
 def test_without_operators_a_pause_is_twice_as_long(us: float, is_python: bool) -> None:
     """Operators that launch nothing are not seen, so that a shorter one may be dispatch."""

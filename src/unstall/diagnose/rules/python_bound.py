@@ -57,13 +57,16 @@ def _within(run: Run, group: Group) -> str:
 
 
 def _after(run: Run, group: Group) -> str:
-    """The line at which these threads had called before, where most of the group have the same, and not its own."""
+    """The line at which these threads had called before, where most of the group have the same, and not its own.
+
+    Of what autograd's threads call, it is of any thread: they begin when the one that calls backward() has them to.
+    """
     host, places = run.timeline.host, run.places
     operation = places.operation[group.rows]
     begun = host.start[np.where(operation >= 0, operation, group.rows)]
     before = np.full(len(group.rows), -1)
-    for thread, mine in groups(host.thread[group.rows]):
-        rows = np.flatnonzero((host.thread == thread) & (host.kind <= HostKind.CALL))
+    for thread, mine in groups(np.where(host.forward[group.rows] >= 0, -1, host.thread[group.rows])):
+        rows = np.flatnonzero(((host.thread == thread) | (thread < 0)) & (host.kind <= HostKind.CALL))
         rows = rows[np.argsort(host.end[rows], kind="stable")]
         at = np.searchsorted(host.end[rows], begun[mine], side="right") - 1
         before[mine] = np.where(at >= 0, rows[at], -1)
