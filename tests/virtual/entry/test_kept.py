@@ -25,3 +25,14 @@ def test_a_ctrl_c_meanwhile_is_let_go_by_and_a_second_one_is_not(capsys: pytest.
     assert done == ["kept"]
     assert capsys.readouterr().err.count("Ctrl-C once more gives it up") == 2
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_where_a_ctrl_c_is_ignored_it_still_is(capsys: pytest.CaptureFixture[str]) -> None:
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with kept._undisturbed():
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        assert signal.signal(signal.SIGINT, usual) is signal.SIG_IGN
+    assert capsys.readouterr().err == ""

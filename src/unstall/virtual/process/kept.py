@@ -66,7 +66,7 @@ def _undisturbed() -> Iterator[None]:
     """A Ctrl-C is let go by, as the program has ended: just after what ended it, it would lose the run. A second one is
     as usual."""
     usual = signal.getsignal(signal.SIGINT)
-    if usual is None or threading.current_thread() is not threading.main_thread():
+    if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():
         yield
         return
 
