@@ -52,6 +52,7 @@ def test_a_part_of_the_steps_as_json_with_the_programs_output_beside(tmp_path: P
         ("exit", 7, True),
         ("raise", 1, True),
         ("os._exit", 9, True),
+        ("os._exit, Ctrl-C", 9, True),
         ("SIGINT", -signal.SIGINT, True),
         ("SIGKILL", -signal.SIGKILL, False),
     ],

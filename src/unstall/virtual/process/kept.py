@@ -57,8 +57,12 @@ class Kept:
             (self._folder / FAILED).write_text(why, encoding="utf-8")
 
     def _leave(self, status: int) -> NoReturn:
-        self.write()
-        self._exit(status)
+        try:
+            if os.getpid() == self._process:
+                with _undisturbed():
+                    self.write()
+        finally:
+            self._exit(status)
 
 
 @contextmanager

@@ -15,6 +15,10 @@ match sys.argv[1]:
         raise ValueError("as asked")
     case "os._exit":
         os._exit(9)
+    case "os._exit, Ctrl-C":
+        once = iter([signal.SIGINT])
+        sys.addaudithook(lambda event, _: event == "open" and list(map(signal.raise_signal, once)))
+        os._exit(9)
     case signal_name:
         os.kill(os.getpid(), signal.Signals[signal_name])
         time.sleep(10)
