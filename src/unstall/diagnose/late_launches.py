@@ -36,9 +36,9 @@ class Late:
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
     """(the stretches that are launch-bound, costliest first; the rows of tiny kernels by line, of which none is there).
 
-    A stretch that is all one line of tiny kernels is theirs; otherwise those within a stretch are part of it. The
-    stretch is that of the innermost function that holds most of the idle time, or of the `function` given, a row of
-    Stacks that stands for it.
+    A stretch that is all one line of tiny kernels is theirs; otherwise those within a stretch are part of it, but where
+    the host only restarts late: between them the device is idle for another reason. The stretch is that of the
+    innermost function that holds most of the idle time, or of the `function` given, a row of Stacks that stands for it.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -47,10 +47,10 @@ def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Grou
         alike = (mine for mine in rows_of_tiny if _function(run, mine) == _function(run, group))
         if any(_lost(lost, group, mine) >= _HOLDS * lost[group.rows].sum() for mine in alike):
             continue
-        tiny = [np.intersect1d(group.rows, mine.rows) for mine in rows_of_tiny]
         restarts = bool((lost[group.rows] > 0).mean() < _LATE)
+        tiny = [] if restarts else [np.intersect1d(group.rows, mine.rows) for mine in rows_of_tiny]
         stretches.append(Late(group, np.concatenate([*tiny, np.zeros(0, np.int64)]).astype(np.int64), restarts))
-    spoken_for = np.concatenate([np.zeros(0, np.int64), *(late.group.rows for late in stretches)])
+    spoken_for = np.concatenate([np.zeros(0, np.int64), *(late.group.rows for late in stretches if not late.restarts)])
     rest = [replace(group, rows=np.setdiff1d(group.rows, spoken_for)) for group in rows_of_tiny]
     return stretches, [group for group in rest if between[group.rows].sum() >= _WORTH * run.wall]
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from findings import found, only, place
 from traces import TraceBuilder
+
+from unstall.diagnose.explain import explain
 
 
 def unfused(kernels: int, kernel_us: float, *, names: int = 2) -> TraceBuilder:
@@ -51,6 +56,30 @@ def test_a_stretch_that_is_nothing_else_is_theirs_alone() -> None:
     trace = unfused(200, 2)
     assert only(trace, "tiny-kernels").edit == "graph:sgd.py:update"
     assert found(trace, "launch-bound") == []
+
+
+def test_in_a_stretch_in_which_the_host_is_ahead_they_are_told_of() -> None:
+    """13 of 163 launches of a step find the device idle, after the wait of the one before; the kernels in the row were
+    queued for long, with 1 µs from one to the next."""
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            for length in (*[3] * 12, 2_500):
+                with trace.op("aten::mm"):
+                    trace.launch("gemm", length)
+            with trace.frame("sgd.py", 50, "update"):
+                for _ in range(150):
+                    with trace.op("aten::add_"):
+                        trace.launch("elementwise", 2)
+            trace.sync()
+    timeline = trace.timeline()
+    device = timeline.device
+    is_tiny = device.name == timeline.strings.index("elementwise")
+    gapped = replace(timeline, device=replace(device, end=np.where(is_tiny, device.end - 1_000, device.end)))
+    findings = {finding.rule: finding for finding in explain(gapped).result.findings}
+    assert place(findings["tiny-kernels"]) == ("sgd.py", 50, "update")
+    assert findings["tiny-kernels"].exposed_ns == 149_000
+    assert "in rows of" not in findings["launch-bound"].saw
 
 
 def test_lines_that_take_turns_in_a_loop_are_one_row() -> None:
