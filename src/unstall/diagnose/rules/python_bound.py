@@ -7,6 +7,7 @@ import numpy as np
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
 from unstall.grouping import groups
+from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline import HostKind
 
@@ -60,12 +61,14 @@ def _after(run: Run, group: Group) -> str:
     """The line at which these threads had called before, where most of the group have the same, and not its own.
 
     Of what autograd's threads call, it is of any thread: they begin when the one that calls backward() has them to.
+    Without operators no thread is known to be autograd's.
     """
     host, places = run.timeline.host, run.places
     operation = places.operation[group.rows]
     begun = host.start[np.where(operation >= 0, operation, group.rows)]
     before = np.full(len(group.rows), -1)
-    for thread, mine in groups(np.where(host.forward[group.rows] >= 0, -1, host.thread[group.rows])):
+    of_any = (host.forward[group.rows] >= 0) | (not has_operators(run.timeline))
+    for thread, mine in groups(np.where(of_any, -1, host.thread[group.rows])):
         rows = np.flatnonzero(((host.thread == thread) | (thread < 0)) & (host.kind <= HostKind.CALL))
         rows = rows[np.argsort(host.end[rows], kind="stable")]
         at = np.searchsorted(host.end[rows], begun[mine], side="right") - 1
