@@ -40,17 +40,9 @@ def wrap_after(owner: Any, name: str, after: Callable[..., object]) -> Callable[
 
     What that call raises has the traceback that it has without us, but for where there is no C compiler.
     """
-    original = getattr(owner, name)
     if _after is None:
-
-        def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            after(*args, **kwargs)
-            return result
-
-        return wrap(owner, name, call)
-    wrapper = _after.After(original, after)
-    functools.update_wrapper(wrapper, original)
+        return wrap(owner, name, _and_then(after))
+    wrapper: Any = followed(getattr(owner, name), after)
     wrapper._torchdynamo_disable = True
     _keep_from_compilers(after)
     return _put(wrapper, owner, name, wrapper.disarm)
@@ -62,13 +54,24 @@ def followed(original: Callable[..., Any], after: Callable[..., object]) -> Call
     if _after is not None:
         return functools.update_wrapper(_after.After(original, after), original)
 
+    call = _and_then(after)
+
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return call(original, *args, **kwargs)
+
+    return wrapper
+
+
+def _and_then(after: Callable[..., object]) -> Callable[..., Any]:
+    """What `_after.After` does, in Python."""
+
+    def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         after(*args, **kwargs)
         return result
 
-    return wrapper
+    return call
 
 
 def in_turn(*calls: Callable[..., object]) -> Callable[..., Any]:

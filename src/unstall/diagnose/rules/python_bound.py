@@ -63,8 +63,8 @@ def _after(run: Run, group: Group) -> str:
     Of what autograd's threads call, it is of any thread: they begin when the one that calls backward() has them to.
     Without operators no thread is known to be autograd's.
     """
-    host, places = run.timeline.host, run.places
-    operation = places.operation[group.rows]
+    host = run.timeline.host
+    operation = run.places.operation[group.rows]
     begun = host.start[np.where(operation >= 0, operation, group.rows)]
     before = np.full(len(group.rows), -1)
     of_any = (host.forward[group.rows] >= 0) | (not has_operators(run.timeline))
@@ -73,12 +73,10 @@ def _after(run: Run, group: Group) -> str:
         rows = rows[np.argsort(host.end[rows], kind="stable")]
         at = np.searchsorted(host.end[rows], begun[mine], side="right") - 1
         before[mine] = np.where(at >= 0, rows[at], -1)
-    place = places.place[before[before >= 0]]
-    if not len(place):
+    most = max(run.lines(before[before >= 0]), key=lambda line: len(line.rows), default=None)
+    if most is None or most.place == group.place or len(most.rows) < _MOSTLY * len(group.rows):
         return ""
-    found, first, count = np.unique(place, return_index=True, return_counts=True)
-    most = int(count.argmax())
-    where = places.where(int(found[most]), int(before[before >= 0][first[most]]), None)
-    if where.file is None or found[most] == group.place or count[most] < _MOSTLY * len(group.rows):
+    where = run.where(most)
+    if where.file is None:
         return ""
     return f", after {where.file}:{where.line} {where.function}"

@@ -36,21 +36,21 @@ class Kept:
         """Write what ran. What goes wrong is written too, and disturbs nothing of how the program ends."""
         if os.getpid() != self._process:
             return
-        self._process = 0
-        try:
-            self._watch.machine.unwatch(self._watch)
-            if self._watch.machine.keeper is not None:
-                self._watch.timeline().save(self._folder / TIMELINE)
-        except UnstallError as error:
-            self._fail(str(error))
-        except Exception as error:
-            self._fail(f"{type(error).__name__}: {error}")
+        with _undisturbed():
+            self._process = 0
+            try:
+                self._watch.machine.unwatch(self._watch)
+                if self._watch.machine.keeper is not None:
+                    self._watch.timeline().save(self._folder / TIMELINE)
+            except UnstallError as error:
+                self._fail(str(error))
+            except Exception as error:
+                self._fail(f"{type(error).__name__}: {error}")
 
     def _at_exit(self) -> None:
         if os.getpid() == self._process:
-            with _undisturbed():
-                self.write()
-                remember_interrupt()
+            self.write()
+            remember_interrupt()
 
     def _fail(self, why: str) -> None:
         if self._folder.exists():
@@ -58,9 +58,7 @@ class Kept:
 
     def _leave(self, status: int) -> NoReturn:
         try:
-            if os.getpid() == self._process:
-                with _undisturbed():
-                    self.write()
+            self.write()
         finally:
             self._exit(status)
 
