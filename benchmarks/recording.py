@@ -9,7 +9,8 @@ both as a window has. Needs a CUDA GPU, torchvision and transformers, and says s
 
 Then recordings as `unstall run` makes them tell the step time, with the one measured without recording withheld. What
 they take out of a step (recorded over undistorted) stands against the ratio of the rounds: each is of one moment, while
-plain steps timed half a second away may be of a host that is faster or slower by half.
+plain steps timed half a second away may be of a host that is faster or slower by half. Last it says how far off those
+recordings are in which the host kept its speed (`kept_speed`).
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ def main(argv: list[str] | None = None) -> int:
             _show(name, figures)
             if args.out:
                 args.out.write_text(json.dumps(result, indent=1) + "\n")
+    if "cupti" in args.recorders:
+        print(windows([each["overhead"]["ratio"]["cupti"]["median"] for each in result["programs"].values()]))
+    for recorder in args.recorders:
+        print(summary([row for each in result["programs"].values() for row in each["undistorted"][recorder]], recorder))
     return 0
 
 
@@ -218,6 +223,35 @@ def steps_told(events: Sequence[Row]) -> Row:
         "host_only_ms": [round(each, 3) for each in _between(next(told, []))],
         "timed_ms": {which: _spread(_between(marks)) for which, marks in plain.items() if len(marks) > 2},
     }
+
+
+def kept_speed(row: Row) -> bool:
+    """Whether the host did, by those steps of a recording that nothing slows down: timed before, timed after, and of
+    the host alone. Quartiles of each lie within 10 % of its median, and the medians before and after agree to 5 %."""
+    stretches = list(row["timed_ms"].values())
+    if len(stretches) < 2:
+        return False
+    before, after = (each["median"] for each in stretches)
+    # The first step of the host alone settles.
+    stretches += [_spread(row["host_only_ms"][1:])] if len(row["host_only_ms"]) > 2 else []
+    steady = all(max(1 - each["q1"] / each["median"], each["q3"] / each["median"] - 1) <= 0.1 for each in stretches)
+    return steady and abs(after / before - 1) <= 0.05
+
+
+def windows(ratios: Sequence[float]) -> str:
+    """What a window of `cupti` costs, of the ratio of each program."""
+    return f"a window of cupti: {statistics.median(ratios):.3f}x in the median of programs, {max(ratios):.3f}x at worst"
+
+
+def summary(rows: Sequence[Row], recorder: str) -> str:
+    """How far undistorted step times are off, of all recordings and of those in which the host kept its speed."""
+    errors = [abs(row["error"]) for row in rows if row["error"] is not None]
+    kept = [abs(row["error"]) for row in rows if row["error"] is not None and kept_speed(row)]
+    told = f"{recorder}: {len(errors)} of {len(rows)} recordings tell a step time"
+    if kept:
+        told += f"; in {len(kept)} the host kept its speed: off by up to {max(kept):.1%}, {statistics.median(kept):.1%}"
+        told += f" in the median; of all by up to {max(errors):.1%}"
+    return told
 
 
 def _between(times: Sequence[float]) -> list[float]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import recording_over
-from benchmarks.recording import shown, steps_told
+from benchmarks.recording import kept_speed, shown, steps_told, summary, windows
 
 _MS = 1_000_000
 _EVENTS: list[dict[str, Any]] = [
@@ -61,6 +61,46 @@ def test_a_row_without_a_plain_step_has_no_error_to_show() -> None:
     }
     row |= {"by": None, "usual_error": None}
     assert shown({**row, **steps_told([])}) == "plain ?, recorded 21.00, undistorted ? ms"
+
+
+def _row(error: float, before: float = 10.0, after: float = 10.0, alone: float = 10.0, spread: float = 0.02) -> Any:
+    """A recording of steps that long, in ms, each with that spread; the first of the host alone settles."""
+    timed = {
+        which: {"median": each, "q1": each * (1 - spread), "q3": each * (1 + spread)}
+        for which, each in (("before", before), ("after", after))
+    }
+    of_host = [30.0, *(alone * (1 + sign * 2 * spread) for sign in (-1, -0.5, 0, 0.5, 1))]
+    return {"error": error, "timed_ms": timed, "host_only_ms": of_host}
+
+
+@pytest.mark.parametrize(
+    ("row", "kept"),
+    [
+        (_row(0.0), True),
+        (_row(0.0, alone=15.0), True),
+        (_row(0.0, after=10.4), True),
+        (_row(0.0, after=10.6), False),
+        (_row(0.0, spread=0.12), False),
+        ({**_row(0.0), "host_only_ms": []}, True),
+        ({**_row(0.0), "host_only_ms": [30.0, 5.0, 5.0, 10.0, 15.0, 15.0]}, False),
+        ({**_row(0.0), "timed_ms": {}}, False),
+    ],
+)
+def test_a_host_kept_its_speed_by_the_steps_that_nothing_slows_down(row: Any, kept: bool) -> None:
+    assert kept_speed(row) is kept
+
+
+def test_recordings_are_summed_up_by_those_in_which_the_host_kept_its_speed() -> None:
+    rows = [_row(0.01), _row(-0.04), _row(0.3, after=13.0), {**_row(0.0), "error": None}]
+    assert summary(rows, "cupti") == (
+        "cupti: 3 of 4 recordings tell a step time; in 2 the host kept its speed:"
+        " off by up to 4.0%, 2.5% in the median; of all by up to 30.0%"
+    )
+    assert summary(rows[2:], "torch") == "torch: 1 of 2 recordings tell a step time"
+
+
+def test_windows_are_summed_up_by_program() -> None:
+    assert windows([1.06, 1.0, 1.04]) == "a window of cupti: 1.040x in the median of programs, 1.060x at worst"
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.25])

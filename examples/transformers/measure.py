@@ -29,7 +29,7 @@ from typing import Any
 
 import unstall
 
-NAMES = ("llama_generate", "vit_infer", "gpt2_train", "bert_train", "gpt2_generate")
+NAMES = ("llama_generate", "vit_infer_bf16", "gpt2_train", "bert_train", "gpt2_generate", "vit_infer")
 _PROGRAM = Path(__file__).parent / "programs.py"
 _LONGEST_S = 120.0
 _TRACE, _TURNS = ".trace.json.gz", ".turns.json"

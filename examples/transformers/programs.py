@@ -1,4 +1,4 @@
-"""Five programs made of `transformers`' models, with random weights, and each again as its first finding may say.
+"""Programs made of `transformers`' models, with random weights, and each again as its first finding may say.
 
 unstall run examples/transformers/programs.py bert_train      # one of PROGRAMS, as one would write it
 python examples/transformers/measure.py                       # what that promises, and what mending each gives
@@ -139,9 +139,18 @@ def _generation(model: transformers.PreTrainedModel, words: int) -> tuple[Step, 
 
 
 def vit_infer() -> tuple[Step, Mends]:
-    """A ViT names what is in one image."""
-    model = transformers.ViTForImageClassification(transformers.ViTConfig()).to(DEVICE).eval()
-    image = torch.randn(1, 3, 224, 224, device=DEVICE)
+    """A ViT names what is in one image, in single precision."""
+    return _inference(torch.float32)
+
+
+def vit_infer_bf16() -> tuple[Step, Mends]:
+    """The same in bfloat16, of which the device has done long before the host has asked for it."""
+    return _inference(torch.bfloat16)
+
+
+def _inference(dtype: torch.dtype) -> tuple[Step, Mends]:
+    model = transformers.ViTForImageClassification(transformers.ViTConfig()).to(DEVICE, dtype).eval()
+    image = torch.randn(1, 3, 224, 224, device=DEVICE, dtype=dtype)
 
     @torch.no_grad()
     def name() -> Tensor:
@@ -215,6 +224,7 @@ PROGRAMS: dict[str, tuple[Callable[[], tuple[Step, Mends]], int]] = {
     "gpt2_generate": (gpt2_generate, TOKENS),
     "llama_generate": (llama_generate, TOKENS),
     "vit_infer": (vit_infer, 1),
+    "vit_infer_bf16": (vit_infer_bf16, 1),
 }
 """What makes a program's step, and how many steps of the report that is. Mends are by the edit that models them."""
 
