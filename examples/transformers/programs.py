@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from turns import Mends, Step, device_work, in_turns, take
 
 DEVICE = "cuda"
@@ -43,7 +45,7 @@ def gpt2_train() -> tuple[Step, Mends]:
     return _training(model, {"input_ids": tokens, "labels": tokens})
 
 
-def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Mends]:
+def _training(model: transformers.PreTrainedModel, batch: dict[str, Tensor]) -> tuple[Step, Mends]:
     # Capturable as written too: mended by a graph, it does the same arithmetic by the same kernels.
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
 
@@ -63,7 +65,8 @@ def _training(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Step, Mends]:
         def captured() -> None:
             losses[:] = [train()]
 
-        graph = _graph(captured)
+        with _without_masks(model):
+            graph = _graph(captured)
 
         def replay() -> float:
             graph.replay()
@@ -166,7 +169,8 @@ def _inference(dtype: torch.dtype) -> tuple[Step, Mends]:
         def captured() -> None:
             named[:] = [name()]
 
-        graph = _graph(captured)
+        with _without_masks(model):
+            graph = _graph(captured)
 
         def replay() -> object:
             graph.replay()
@@ -189,6 +193,22 @@ def _graph(function: Callable[[], None]) -> torch.cuda.CUDAGraph:
     with torch.cuda.graph(graph, stream=side):
         function()
     return graph
+
+
+@contextmanager
+def _without_masks(model: transformers.PreTrainedModel) -> Iterator[None]:
+    """Attention is given no mask within.
+
+    Nothing is padded here, and transformers makes no mask for that; but in a capture, where it cannot look at one, it
+    does, and attention with a mask takes slower kernels than the step as written.
+    """
+    usual = model.config._attn_implementation
+    transformers.AttentionInterface.register("sdpa_without_mask", sdpa_attention_forward)
+    model.set_attn_implementation("sdpa_without_mask")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(usual)
 
 
 def _read_together(step: Callable[[], Tensor]) -> Step:
