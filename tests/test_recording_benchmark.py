@@ -93,10 +93,11 @@ def test_a_host_kept_its_speed_by_the_steps_that_nothing_slows_down(row: Any, ke
 def test_recordings_are_summed_up_by_those_in_which_the_host_kept_its_speed() -> None:
     rows = [_row(0.01), _row(-0.04), _row(0.3, after=13.0), {**_row(0.0), "error": None}]
     assert summary(rows, "cupti") == (
-        "cupti: 3 of 4 recordings tell a step time; in 2 the host kept its speed:"
-        " off by up to 4.0%, 2.5% in the median; of all by up to 30.0%"
+        "cupti: 3 of 4 recordings tell a step time, off by up to 30.0%; in 2 the host kept its speed:"
+        " off by up to 4.0%, 2.5% in the median"
     )
-    assert summary(rows[2:], "torch") == "torch: 1 of 2 recordings tell a step time"
+    assert summary(rows[2:], "torch") == "torch: 1 of 2 recordings tell a step time, off by up to 30.0%"
+    assert summary([], "torch") == "torch: 0 of 0 recordings tell a step time"
 
 
 def test_windows_are_summed_up_by_program() -> None:

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import unstall
-from unstall.record.plain import Plain, plain_step
 
 NAMES = ("llama_generate", "vit_infer_bf16", "gpt2_train", "bert_train", "gpt2_generate", "vit_infer")
 _PROGRAM = Path(__file__).parent / "programs.py"
@@ -118,32 +117,26 @@ def one_run(name: str, turns_s: float, kept: Path | None = None, *, work: bool) 
         if not report.exists():
             raise ValueError(f"it was not recorded\n{done.stderr}")
         turns: Run = json.loads(done.stdout.splitlines()[-1])
+        run = held(trace, json.loads(report.read_text()), turns)
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.with_name(f"{kept.name}{_TRACE}").write_bytes(trace.read_bytes())
             kept.with_name(f"{kept.name}{_TURNS}").write_text(json.dumps(turns))
-        return held(trace, json.loads(report.read_text()), turns)
+        return run
 
 
 def remade(folder: Path) -> dict[str, list[Run]]:
-    """The runs that are kept there, with what the unstall of today says of them."""
+    """The runs that are kept there, in their order, with what the unstall of today says of them."""
     runs: dict[str, list[Run]] = {}
-    for trace in sorted(folder.glob(f"*{_TRACE}")):
+    for trace in sorted(folder.glob(f"*{_TRACE}"), key=lambda each: (len(each.name), each.name)):
         kept = trace.name.removesuffix(_TRACE)
         with tempfile.TemporaryDirectory() as reports:
             report = Path(reports, "report.json")
-            unstall.explain(trace, plain_step_ns=plain_step_ns(trace)).save(report)
+            unstall.explain(trace).save(report)
             told = json.loads(report.read_text())
         turns = json.loads(trace.with_name(f"{kept}{_TURNS}").read_text())
         runs.setdefault(kept.rpartition("-")[0], []).append(held(trace, told, turns))
     return runs
-
-
-def plain_step_ns(trace: Path) -> int | None:
-    """A step of a recording without it, in ns, as the unstall of today takes it from the stretches that were timed."""
-    timed = json.loads(gzip.decompress(trace.read_bytes()))["unstall"].get("plain", {})
-    step = plain_step([Plain(which, marks_ns=(), **each) for which, each in timed.items()])
-    return None if step is None else round(step.ns)
 
 
 def held(trace: Path, report: Run, turns: Run) -> Run:

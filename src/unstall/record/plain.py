@@ -133,27 +133,19 @@ def _doublings(steps: int, least_steps: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlainStep:
-    """The plain step time, by the device's clock where there is one; `slower_ns`: the other stretch's, if far apart."""
+    """The plain step time, by the device's clock where there is one; `differ`: it changed during the recording."""
 
     ns: float
     clock: str
-    slower_ns: float | None
+    differ: bool
 
 
 def plain_step(measured: Sequence[Plain]) -> PlainStep | None:
-    """What was measured, before and after the recording; None if nothing was.
-
-    That is the mean of two that are close, and of two that are far apart the faster: what comes between, as other work
-    on a shared host or an evaluation, only makes a stretch longer. Of 59 recordings of six programs on a busy host this
-    was off by 4 % in the median where the mean was by 6, by steps timed seconds later (examples/transformers).
-    """
+    """The mean of what was measured, before and after the recording; None if nothing was."""
     if not measured:
         return None
     on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
     by_device = len(on_device) == len(measured)
     times = on_device if by_device else [plain.host_ns for plain in measured]
-    mean, fastest, slowest = sum(times) / len(times), min(times), max(times)
-    clock = "device" if by_device else "host"
-    if slowest - fastest > _FAR_APART * mean:
-        return PlainStep(fastest, clock, slowest)
-    return PlainStep(mean, clock, None)
+    mean = sum(times) / len(times)
+    return PlainStep(mean, "device" if by_device else "host", max(times) - min(times) > _FAR_APART * mean)

@@ -13,7 +13,7 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
     host_only     marks_ns: borders of steps of which only the host is recorded, to tell how long it takes without
                   a recorder; lost: calls there was no room for
     plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
-    plain_step    ns: the step time without recording; clock: device or host; slower_ns: of the other stretch, if > 10 %
+    plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
     over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many marks the leading

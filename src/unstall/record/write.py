@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from unstall.errors import TraceError
-from unstall.figures import duration
 from unstall.record import host_only, journal, slices, torch_profile, trace_file
 from unstall.record.call_stacks import BACKWARD, LOADING
 from unstall.record.clocks import throttled
@@ -279,12 +278,8 @@ class _Story:
         notes = []
         if instead := self._last("window").get("instead"):
             notes.append(f"recorded with torch.profiler, since {instead}")
-        if slower_ns := step.get("slower_ns"):
-            one, other = (duration(round(ns)) for ns in (step["ns"], slower_ns))
-            notes.append(
-                f"steps timed without it took {one} on one side of the recording and {other} on the other: the faster"
-                " count"
-            )
+        if step.get("differ"):
+            notes.append("steps before the recording and after it, timed without it, differ by more than 10 %")
         ours = {device.get("uuid") for device in self.machine.get("devices") or []}
         before, after = (
             [clock for clock in clocks.get(which, []) if not ours or str(clock.get("uuid", "")) in _uuids(ours)]
