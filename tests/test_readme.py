@@ -35,7 +35,10 @@ def test_every_option_is_in_it(verb: str) -> None:
     assert sorted(option for option in options - {"--help", "--output", "--quiet"} if option not in README) == []
 
 
-def test_what_a_recording_says_is_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_recording_says_is_what_the_command_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unstall.cli._recording.has_gpu", lambda: True)
     journal = Journal(str(tmp_path))
     journal.write("window", recorder="cupti")
     journal.write("recorded", steps=5, by="optimizer")

@@ -244,8 +244,9 @@ def _happened(recording: Settings, *events: tuple[str, dict[str, object]]) -> No
 
 
 def test_how_a_recording_gets_on_is_said_once_and_in_few_lines(
-    recording: Settings, capsys: pytest.CaptureFixture[str]
+    recording: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("unstall.cli._recording.has_gpu", lambda: True)
     teller = Teller(Follower(recording.folder), quiet=False)
     teller.tell()
     _happened(recording, ("armed", {}), ("window", {"recorder": "cupti"}), ("mark", {}))
@@ -255,6 +256,17 @@ def test_how_a_recording_gets_on_is_said_once_and_in_few_lines(
     teller.tell(running=False)
     assert capsys.readouterr().err == (
         "unstall: recording with cupti\nunstall: recorded 5 steps; the program goes on\n"
+    )
+
+
+def test_without_a_gpu_that_is_said_as_recording_begins(
+    recording: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unstall.cli._recording.has_gpu", lambda: False)
+    _happened(recording, ("armed", {}), ("window", {"recorder": "torch"}))
+    Teller(Follower(recording.folder), quiet=False).tell()
+    assert capsys.readouterr().err == (
+        "unstall: recording with torch; no NVIDIA or AMD GPU is here, so there will be little to explain\n"
     )
 
 
@@ -274,6 +286,22 @@ def test_a_gpu_is_what_lacks_where_torch_went_without_one_or_failed_for_it(
 ) -> None:
     _happened(recording, ("armed", {}), ("over", over))
     assert lacks_gpu(read(recording.folder), succeeded=succeeded) == lacks
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ([], []),
+        (["-o", "a.html", "-o", "b.json"], ["unstall: so there is no report in a.html, b.json"]),
+        (["--json"], ["unstall: so there is no report"]),
+    ],
+)
+def test_a_report_that_was_asked_for_and_cannot_be_is_missed(tmp_path: Path, asked: list[str], said: list[str]) -> None:
+    (tmp_path / "train.py").write_text("print('lost')")
+    done = _run(tmp_path, *asked, "train.py")
+    told = [line for line in done.err.splitlines() if line != "lost"]
+    assert told == [f"unstall: {_NO_TORCH}", *said]
+    assert not list(tmp_path.glob("*.html"))
 
 
 _FOR_WANT_OF_CUDA = """\
@@ -406,8 +434,9 @@ def test_a_window_that_was_cut_short_is_something(recording: Settings) -> None:
     ("ended", "said"),
     [
         (Ended(0), None),
-        (Ended(1), "the program ended with exit code 1; this is what ran before"),
-        (Ended(130, 2), "signal 2 ended the program; this is what ran before"),
+        (Ended(1), "the program ended with exit code 1; the report is of what ran before"),
+        (Ended(163, 35), "signal 35 ended the program; the report is of what ran before"),
+        (Ended(130, 2), "SIGINT ended the program; the report is of what ran before"),
     ],
 )
 def test_a_report_of_a_program_that_failed_says_so(ended: Ended, said: str | None) -> None:

@@ -95,7 +95,7 @@ def test_where_there_are_no_steps_it_is_said_how_to_mark_them(asked: list[str]) 
     [
         (Ended(0), "nothing ran on the virtual GPU: the program did not import torch, or was left by exec"),
         (Ended(1), "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch"),
-        (Ended(139, 11), "nothing is known of the run: signal 11 ended the program before it could be kept"),
+        (Ended(139, 11), "nothing is known of the run: SIGSEGV ended the program before it could be kept"),
     ],
 )
 def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
@@ -123,3 +123,9 @@ def test_a_program_that_was_ended_before_it_used_the_gpu_has_no_trace(
 )
 def test_the_command_for_a_virtual_gpu_leaves_out_what_is_about_a_real_one(words: list[str], command: str) -> None:
     assert command_with_gpu(parse(["run", *words])) == f"unstall run --gpu h200 {command}"
+
+
+def test_under_torchrun_each_process_has_a_virtual_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    command = "torchrun … -m unstall run --gpu h200:2 train.py --lr 1"
+    assert command_with_gpu(parse(["run", "train.py", "--lr", "1"])) == command

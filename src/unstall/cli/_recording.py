@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +49,8 @@ class Teller:
         goes_on = "; the program goes on" if running and why != "exit" else ""
         if name == "window":
             self._window_ns = event["at"]
-            return f"recording with {event.get('recorder')}" if running else None
+            without = "" if has_gpu() else "; no NVIDIA or AMD GPU is here, so there will be little to explain"
+            return f"recording with {event.get('recorder')}{without}" if running else None
         if name == "recorded":
             return f"recorded {_amount(event, self._window_ns)}{goes_on}"
         if name == "waiting" and running:
@@ -81,14 +83,27 @@ def lacks_gpu(events: Sequence[Event], *, succeeded: bool) -> bool:
     """Whether this machine has no GPU, and the program could do with one: it used torch, or failed for want of CUDA."""
     over = next((event for event in events if event["event"] == "over"), {})
     wanted = over.get("torch" if succeeded else "failed_for_cuda", False)
-    return wanted and not has_driver() and not _AMD_DRIVER.exists()
+    return wanted and not has_gpu()
+
+
+def has_gpu() -> bool:
+    """Whether this machine has the driver of NVIDIA's or AMD's GPUs."""
+    return has_driver() or _AMD_DRIVER.exists()
 
 
 def how_it_failed(ended: Ended) -> str | None:
     """That the program did not come to its end, beside the report of what it did; None where it did."""
     if ended.signal is not None:
-        return f"signal {ended.signal} ended the program; this is what ran before"
-    return f"the program ended with exit code {ended.code}; this is what ran before" if ended.code else None
+        return f"{signal_name(ended.signal)} ended the program; the report is of what ran before"
+    return f"the program ended with exit code {ended.code}; the report is of what ran before" if ended.code else None
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM for 15; "signal 35" for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.cli._recording import say
+from unstall.cli._recording import say, signal_name
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
 from unstall.record.settings import Settings
@@ -54,10 +54,13 @@ def options_of(args: argparse.Namespace) -> Options | None:
 
 
 def command_with_gpu(args: argparse.Namespace) -> str:
-    """The command that was given, on a virtual GPU: without the options that are about a real one."""
+    """The command that was given, on a virtual GPU: without the options that are about a real one. Under torchrun, of
+    whose own options nothing is known, on one for each of its processes here."""
     words: list[str] = args.words[1:]
     program = len(words) - len(args.program)
-    kept = ["unstall", "run", "--gpu", "h200"]
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    before, gpus = ("torchrun … -m ", f"h200:{ranks}") if ranks.isdecimal() and ranks != "1" else ("", "h200")
+    kept = ["unstall", "run", "--gpu", gpus]
     options = iter(words[:program])
     for word in options:
         name, equals, _ = word.partition("=")
@@ -65,7 +68,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
             next(options, None)
         elif name not in _OF_REAL_GPUS:
             kept.append(word)
-    return shlex.join([*kept, *words[program:]])
+    return before + shlex.join([*kept, *words[program:]])
 
 
 @contextmanager
@@ -100,7 +103,7 @@ def read_run(folder: Path, ended: Ended) -> Timeline | None:
     if (folder / FAILED).exists():
         say(f"nothing is known of the run: {(folder / FAILED).read_text(errors='replace')}")
     elif ended.signal is not None:
-        say(f"nothing is known of the run: signal {ended.signal} ended the program before it could be kept")
+        say(f"nothing is known of the run: {signal_name(ended.signal)} ended the program before it could be kept")
     elif ended.code:
         how = f"ended with exit code {ended.code} before it had imported torch"
         say(f"nothing ran on the virtual GPU: the program {how}")

@@ -134,6 +134,8 @@ def run(args: argparse.Namespace) -> int:
             _explain(timeline, args)
             if not args.quiet and (failed := how_it_failed(ended)):
                 say(failed)
+        if timeline is None and not rank and (args.output or args.format):
+            say("so there is no report" + (" in " + ", ".join(args.output) if args.output else ""))
         no_device_work = not virtual and (timeline is None or not len(timeline.device))
         if no_device_work and not args.quiet and not rank and lacks_gpu(events, succeeded=ended.code == 0):
             say(f"no GPU here: `{command_with_gpu(args)}` runs it on a virtual one")

@@ -61,8 +61,8 @@ def test_it_ends_as_the_program_did(tmp_path: Path, how: str, code: int, written
     done = run_gpu("ending", tmp_path, how)
     assert done.returncode == code
     assert (tmp_path / "ending.trace.json.gz").exists() == written
-    assert ("nothing is known of the run: signal 9 ended the program" in done.stderr) == (not written)
-    assert done.stderr.endswith("; this is what ran before\n") == written
+    assert ("nothing is known of the run: SIGKILL ended the program" in done.stderr) == (not written)
+    assert done.stderr.endswith("; the report is of what ran before\n") == written
 
 
 @slow
