@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -166,3 +168,34 @@ def test_enough_short_steps_are_taken_to_end_a_recording() -> None:
     calls: list[None] = []
     turns.take(lambda: calls.append(None), 32)
     assert 32 * (len(calls) - 1) < turns.MOST_STEPS <= 32 * len(calls)
+
+
+_SAME = f"""
+import sys
+sys.path.insert(0, {str(_FOLDER)!r})
+import torch
+import programs
+
+def made(name):
+    torch.manual_seed(0)
+    return programs.PROGRAMS[name][0]()
+
+written, mended = made("bert_train")[0], made("bert_train")[1]["graph"]
+losses = [written() for _ in range(6)]
+assert len(set(losses)) == 6, losses
+assert [mended() for _ in range(3)] == losses[3:], "three steps come before the capture"
+written, mends = made("vit_infer")
+assert mends["graph"]() == written()
+print("the same")
+"""
+
+
+@pytest.mark.slow
+def test_a_captured_step_computes_what_the_written_one_does(tmp_path: Path) -> None:
+    """On the virtual GPU: without masks, a captured training step has the losses of the step as written."""
+    pytest.importorskip("transformers")
+    script = tmp_path / "same.py"
+    script.write_text(_SAME)
+    command = [sys.executable, "-m", "unstall.virtual", str(script)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "the same\n", done.stderr
