@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.devices import one_at_work, waits_for_others
+from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
 from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
@@ -63,6 +64,8 @@ def judge(run: Run) -> Verdict:
             sentences.append(f"They take turns: for {alone} of the time one alone is at work.")
     else:
         sentences.append(_rest(run, bound))
+    if uneven := of_long_steps(run):
+        sentences.append(uneven)
     unknown = _unknown_share(run)
     if sum(unknown.values()) >= _NOTABLE * accounts.wall_ns:
         lost = share(sum(unknown.values()), accounts.wall_ns)
