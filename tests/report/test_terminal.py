@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from report.answers import PLANNED
 from report.sample import HOSTILE, NO_DEVICE, TYPICAL, accounts, results
 from rich.console import Console
 from rich.text import Text
@@ -40,6 +41,17 @@ def test_a_gain_has_a_column_once_any_finding_has_one(golden: Golden) -> None:
     golden("terminal/gain.txt", terminal.render(result, top=2))
     assert "gain: what a step saves when it is mended" in terminal.render(result)
     assert "gain: " not in terminal.render(TYPICAL)
+
+
+def test_a_plan_that_ends_far_above_the_floor_names_what_no_edit_tells() -> None:
+    first, *others = PLANNED.findings
+    unknown = replace(PLANNED, findings=(replace(first, gain_ns=None, edit=None), *others))
+    said = "what lies between is not modelled: finding 1 (exposed 12.2 ms)"
+    far = replace(unknown, floor_ns=2_000_000)
+    assert said in " ".join(terminal.render(far).split())
+    assert said in markdown.render(far)
+    assert "not modelled" not in terminal.render(unknown)  # the plan comes to the floor
+    assert "not modelled" not in terminal.render(replace(PLANNED, floor_ns=2_000_000))  # all gains are known
 
 
 def test_several_devices_are_told_apart(golden: Golden) -> None:

@@ -197,7 +197,7 @@ def _findings(result: Result, top: int) -> RenderableType:
     names = [*(["gain"] if with_gain else []), "exposed", "host waits"]
     blocks: list[RenderableType] = [_Ledger(f"Findings, {over(result)}", names)]
     for number, (finding, same) in enumerate(zip(findings[:top], same_advice(findings), strict=False), 1):
-        gains = [gain_of(result, finding)] if with_gain else []
+        gains = [gain_of(result, finding) or "-"] if with_gain else []
         figures = [*gains, duration(finding.exposed_ns), duration(finding.wait_ns)]
         blocks += [
             *([Text()] if number > 1 else []),

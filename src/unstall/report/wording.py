@@ -25,6 +25,7 @@ _MARKS = {
     "explicit": "unstall.step()",
 }
 _BUSY_LABELS = {"both": "compute + copy"}
+_MUCH = 0.05  # of the step
 _NOTHING = 0.0005  # of the step, as where findings are not worth changing; smaller than what plans have in them
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
@@ -172,8 +173,10 @@ def over(result: Result) -> str:
 def footnote(result: Result) -> str:
     """What the words of findings stand for."""
     steps = result.steps.count
+    gains = [finding.gain_ns for finding in costly(result)]
+    unknown = ", - where no edit tells" if None in gains else ""
     words = (
-        "gain: what a step saves when it is mended" if any(f.gain_ns is not None for f in costly(result)) else "",
+        f"gain: what a step saves when it is mended{unknown}" if any(gain is not None for gain in gains) else "",
         "exposed: what the device lost because of it",
         f"saw: in all {steps:,} steps together" if steps > 1 else "",
     )
@@ -230,7 +233,23 @@ def plan_rows(result: Result) -> list[PlanRow]:
         rows.append(PlanRow(f"{number}. {name}", plain(where), step.notes, duration(step.step_ns), gain))
     if result.floor_ns is not None:
         rows.append(PlanRow("the floor: the device's own busy time then", "", (), duration(result.floor_ns), ""))
+    if unplanned := _unplanned(result):
+        rows.append(PlanRow(f"what lies between is not modelled: {unplanned}", "", (), "", ""))
     return rows
+
+
+def _unplanned(result: Result) -> str:
+    """Where the plan ends far above the floor, the findings that cost much, and of which no edit tells the gain."""
+    if not result.plan or result.replay is None or result.floor_ns is None:
+        return ""
+    much = _MUCH * result.replay.undistorted_mean_step_ns
+    if result.plan[-1].step_ns - result.floor_ns < much:
+        return ""
+    return ", ".join(
+        f"finding {number} (exposed {duration(finding.exposed_ns)})"
+        for number, finding in enumerate(costly(result), 1)
+        if finding.gain_ns is None and finding.exposed_ns >= much
+    )
 
 
 def same_advice(findings: Sequence[Finding]) -> list[int | None]:

@@ -2,17 +2,22 @@
 
 import { h } from "../dom";
 import { duration, times } from "../format";
-import { isSimulated, type Result } from "../result";
+import { isSimulated, placeText, type Result } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
 import { inBrief, isUndistorted } from "./replay";
 import { waterfall } from "./waterfall";
+
+/** Of a step: a plan that ends as far above the floor says of which findings no edit tells the gain. */
+const MUCH = 0.05;
 
 export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
   const { plan: steps, replay, findings, source } = result;
   if (!steps?.length || !replay) return null;
   const start = replay.undistorted_mean_step_ns;
   const end = steps.at(-1)!.step_ns;
+  const isLeft = result.floor_ns !== null && end - result.floor_ns >= MUCH * start;
+  const unplanned = findings.filter((each) => isLeft && !each.harmless && !each.wrong && each.gain_ns === null && each.exposed_ns >= MUCH * start);
   const titles = new Map(findings.map(({ edit, title }) => [edit, title]));
   return h(
     "section",
@@ -29,6 +34,9 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
           floorNs: result.floor_ns,
         },
         tooltip,
+      ),
+      ...unplanned.map(({ title, where, exposed_ns }) =>
+        h("div", { class: "panel-foot" }, `What lies above the floor then is not modelled: ${title}, at ${placeText(where)} (exposed ${duration(exposed_ns)})`),
       ),
       h("div", { class: "panel-foot" }, h("span", {}, "See it"), command(whatIfCommand(source.path, steps.map(({ edit }) => edit), [...undistortedBy(result), "-o what_if.html"]))),
     ),
