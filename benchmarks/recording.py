@@ -253,8 +253,8 @@ def windows(ratios: Sequence[float]) -> str:
 
 def summary(rows: Sequence[Row], recorder: str) -> str:
     """How far undistorted step times are off, of all recordings and of those in which the host kept its speed."""
-    errors = [abs(row["error"]) for row in rows if row["error"] is not None]
-    kept = [abs(row["error"]) for row in rows if row["error"] is not None and kept_speed(row)]
+    known = [row for row in rows if row["error"] is not None]
+    errors, kept = ([abs(row["error"]) for row in chosen] for chosen in (known, filter(kept_speed, known)))
     told = f"{recorder}: {len(errors)} of {len(rows)} recordings tell a step time"
     if errors:
         told += f", off by up to {max(errors):.1%}"

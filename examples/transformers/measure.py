@@ -92,7 +92,9 @@ def write(runs: dict[str, list[Run]], left_out: dict[str, list[str]], out: Path 
         out.write_text(json.dumps({**results(runs), **({"left_out": left_out} if left_out else {})}, indent=1) + "\n")
     if not say:
         return
-    for name, of_it in ((name, of_it) for name, of_it in runs.items() if of_it):
+    for name, of_it in runs.items():
+        if not of_it:
+            continue
         off = ", ".join(f"{run['error']['gain_ms']:+.1%}{'' if run['kept_speed'] else ' (unsteady)'}" for run in of_it)
         later = ", ".join(f"{run['again']['error']['gain_ms']:+.1%}" for run in of_it)
         middle = statistics.median(run["error"]["gain_ms"] for run in of_it)

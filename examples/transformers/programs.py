@@ -1,6 +1,7 @@
 """Programs made of `transformers`' models, with random weights, and each again as its first finding may say.
 
-Mended by a CUDA graph, a step does the same work as written: captured without attention masks (`_without_masks`).
+Mended by a CUDA graph, a step does the same work as written: captured without attention masks (`_without_masks`). But
+for generations, whose cache of fixed size takes more launches.
 
 unstall run examples/transformers/programs.py bert_train      # one of PROGRAMS, as one would write it
 python examples/transformers/measure.py                       # what that promises, and what mending each gives

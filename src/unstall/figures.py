@@ -49,9 +49,13 @@ def good_to(error: float | None) -> str:
 
 def counted(number: int, noun: str) -> str:
     """A number and its noun: "1 wait", "2,388 launches"."""
-    stem, ending = (noun[:-1], "ies") if noun.endswith("py") else (noun, "s")
-    plural = noun + "es" if noun.endswith(("ch", "sh", "s")) else stem + ending
-    return f"{number:,} {noun if number == 1 else plural}"
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("ch", "sh", "s")) else "s")
 
 
 def size(count: int) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import succeeded
 from replay.recorded import program_of
 
 from unstall.diagnose.run import analyse
@@ -23,10 +23,7 @@ _PROGRAM = Path(__file__).parent / "programs" / "inception.py"
 def test_blocks_of_branches_by_a_graph_on_several_streams(how: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json.gz"
     command = ["-m", "unstall", "run", "--gpu", "h200", "--warmup", "10", "--trace", str(trace)]
-    done = subprocess.run(
-        [sys.executable, *command, str(_PROGRAM), "auto", how], capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = succeeded([sys.executable, *command, str(_PROGRAM), "auto", how])
     assert "Predictions are uncertain" not in done.stderr
 
     timeline = load(trace)

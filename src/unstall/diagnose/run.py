@@ -120,6 +120,23 @@ class Run:
         return length
 
     @cached_property
+    def step_lengths(self) -> I64:
+        """ns of each step; together they are the window.
+
+        A step ends when the host is done with it and so is the device: the host alone may be steps ahead.
+        """
+        steps, device = self.steps, self.timeline.device
+        joined = np.flatnonzero(device.launch >= 0)
+        launched = self.timeline.host.start[device.launch[joined]]
+        of = np.searchsorted(steps.start, launched, side="right") - 1
+        inside = (of >= 0) & (launched < steps.end[-1])
+        ends = steps.end.astype(np.int64)
+        np.maximum.at(ends, of[inside], device.end[joined[inside]])
+        ends = np.minimum(np.maximum.accumulate(ends), steps.window_end)
+        ends[-1] = steps.window_end
+        return np.diff(ends, prepend=steps.window_start)
+
+    @cached_property
     def waited(self) -> I64:
         """By host row: ns for which the host was blocked by the device within the event; 0 for all but waits."""
         blocked = np.zeros(len(self.timeline.host), dtype=np.int64)

@@ -11,7 +11,7 @@ from unstall.diff.kernels import kernels, launches
 from unstall.diff.lines import lines
 from unstall.diff.result import DiffResult, Side, Unchanged, alike
 from unstall.diff.sides import bring_together
-from unstall.diff.steps import accounts, step_lengths, step_time
+from unstall.diff.steps import accounts, step_time
 from unstall.diff.summary import summarise
 from unstall.diff.waits import waits
 from unstall.errors import UsageError
@@ -55,7 +55,7 @@ def diff(a: Report, b: Report) -> DiffResult:
 
 
 def _side(report: Report, run: Run) -> Side:
-    lengths, result = step_lengths(run), report.result
+    lengths, result = run.step_lengths, report.result
     return Side(
         source=result.source,
         integrity=result.integrity,

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from unstall.diagnose.run import Run
 from unstall.diff.result import Account, Time
 from unstall.diff.spread import noise
 from unstall.report.wording import BUSY_PARTS
 from unstall.result import IDLE_CAUSES
-from unstall.timeline import I64
-
-
-def step_lengths(run: Run) -> I64:
-    """ns of each step; together they are the window.
-
-    A step ends when the host is done with it and so is the device: the host alone may be steps ahead.
-    """
-    steps, device = run.steps, run.timeline.device
-    joined = np.flatnonzero(device.launch >= 0)
-    launched = run.timeline.host.start[device.launch[joined]]
-    of = np.searchsorted(steps.start, launched, side="right") - 1
-    inside = (of >= 0) & (launched < steps.end[-1])
-    ends = steps.end.astype(np.int64)
-    np.maximum.at(ends, of[inside], device.end[joined[inside]])
-    ends = np.minimum(np.maximum.accumulate(ends), steps.window_end)
-    ends[-1] = steps.window_end
-    return np.diff(ends, prepend=steps.window[0])
 
 
 def step_time(a: Run, b: Run) -> Time:
     """The mean step of both, with the noise that the lengths of the single steps give."""
-    deviation = sum(float(((own := step_lengths(run)) - own.mean()).__pow__(2).sum()) for run in (a, b))
+    deviation = sum(float(((own := run.step_lengths) - own.mean()).__pow__(2).sum()) for run in (a, b))
     return Time(a=a.per_step(a.wall), b=b.per_step(b.wall), noise=noise(deviation, len(a.steps), len(b.steps)))
 
 

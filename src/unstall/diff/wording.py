@@ -123,7 +123,7 @@ def unchanged(result: DiffResult) -> str:
     """How much is as it was."""
     same = result.unchanged
     kinds = ((same.waits, "wait"), (same.copies, "copy"), (same.kernels, "kernel"), (same.lines, "line"))
-    parts = [counted(number, noun).replace("copys", "copies") for number, noun in kinds if number]
+    parts = [counted(number, noun) for number, noun in kinds if number]
     if not parts:
         return ""
     return f"As they were, but for noise: {', '.join(parts)}."

@@ -233,22 +233,19 @@ def plan_rows(result: Result) -> list[PlanRow]:
         rows.append(PlanRow(f"{number}. {name}", plain(where), step.notes, duration(step.step_ns), gain))
     if result.floor_ns is not None:
         rows.append(PlanRow("the floor: the device's own busy time then", "", (), duration(result.floor_ns), ""))
-    if unplanned := _unplanned(result):
-        rows.append(PlanRow(f"what lies between is not modelled: {unplanned}", "", (), "", ""))
+        much = _MUCH * replay.undistorted_mean_step_ns
+        is_left = result.plan[-1].step_ns - result.floor_ns >= much
+        if unplanned := _unplanned(result, much) if is_left else "":
+            rows.append(PlanRow(f"what lies between is not modelled: {unplanned}", "", (), "", ""))
     return rows
 
 
-def _unplanned(result: Result) -> str:
-    """Where the plan ends far above the floor, the findings that cost much, and of which no edit tells the gain."""
-    if not result.plan or result.replay is None or result.floor_ns is None:
-        return ""
-    much = _MUCH * result.replay.undistorted_mean_step_ns
-    if result.plan[-1].step_ns - result.floor_ns < much:
-        return ""
+def _unplanned(result: Result, much_ns: float) -> str:
+    """The findings that cost so much a step, and of which no edit tells the gain."""
     return ", ".join(
         f"finding {number} (exposed {duration(finding.exposed_ns)})"
         for number, finding in enumerate(costly(result), 1)
-        if finding.gain_ns is None and finding.exposed_ns >= much
+        if finding.gain_ns is None and finding.exposed_ns >= much_ns
     )
 
 

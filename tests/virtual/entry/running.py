@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from processes import succeeded
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -27,7 +29,6 @@ def run_gpu(
 def facts(program: str, *before: str) -> dict[str, Any]:
     """What `python BEFORE programs/PROGRAM.py` printed in its last line; it is run once."""
     command = [sys.executable, *before, str(PROGRAMS / f"{program}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = succeeded(command)
     printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return printed

@@ -18,7 +18,6 @@ from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain
 from unstall.diagnose.run import analyse
-from unstall.diff.steps import step_lengths
 from unstall.locate.steps import find_steps
 from unstall.read import load
 from unstall.replay.build import build
@@ -131,7 +130,7 @@ class TestSteps:
     ) -> None:
         whole = self.of_batches(kernels_us, copy_us, beside=beside)
         lengths, part = lengths_in(whole, first, min(count, 12 - first))
-        assert step_lengths(analyse(part)).tolist() == lengths
+        assert analyse(part).step_lengths.tolist() == lengths
 
     def test_so_the_replay_has_them(self) -> None:
         lengths, part = lengths_in(self.of_batches(100, 10, beside=True), 6, 5)
@@ -164,7 +163,7 @@ class TestSteps:
         whole = load(path)
         for first, count in ((4, 20), (6, 10), (20, 5), (30, 1)):
             lengths, part = lengths_in(whole, first, count)
-            found = step_lengths(analyse(part))
+            found = analyse(part).step_lengths
             assert np.median(found) == pytest.approx(np.median(lengths), rel=1e-3)
             assert found.mean() == pytest.approx(np.mean(lengths), rel=1e-3)
 
@@ -173,7 +172,7 @@ def lengths_in(whole: Timeline, first: int, count: int) -> tuple[list[int], Time
     """ns of so many steps of the whole run, and the window of these alone."""
     run = analyse(whole)
     start, end = int(run.steps.start[first]), int(run.steps.end[first + count - 1])
-    return step_lengths(run)[first : first + count].tolist(), cut(whole, start, end)
+    return run.step_lengths[first : first + count].tolist(), cut(whole, start, end)
 
 
 def written_and_read(part: Timeline, folder: Path) -> Timeline:

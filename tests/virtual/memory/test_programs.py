@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import succeeded
 
 PROGRAMS = Path(__file__).parent / "programs"
 TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "models_h200.json"
@@ -20,16 +20,7 @@ def run(folder: Path, *command: str, gpu: str = "h200") -> str:
     trace = str(folder / "run.trace.json.gz")
     before = [sys.executable, "-m", "unstall", "run", "--gpu", gpu, "--numerics", "skip", "--trace", trace]
     program, *arguments = command
-    done = subprocess.run(
-        [*before, str(PROGRAMS / f"{program}.py"), *arguments],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return succeeded([*before, str(PROGRAMS / f"{program}.py"), *arguments], cwd=folder).stdout
 
 
 @pytest.mark.slow

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from processes import succeeded
 
 HERE = Path(__file__).parent
 PRELUDE = HERE.parent / "torch_cuda" / "prelude.py"
@@ -19,7 +20,6 @@ def told_by(program: str, *arguments: str) -> dict[str, Any]:
     """The JSON that `programs/PROGRAM.py` printed in its last line; it is run once."""
     command = [sys.executable, str(PRELUDE), "1", str(HERE / "programs" / f"{program}.py"), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = succeeded(command, timeout=900, env=environment)
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told

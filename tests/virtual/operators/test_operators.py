@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import succeeded
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,8 +34,7 @@ FEWEST = 100
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, Any]:
     command = [sys.executable, str(BENCHMARK), "--worker", "0", "--only", *SAMPLE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = succeeded(command, timeout=900)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     return {one["name"]: one for one in told if "name" in one}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from processes import succeeded
 
 HERE = Path(__file__).parent
 
@@ -16,7 +17,6 @@ HERE = Path(__file__).parent
 def facts(program: str, devices: int = 1) -> dict[str, Any]:
     """What `programs/PROGRAM.py` printed in its last line; it is run once."""
     command = [sys.executable, str(HERE / "prelude.py"), str(devices), str(HERE / "programs" / f"{program}.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = succeeded(command)
     printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return printed
