@@ -1,14 +1,17 @@
-"""`benchmarks/recording.py`: what it says of single steps, told from a recording's journal, and shows of a row."""
+"""`benchmarks/recording*.py`: what they make of steps' times, and show of it."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 
-from benchmarks import recording_over
-from benchmarks.recording import kept_speed, shown, steps_told, summary, windows
+from benchmarks import recording, recording_over
+from benchmarks.recording_undistorted import kept_speed, shown, steps_told, summary
+from unstall.record.host_only import TIMES
 
 _MS = 1_000_000
 _EVENTS: list[dict[str, Any]] = [
@@ -100,41 +103,84 @@ def test_recordings_are_summed_up_by_those_in_which_the_host_kept_its_speed() ->
     assert summary([], "torch") == "torch: 0 of 0 recordings tell a step time"
 
 
-def test_windows_are_summed_up_by_program() -> None:
-    assert windows([1.06, 1.0, 1.04]) == "a window of cupti: 1.040x in the median of programs, 1.060x at worst"
+class _Host:
+    """Whose steps take ever less time by a hundredth, and so many times as long while something records."""
+
+    def __init__(self) -> None:
+        self.took, self.times = 1.0, 1.0
+
+    def time_steps(self) -> float:
+        self.took *= 0.99
+        return self.took * self.times
+
+    def records(self, times: float) -> Callable[[], AbstractContextManager[None]]:
+        @contextmanager
+        def way() -> Iterator[None]:
+            self.times = times
+            yield
+            self.times = 1.0
+
+        return way
+
+
+def test_what_recording_costs_is_told_by_the_steps_before_and_behind() -> None:
+    host = _Host()
+    ways = [("dear", host.records(1.5)), ("cheap", host.records(1.1)), ("cheap", host.records(1.3))]
+    ratios, plain = recording.in_rounds(host.time_steps, [*ways, (recording.NOTHING, host.records(1.0))], for_s=0)
+    assert {way: len(each) for way, each in ratios.items()} == {"dear": 5, "cheap": 5, "nothing": 5}
+    told = [each for way in ("dear", "cheap", "nothing") for each in ratios[way]]
+    assert told == pytest.approx([*[1.5] * 5, *[1.2] * 5, *[1.0] * 5], rel=1e-3)
+    assert len(plain) == 1 + 4 * 5
+
+
+def test_a_window_costs_what_its_steps_do_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = _Host()
+    monkeypatch.setattr(recording, "recorded", lambda way: host.records(1.2)())
+    monkeypatch.setattr(recording, "host_only", host.records(1.01))
+    row = recording.of_cupti(host.time_steps, for_s=0)
+    told = {way: cost["median"] for way, cost in row["costs"].items()}
+    assert list(told) == [recording.WINDOW, recording.DEVICE, recording.HOST, recording.NOTHING]
+    assert list(told.values()) == pytest.approx([(1.2 + TIMES * 1.01) / (1 + TIMES), 1.2, 1.01, 1.0], rel=1e-3)
+    assert "a window of cupti                        1.048 ± 0.000" in recording.shown(row)
+
+
+@pytest.mark.parametrize(
+    ("programs", "told"),
+    [
+        (((1.06, 0.03), (1.0, 0.004), (1.04, 0.01)), "1.040 ± 0.010 in the median of programs, 1.060 ± 0.030 at worst"),
+        (((1.06, 0.03), (1.02, 0.004), (1.0, 0.1), (1.04, 0.003)), "1.030 ± 0.003 in the median of programs, 1.060 ±"),
+        (((1.06, 0.03),), "1.060 ± 0.030 in the median of programs, 1.060 ± 0.030 at worst"),
+    ],
+)
+def test_windows_are_summed_up_by_program(programs: tuple[tuple[float, float], ...], told: str) -> None:
+    costs = [{"median": median, "error": error} for median, error in programs]
+    assert recording.summary(costs).startswith(f"a window of cupti: {told}")
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.25])
-def test_what_a_recording_leaves_behind_shows_in_the_steps_after_it(
-    monkeypatch: pytest.MonkeyPatch, slower: float
-) -> None:
-    """A host that is faster at each step by a hundredth, which both kinds of rounds see."""
-    now, took = 0.0, 1.0
+def test_what_a_recording_leaves_behind_shows_by_a_process_that_never_records(slower: float) -> None:
+    """A host that is ever faster, and two processes of which one is slower by a tenth in itself."""
+    host, of_recording = _Host(), 1.1
 
-    def step() -> None:
-        nonlocal now, took
-        now += took
-        took *= 0.99
+    def record() -> None:
+        nonlocal of_recording
+        of_recording *= slower
 
-    def between(step: object, records: bool) -> None:
-        nonlocal took
-        took *= slower if records else 1.0
+    row = recording_over.over(lambda: of_recording * host.time_steps(), host.time_steps, record, for_s=0)
+    assert row["rounds"] == [5, 5]
+    assert row["before"]["median"] == pytest.approx(1.1, rel=1e-3)
+    assert row["share"]["median"] == pytest.approx(slower, rel=1e-3)
+    assert "(5 and 5 rounds)" in recording_over.shown(row)
 
-    def passed() -> float:
-        return now
 
-    monkeypatch.setattr(recording_over, "_between", between)
-    monkeypatch.setattr("time.perf_counter", passed)
-    row = recording_over.over(step, lambda: None, 20, for_s=60)
-    assert row["rounds"] == 20
-    assert row["not"]["median"] == pytest.approx(0.99**9)
-    assert row["share"]["median"] == pytest.approx(slower)
-    assert f"one by the other {slower:.3f} ± 0.000 (20 rounds)" in recording_over.shown(row)
+def test_figures_of_one_thing_count_by_how_exact_they_are() -> None:
+    mean = recording_over.of_all([{"median": 1.0, "error": 0.01}, {"median": 1.3, "error": 0.02}])
+    assert mean == pytest.approx({"median": 1.06, "error": 0.01 * (4 / 5) ** 0.5})
 
 
 def test_the_error_of_a_median_is_that_of_a_normal_distribution() -> None:
     chance = random.Random(1)
     values = [chance.gauss(1, 0.05) for _ in range(400)]
-    told = recording_over.middle(values)
+    told = recording.middle(values)
     assert told["median"] == pytest.approx(1, abs=0.01)
     assert told["error"] == pytest.approx(1.2533 * 0.05 / 20, rel=0.3)

@@ -1,0 +1,205 @@
+"""Without its plain step time, what step time does a recording tell? Of real programs on a GPU.
+
+    python -m benchmarks.recording_undistorted [--recordings 3] [--only resnet-18] [--out FILE] [--traces FOLDER]
+
+Recordings as `unstall run` makes them tell the step time, with the one measured without recording withheld. Steps timed
+half a second away may be of a host that is faster or slower by half, so the last lines say how far off those recordings
+are in which the host kept its speed (`kept_speed`). Needs a CUDA GPU, torchvision and transformers, and says so where
+there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.on_device import measured_on, why_skipped
+from benchmarks.recording import timed
+from unstall.record.journal import read
+
+if TYPE_CHECKING:
+    from unstall.record.settings import RecorderName
+    from unstall.timeline import Timeline
+
+Row = dict[str, Any]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--recordings", type=int, default=3, help="by cupti; by torch half as many")
+    parser.add_argument("--only", metavar="NAME", default="", help="programs whose name has this in it")
+    parser.add_argument("--recorders", nargs="+", choices=("cupti", "torch"), default=["cupti", "torch"])
+    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser.add_argument("--traces", type=Path, help="a folder for a recording of each program")
+    parser.add_argument(
+        "--again", action="store_true", help="only undistort those recordings anew, and say how far off"
+    )
+    args = parser.parse_args(argv)
+    if args.again:
+        return _again(args.traces)
+    if skipped := why_skipped("torchvision", "transformers"):
+        print(skipped)
+        return 0
+    from benchmarks.recording_programs import chosen
+
+    result: Row = {**measured_on(), "programs": {}}
+    steps = {name: make() for name, make in chosen(args.only).items()}
+    for recorder in sorted(args.recorders):  # Once torch's profiler has been used, its hold on CUPTI stays: it is last.
+        recordings = args.recordings if recorder == "cupti" else max(1, args.recordings // 2)
+        for name, step in steps.items():
+            rows = _undistorted(name, step, recorder, recordings, args.traces)
+            result["programs"].setdefault(name, {})[recorder] = rows
+            print("\n".join((f"{name}, from {recorder}:", *(f"  {shown(row)}" for row in rows))), flush=True)
+            if args.out:
+                args.out.write_text(json.dumps(result, indent=1) + "\n")
+    for recorder in sorted(args.recorders):
+        print(summary([row for each in result["programs"].values() for row in each[recorder]], recorder))
+    return 0
+
+
+def _undistorted(
+    name: str, step: Callable[[], None], recorder: RecorderName, recordings: int, traces: Path | None
+) -> list[Row]:
+    """Recordings in which steps are timed without recording too, and what each tells without knowing that."""
+    import unstall
+
+    for _ in range(10):
+        step()
+    # Long enough for what is timed before the window and after it.
+    enough = 60 + round(1.5 / timed(step, 4))
+    rows = []
+    for number in range(recordings):
+        with unstall.record(steps=5, warmup=2, recorder=recorder) as recording:
+            for _ in range(enough):
+                step()
+                unstall.step()
+        rows.append({**_told(recording.timeline()), **steps_told(read(recording._recorded()))})
+        if traces and not number:
+            traces.mkdir(exist_ok=True)
+            recording.save(traces / f"{re.sub(r'[^a-z0-9]+', '_', name.lower())}-{recorder}.trace.json.gz")
+    return rows
+
+
+def steps_told(events: Sequence[Row]) -> Row:
+    """What a recording's journal says of single steps, in ms: those of the window, first the one in which the recorder
+    settles; those timed before and after it; and what it took to start the recorder."""
+    at = [event["at"] / 1e6 for event in events if event["event"] == "mark"]
+    begun = next((event["at"] for event in events if event["event"] == "machine"), None)
+    window = next((event["at"] for event in events if event["event"] == "window"), None)
+    told = ([each / 1e6 for each in event["marks_ns"]] for event in events if event["event"] == "host_only")
+    plain = {
+        event["which"]: [each / 1e6 for each in event["marks_ns"]] for event in events if event["event"] == "plain"
+    }
+    return {
+        "start_ms": (window - begun) / 1e6 if begun is not None and window is not None else None,
+        "window_ms": [round(each, 3) for each in _between(at)],
+        "host_only_ms": [round(each, 3) for each in _between(next(told, []))],
+        "timed_ms": {which: _spread(_between(marks)) for which, marks in plain.items() if len(marks) > 2},
+    }
+
+
+def kept_speed(row: Row) -> bool:
+    """Whether the host had one speed before a recording and after it, and was as even within it.
+
+    Told by the steps that nothing slows down: medians of those timed before and after agree to 5 %, and quartiles of
+    both, and of the steps of the host alone, lie within 10 % of their medians. How long the latter are does not count:
+    that is what the undistorted step time is made of.
+    """
+    stretches = list(row["timed_ms"].values())
+    if len(stretches) < 2:
+        return False
+    before, after = (each["median"] for each in stretches)
+    # The first step of the host alone settles.
+    stretches += [_spread(row["host_only_ms"][1:])] if len(row["host_only_ms"]) > 2 else []
+    even = all(max(1 - each["q1"] / each["median"], each["q3"] / each["median"] - 1) <= 0.1 for each in stretches)
+    return even and abs(after / before - 1) <= 0.05
+
+
+def summary(rows: Sequence[Row], recorder: str) -> str:
+    """How far undistorted step times are off, of all recordings and of those in which the host kept its speed."""
+    known = [row for row in rows if row["error"] is not None]
+    errors, kept = ([abs(row["error"]) for row in chosen] for chosen in (known, filter(kept_speed, known)))
+    told = f"{recorder}: {len(errors)} of {len(rows)} recordings tell a step time"
+    if errors:
+        told += f", off by up to {max(errors):.1%}"
+    if kept:
+        told += f"; in {len(kept)} the host kept its speed: off by up to {max(kept):.1%}"
+        told += f", {statistics.median(kept):.1%} in the median"
+    return told
+
+
+def _between(times: Sequence[float]) -> list[float]:
+    return [end - start for start, end in itertools.pairwise(times)]
+
+
+def _told(timeline: Timeline) -> Row:
+    """The step time that a recording tells with its plain one withheld, in ns, against that; and without the steps of
+    the host alone, by the usual cost."""
+    from unstall.diagnose.explain import explain
+    from unstall.timeline import HostTimes
+
+    plain_ns = timeline.meta.plain_step_ns
+    withheld = replace(timeline, meta=replace(timeline.meta, plain_step_ns=None))
+    result, usual = explain(withheld).result, explain(replace(withheld, host_times=HostTimes.none())).result
+    told_ns = result.replay.undistorted_mean_step_ns if result.replay else None
+    usual_ns = usual.replay.undistorted_mean_step_ns if usual.replay else None
+    return {
+        "by": result.replay.undistorted_by if result.replay else None,
+        "usual_error": usual_ns / plain_ns - 1 if plain_ns and usual_ns else None,
+        "plain_ns": plain_ns,
+        "recorded_ns": result.steps.mean_ns,
+        "undistorted_ns": told_ns,
+        "error": told_ns / plain_ns - 1 if plain_ns and told_ns else None,
+        "taken_out": result.steps.mean_ns / told_ns if told_ns else None,
+    }
+
+
+def _again(traces: Path) -> int:
+    import unstall
+
+    for path in sorted(traces.glob("*.trace.json.gz")):
+        row = _told(unstall.load(path))
+        print(f"{path.name}: {shown(row)}")
+    return 0
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": middle, "q1": low, "q3": high, "most": max(values)}
+
+
+def shown(row: Row) -> str:
+    """One undistorted recording, for people."""
+    plain, recorded, told = (
+        "?" if row[f"{which}_ns"] is None else f"{row[f'{which}_ns'] / 1e6:.2f}"
+        for which in ("plain", "recorded", "undistorted")
+    )
+    error, taken_out = row["error"], row["taken_out"]
+    text = f"plain {plain}, recorded {recorded}, undistorted {told} ms"
+    text += f" by {row['by']} ({error:+.1%})" if error is not None else ""
+    text += f", by the usual cost {row['usual_error']:+.1%}" if row["usual_error"] is not None else ""
+    text += f", taken out {taken_out:.3f}x" if taken_out is not None else ""
+    if row.get("window_ms"):
+        settling, *steps = (f"{each:.2f}" for each in row["window_ms"])
+        timed = (
+            f"{which} {each['median']:.2f} ({each['q1']:.2f} to {each['q3']:.2f})"
+            for which, each in row["timed_ms"].items()
+        )
+        text += f"\n    steps {' '.join(steps)}, settling {settling} ms; timed {', '.join(timed)} ms"
+        text += f"; the recorder started in {row['start_ms']:.0f} ms" if row["start_ms"] is not None else ""
+    if row.get("host_only_ms"):
+        settling, *steps = (f"{each:.2f}" for each in row["host_only_ms"])
+        text += f"\n    of the host alone {' '.join(steps)}, settling {settling} ms"
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())
