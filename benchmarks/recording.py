@@ -5,9 +5,9 @@
 A shared host changes its speed by a tenth within a second, so what is compared is short, and next to each other: five
 steps while something records, between as many without before and behind. A round of `cupti` has what a window has,
 once with the device and four times of the host alone, and once nothing at all, in a drawn order; its window costs the
-mean of the five. Then come rounds of what torch records. Figures are medians of the rounds, with their standard errors;
-that of nothing tells whether they can be trusted. Needs a CUDA GPU, torchvision and transformers, and says so where
-there is none.
+mean of the five. Programs take turns, round by round, but for those whose figure is exact to 0.2 % already. Then come
+rounds of what torch records. Figures are medians of the rounds, with their standard errors; that of nothing tells
+whether they can be trusted. Needs a CUDA GPU, torchvision and transformers, and says so where there is none.
 
 Held to the figures: a window of `cupti` costs at most 1.05 in the median of the programs, and 1.10 of each.
 """
@@ -22,14 +22,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.on_device import measured_on, why_skipped
-from unstall.record.host_only import TIMES, HostOnly
+from unstall.record.host_only import SETTLING, TIMES, HostOnly
 from unstall.record.journal import Journal
 
 Row = dict[str, Any]
@@ -37,7 +37,9 @@ Way = Callable[[], AbstractContextManager[None]]
 WINDOW, DEVICE, HOST, NOTHING = "a window of cupti", "its steps with the device", "of the host alone", "nothing"
 USUAL = ("torch", "torch.profiler with stacks and shapes")
 STEPS = 5  # as a window has
-_FEWEST = 5  # rounds
+_SETTLING = 3  # steps, when a recorder has gone
+_FEWEST = 10  # rounds
+_EXACT = 0.002
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,62 +59,78 @@ def main(argv: list[str] | None = None) -> int:
     steps = {name: make() for name, make in chosen(args.only).items()}
     result: Row = {**measured_on(), "steps": STEPS, "programs": {name: {} for name in steps}}
     # Once torch's profiler has been used, its hold on CUPTI stays: it comes last.
-    for recorder, costs, share in (("cupti", of_cupti, 0.8), ("torch", of_torch, 0.2)):
-        for name, step in steps.items() if recorder in args.recorders else ():
-            row = costs(partial(timed, step, STEPS), args.seconds * share / len(steps))
-            result["programs"][name][recorder] = row
-            print(f"{name}, {shown(row)}", flush=True)
-            if args.out:
-                args.out.write_text(json.dumps(result, indent=1) + "\n")
+    for recorder, ways, share in (("cupti", CUPTI, 0.8), ("torch", TORCH, 0.2)):
+        if recorder not in args.recorders:
+            continue
+        rounds = {name: Rounds(partial(timed, step), ways) for name, step in steps.items()}
+        take_turns(list(rounds.values()), args.seconds * share)
+        for name, each in rounds.items():
+            result["programs"][name][recorder] = each.figures()
+            print(f"{name}, {shown(each.figures())}", flush=True)
+        if args.out:
+            args.out.write_text(json.dumps(result, indent=1) + "\n")
     if "cupti" in args.recorders:
         print(summary([each["cupti"]["costs"][WINDOW] for each in result["programs"].values()]))
     return 0
 
 
-def of_cupti(time_steps: Callable[[], float], for_s: float) -> Row:
-    """What a window costs, and its two parts."""
-    ways: list[tuple[str, Way]] = [(DEVICE, partial(recorded, "cupti")), *[(HOST, host_only)] * TIMES]
-    ratios, plain = in_rounds(time_steps, [*ways, (NOTHING, nullcontext)], for_s)
-    of_window = [
-        (device + TIMES * host) / (1 + TIMES) for device, host in zip(ratios[DEVICE], ratios[HOST], strict=True)
-    ]
-    return _costs({WINDOW: of_window, **ratios}, plain)
-
-
-def of_torch(time_steps: Callable[[], float], for_s: float) -> Row:
-    """What the ways cost that torch records in."""
-    ways: list[tuple[str, Way]] = [(way, partial(recorded, way)) for way in USUAL]
-    return _costs(*in_rounds(time_steps, [*ways, (NOTHING, nullcontext)], for_s))
-
-
-def in_rounds(
-    time_steps: Callable[[], float], ways: Sequence[tuple[str, Way]], for_s: float
-) -> tuple[dict[str, list[float]], list[float]]:
+class Rounds:
     """What steps take by the mean of those before and behind, of each way and round; and what these take.
 
     A round has each of the ways once, in a drawn order; of those with one name it is the mean.
     """
-    chance, until = random.Random(0), time.monotonic() + for_s
-    ratios: dict[str, list[float]] = {way: [] for way, _ in ways}
-    plain = [time_steps()]
-    while time.monotonic() < until or len(ratios[NOTHING]) < _FEWEST:
-        of_round: dict[str, list[float]] = {way: [] for way in ratios}
-        for way, records in chance.sample(ways, len(ways)):
+
+    def __init__(self, time_steps: Callable[[int, int], float], ways: Sequence[tuple[str, Way]]) -> None:
+        """`time_steps` gives the seconds a step, of so many after so many that settle."""
+        self._time_steps, self._ways = time_steps, ways
+        self._chance = random.Random(0)
+        self._ratios: dict[str, list[float]] = {way: [] for way, _ in ways}
+        self._plain: list[float] = []
+
+    def add(self) -> None:
+        """One more."""
+        ratios: dict[str, list[float]] = {way: [] for way in self._ratios}
+        before = self._without()
+        for way, records in self._chance.sample(self._ways, len(self._ways)):
             with records():
-                during = time_steps()
-            plain.append(time_steps())
-            of_round[way].append(2 * during / (plain[-2] + plain[-1]))
-        for way, each in of_round.items():
-            ratios[way].append(statistics.mean(each))
-    return ratios, plain
+                during = self._time_steps(STEPS, SETTLING)
+            behind = self._without()
+            ratios[way].append(2 * during / (before + behind))
+            before = behind
+        for way, each in ratios.items():
+            self._ratios[way].append(statistics.mean(each))
+
+    def _without(self) -> float:
+        self._plain.append(self._time_steps(STEPS, _SETTLING))
+        return self._plain[-1]
+
+    def figures(self) -> Row:
+        """Of all rounds so far; two at least."""
+        ratios = dict(self._ratios)
+        if DEVICE in ratios:
+            parts = zip(ratios[DEVICE], ratios[HOST], strict=True)
+            ratios = {WINDOW: [(device + TIMES * host) / (1 + TIMES) for device, host in parts], **ratios}
+        return {
+            "rounds": len(ratios[NOTHING]),
+            "plain_ms": {"first": 1e3 * self._plain[0], "median": 1e3 * statistics.median(self._plain)},
+            "costs": {way: middle(each) for way, each in ratios.items()},
+        }
 
 
-def _costs(ratios: Mapping[str, Sequence[float]], plain: Sequence[float]) -> Row:
-    return {
-        "rounds": len(ratios[NOTHING]),
-        "plain_ms": {"first": 1e3 * plain[0], "median": 1e3 * statistics.median(plain)},
-        "costs": {way: middle(each) for way, each in sorted(ratios.items(), key=lambda each: each[0] == NOTHING)},
-    }
+def take_turns(all_rounds: Sequence[Rounds], for_s: float) -> None:
+    """Add rounds until the time is up, a few at least, or all are exact."""
+    until = time.monotonic() + for_s
+    inexact, count = list(all_rounds), 0
+    while inexact and (time.monotonic() < until or count < _FEWEST):
+        for rounds in inexact:
+            rounds.add()
+        count += 1
+        if count >= _FEWEST:
+            inexact = [each for each in inexact if max(_errors(each.figures())) > _EXACT]
+
+
+def _errors(figures: Row) -> list[float]:
+    return [cost["error"] for cost in figures["costs"].values()]
 
 
 def middle(values: Sequence[float]) -> Row:
@@ -121,11 +139,12 @@ def middle(values: Sequence[float]) -> Row:
     return {"median": median, "error": 1.2533 * (high - low) / 1.349 / math.sqrt(len(values))}
 
 
-def timed(step: Callable[[], None], steps: int) -> float:
-    """Seconds a step: so many in a row, after one that is not timed."""
+def timed(step: Callable[[], None], steps: int, settling: int = 1) -> float:
+    """Seconds a step: so many in a row, after some that are not timed."""
     import torch
 
-    step()
+    for _ in range(settling):
+        step()
     torch.cuda.synchronize()
     begun = time.perf_counter()
     for _ in range(steps):
@@ -171,6 +190,14 @@ def host_only() -> Iterator[None]:
             yield
         finally:
             steps.stop(Journal(folder))
+
+
+CUPTI: list[tuple[str, Way]] = [
+    (DEVICE, partial(recorded, "cupti")),
+    *[(HOST, host_only)] * TIMES,
+    (NOTHING, nullcontext),
+]
+TORCH: list[tuple[str, Way]] = [*((way, partial(recorded, way)) for way in USUAL), (NOTHING, nullcontext)]
 
 
 def summary(costs: Sequence[Row]) -> str:

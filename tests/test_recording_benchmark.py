@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -109,11 +109,11 @@ class _Host:
     def __init__(self) -> None:
         self.took, self.times = 1.0, 1.0
 
-    def time_steps(self) -> float:
+    def time_steps(self, steps: int = 5, settling: int = 1) -> float:
         self.took *= 0.99
         return self.took * self.times
 
-    def records(self, times: float) -> Callable[[], AbstractContextManager[None]]:
+    def records(self, times: float) -> recording.Way:
         @contextmanager
         def way() -> Iterator[None]:
             self.times = times
@@ -126,22 +126,42 @@ class _Host:
 def test_what_recording_costs_is_told_by_the_steps_before_and_behind() -> None:
     host = _Host()
     ways = [("dear", host.records(1.5)), ("cheap", host.records(1.1)), ("cheap", host.records(1.3))]
-    ratios, plain = recording.in_rounds(host.time_steps, [*ways, (recording.NOTHING, host.records(1.0))], for_s=0)
-    assert {way: len(each) for way, each in ratios.items()} == {"dear": 5, "cheap": 5, "nothing": 5}
-    told = [each for way in ("dear", "cheap", "nothing") for each in ratios[way]]
-    assert told == pytest.approx([*[1.5] * 5, *[1.2] * 5, *[1.0] * 5], rel=1e-3)
-    assert len(plain) == 1 + 4 * 5
+    rounds = recording.Rounds(host.time_steps, [*ways, (recording.NOTHING, host.records(1.0))])
+    recording.take_turns([rounds], for_s=0)
+    figures = rounds.figures()
+    told = {way: cost["median"] for way, cost in figures["costs"].items()}
+    assert list(told) == ["dear", "cheap", "nothing"]
+    assert list(told.values()) == pytest.approx([1.5, 1.2, 1.0], rel=1e-3)
+    assert figures["rounds"] == 10
+    assert figures["plain_ms"]["first"] == 990
 
 
-def test_a_window_costs_what_its_steps_do_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_costs_what_its_steps_do_in_the_mean() -> None:
     host = _Host()
-    monkeypatch.setattr(recording, "recorded", lambda way: host.records(1.2)())
-    monkeypatch.setattr(recording, "host_only", host.records(1.01))
-    row = recording.of_cupti(host.time_steps, for_s=0)
-    told = {way: cost["median"] for way, cost in row["costs"].items()}
+    ways = [(recording.DEVICE, host.records(1.2)), *[(recording.HOST, host.records(1.01))] * TIMES]
+    rounds = recording.Rounds(host.time_steps, [*ways, (recording.NOTHING, host.records(1.0))])
+    recording.take_turns([rounds], for_s=0)
+    told = {way: cost["median"] for way, cost in rounds.figures()["costs"].items()}
     assert list(told) == [recording.WINDOW, recording.DEVICE, recording.HOST, recording.NOTHING]
     assert list(told.values()) == pytest.approx([(1.2 + TIMES * 1.01) / (1 + TIMES), 1.2, 1.01, 1.0], rel=1e-3)
-    assert "a window of cupti                        1.048 ± 0.000" in recording.shown(row)
+    assert "a window of cupti                        1.048 ± 0.000" in recording.shown(rounds.figures())
+
+
+def test_programs_whose_figures_are_exact_make_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one program each round costs the same, of the other ever more, and takes a second."""
+    now = 0.0
+    even, uneven = _Host(), _Host()
+
+    def dearer() -> AbstractContextManager[None]:
+        nonlocal now
+        now += 1
+        return uneven.records(1 + now / 10)()
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    of_even = recording.Rounds(even.time_steps, [(recording.NOTHING, even.records(1.0))])
+    of_uneven = recording.Rounds(uneven.time_steps, [(recording.NOTHING, dearer)])
+    recording.take_turns([of_even, of_uneven], for_s=25)
+    assert (of_even.figures()["rounds"], of_uneven.figures()["rounds"]) == (10, 25)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,19 @@ def test_a_call_does_what_it_did_and_is_timed(timed: ctypes.CDLL) -> None:
     assert calls["end"][-1] - calls["start"][-1] >= 2_000_000
 
 
+def test_times_are_those_of_the_clock(timed: ctypes.CDLL) -> None:
+    """Whatever they are taken by: each call lies within what the clock was before it and after it."""
+    marks = [time.perf_counter_ns()]
+    for _ in range(300):
+        timed.call_nap(1000)
+        marks.append(time.perf_counter_ns())
+    calls = _stop()
+    between = np.array(marks)
+    assert len(calls) == 300
+    assert (calls["start"].astype(np.int64) >= between[:-1] - 1000).all()
+    assert (calls["end"].astype(np.int64) <= between[1:] + 1000).all()
+
+
 def test_afterwards_the_pointers_are_what_they_were(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
     original = runtime.where().contents.value

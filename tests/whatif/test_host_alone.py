@@ -300,7 +300,7 @@ def test_a_report_says_where_its_step_time_is_from() -> None:
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.gz")), ids=lambda path: path.name.partition(".")[0])
 def test_of_real_recordings_the_plain_step_time_comes_back_that_is_withheld(path: Path) -> None:
-    """Recorded on an H200 by `python -m benchmarks.recording_undistorted`; frames and the machine's details are left out."""
+    """Recorded on an H200 by `benchmarks/recording_undistorted.py`; frames and the machine's details are left out."""
     timeline = load(path)
     plain_ns = timeline.meta.plain_step_ns
     known = modelled(replace(timeline, meta=replace(timeline.meta, plain_step_ns=None)))
