@@ -1,6 +1,7 @@
 """Without its plain step time, what step time does a recording tell? Of real programs on a GPU.
 
     python -m benchmarks.recording_undistorted [--recordings 3] [--only resnet-18] [--out FILE] [--traces FOLDER]
+    python -m benchmarks.recording_undistorted --sum-up --out benchmarks/results/recording_undistorted_h200.json
 
 Recordings as `unstall run` makes them tell the step time, with the one measured without recording withheld. Steps timed
 half a second away may be of a host that is faster or slower by half, so the last lines say how far off those recordings
@@ -37,32 +38,47 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--recordings", type=int, default=3, help="by cupti; by torch half as many")
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name has this in it")
     parser.add_argument("--recorders", nargs="+", choices=("cupti", "torch"), default=["cupti", "torch"])
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser.add_argument("--out", type=Path, help="where the figures go, as JSON: behind those of the runs that it has")
+    parser.add_argument("--sum-up", action="store_true", help="only those runs, of which none is added")
     parser.add_argument("--traces", type=Path, help="a folder for a recording of each program")
     parser.add_argument(
         "--again", action="store_true", help="only undistort those recordings anew, and say how far off"
     )
     args = parser.parse_args(argv)
     if args.again:
+        if args.traces is None:
+            parser.error("--again needs --traces FOLDER")
         return _again(args.traces)
-    if skipped := why_skipped("torchvision", "transformers"):
-        print(skipped)
-        return 0
+    runs: list[Row] = json.loads(args.out.read_text()) if args.out and args.out.exists() else []
+    if not args.sum_up:
+        if skipped := why_skipped("torchvision", "transformers"):
+            print(skipped)
+            return 0
+        runs.append(_run(args.only, args.recorders, args.recordings, args.traces))
+        if args.out:
+            args.out.write_text(json.dumps(runs, indent=1) + "\n")
+    for recorder in sorted(args.recorders):
+        print(
+            summary(
+                [row for run in runs for each in run["programs"].values() for row in each.get(recorder, ())], recorder
+            )
+        )
+    return 0
+
+
+def _run(only: str, recorders: Sequence[RecorderName], recordings: int, traces: Path | None) -> Row:
+    """Recordings of these programs, in this process."""
     from benchmarks.recording_programs import chosen
 
-    result: Row = {**measured_on(), "programs": {}}
-    steps = {name: make() for name, make in chosen(args.only).items()}
-    for recorder in sorted(args.recorders):  # Once torch's profiler has been used, its hold on CUPTI stays: it is last.
-        recordings = args.recordings if recorder == "cupti" else max(1, args.recordings // 2)
+    run: Row = {**measured_on(), "programs": {}}
+    steps = {name: make() for name, make in chosen(only).items()}
+    for recorder in sorted(recorders):  # Once torch's profiler has been used, its hold on CUPTI stays: it comes last.
+        count = recordings if recorder == "cupti" else max(1, recordings // 2)
         for name, step in steps.items():
-            rows = _undistorted(name, step, recorder, recordings, args.traces)
-            result["programs"].setdefault(name, {})[recorder] = rows
+            rows = _undistorted(name, step, recorder, count, traces)
+            run["programs"].setdefault(name, {})[recorder] = rows
             print("\n".join((f"{name}, from {recorder}:", *(f"  {shown(row)}" for row in rows))), flush=True)
-            if args.out:
-                args.out.write_text(json.dumps(result, indent=1) + "\n")
-    for recorder in sorted(args.recorders):
-        print(summary([row for each in result["programs"].values() for row in each[recorder]], recorder))
-    return 0
+    return run
 
 
 def _undistorted(
