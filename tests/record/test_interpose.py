@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unstall.record import host_only
 from unstall.record.host_only import HostOnly
 from unstall.record.journal import Journal
 
@@ -24,6 +25,7 @@ _interpose = pytest.importorskip(
     "unstall.record._interpose", reason="the C extension is not built", exc_type=ImportError
 )
 _COMPILER = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0])
+_TIMED_BY = [False, True] if host_only._counter_is_clock() else [False]
 pytestmark = pytest.mark.skipif(_COMPILER is None, reason="there is no C compiler")
 
 _DRIVER = """
@@ -104,11 +106,11 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ctypes.CDL
     return driver, runtime
 
 
-@pytest.fixture
-def timed(libraries: tuple[str, ctypes.CDLL]) -> Iterator[ctypes.CDLL]:
+@pytest.fixture(params=_TIMED_BY, ids=lambda by_counter: "counter" if by_counter else "clock")
+def timed(libraries: tuple[str, ctypes.CDLL], request: pytest.FixtureRequest) -> Iterator[ctypes.CDLL]:
     """The runtime, while its calls are timed."""
     driver, runtime = libraries
-    assert _interpose.start(driver, _FUNCTIONS, 1000) == _POINTERS
+    assert _interpose.start(driver, _FUNCTIONS, 1000, request.param) == _POINTERS
     yield runtime
     try:
         _interpose.stop()
@@ -138,7 +140,7 @@ def test_a_call_does_what_it_did_and_is_timed(timed: ctypes.CDLL) -> None:
 
 
 def test_times_are_those_of_the_clock(timed: ctypes.CDLL) -> None:
-    """Whatever they are taken by: each call lies within what the clock was before it and after it."""
+    """Each call lies within what the clock was before it and after it, whatever it was timed by."""
     marks = [time.perf_counter_ns()]
     for _ in range(300):
         timed.call_nap(1000)
@@ -153,7 +155,7 @@ def test_times_are_those_of_the_clock(timed: ctypes.CDLL) -> None:
 def test_afterwards_the_pointers_are_what_they_were(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
     original = runtime.where().contents.value
-    _interpose.start(driver, _FUNCTIONS, 10)
+    _interpose.start(driver, _FUNCTIONS, 10, False)
     assert runtime.where().contents.value != original
     _interpose.stop()
     assert runtime.where().contents.value == original
@@ -162,11 +164,11 @@ def test_afterwards_the_pointers_are_what_they_were(libraries: tuple[str, ctypes
 
 def test_a_pointer_that_was_copied_meanwhile_goes_on_to_work(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
-    _interpose.start(driver, _FUNCTIONS, 10)
+    _interpose.start(driver, _FUNCTIONS, 10, False)
     copied = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int)(runtime.where().contents.value)
     _interpose.stop()
     assert copied(8) == 16
-    _interpose.start(driver, _FUNCTIONS, 10)
+    _interpose.start(driver, _FUNCTIONS, 10, False)
     assert copied(9) == 18
     assert _stop()["what"].tolist() == [8]
 
@@ -174,7 +176,7 @@ def test_a_pointer_that_was_copied_meanwhile_goes_on_to_work(libraries: tuple[st
 def test_what_the_library_has_put_there_meanwhile_stays(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
     original = runtime.where().contents.value
-    _interpose.start(driver, _FUNCTIONS, 10)
+    _interpose.start(driver, _FUNCTIONS, 10, False)
     runtime.where().contents.value = 12345
     _interpose.stop()
     assert runtime.where().contents.value == 12345
@@ -205,23 +207,38 @@ def test_each_thread_is_told_apart(timed: ctypes.CDLL) -> None:
 
 def test_calls_beyond_what_there_is_room_for_are_counted(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
-    _interpose.start(driver, _FUNCTIONS, 3)
+    _interpose.start(driver, _FUNCTIONS, 3, False)
     for number in range(10):
         assert runtime.call_twice(number) == 2 * number
     rows, lost = _interpose.stop()
     assert (len(rows) // _CALL.itemsize, lost) == (3, 7)
-    _interpose.start(driver, _FUNCTIONS, 3)
+    _interpose.start(driver, _FUNCTIONS, 3, False)
     assert _interpose.stop() == (b"", 0)
 
 
 def test_a_call_that_is_under_way_at_the_end_comes_back(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
-    _interpose.start(driver, _FUNCTIONS, 10)
+    _interpose.start(driver, _FUNCTIONS, 10, False)
     thread = threading.Thread(target=runtime.call_nap, args=(200_000,))
     thread.start()
     time.sleep(0.05)
     assert _interpose.stop() == (b"", 0)
     thread.join()
+
+
+@pytest.mark.parametrize("by_counter", _TIMED_BY)
+def test_a_call_from_before_the_start_is_none(libraries: tuple[str, ctypes.CDLL], by_counter: bool) -> None:
+    driver, runtime = libraries
+    _interpose.start(driver, _FUNCTIONS, 10, by_counter)
+    thread = threading.Thread(target=runtime.call_nap, args=(200_000,))
+    thread.start()
+    time.sleep(0.05)
+    _interpose.stop()
+    _interpose.start(driver, _FUNCTIONS, 10, by_counter)
+    thread.join()
+    runtime.call_twice(1)
+    calls = _stop()
+    assert calls[calls["start"] > 0]["what"].tolist() == [8]
 
 
 def test_a_forked_child_calls_and_times_nothing(timed: ctypes.CDLL) -> None:
@@ -253,7 +270,7 @@ def load():
 thread = threading.Thread(target=load)
 thread.start()
 for _ in range(100):
-    if _interpose.start({driver!r}, {_FUNCTIONS!r}, 10):
+    if _interpose.start({driver!r}, {_FUNCTIONS!r}, 10, False):
         _interpose.stop()
 over.set()
 thread.join()
@@ -266,7 +283,7 @@ print("well")
 def test_data_that_a_library_makes_read_only_meanwhile_is_not_written(libraries: tuple[str, ctypes.CDLL]) -> None:
     driver, runtime = libraries
     runtime.fill()
-    assert _interpose.start(driver, _FUNCTIONS, 10) == _POINTERS + 1
+    assert _interpose.start(driver, _FUNCTIONS, 10, False) == _POINTERS + 1
     runtime.seal(1)
     _interpose.stop()
     assert runtime.call_sealed(6) == 12
@@ -313,7 +330,7 @@ def test_without_a_file_descriptor_to_be_had_pointers_are_put_back(timed: ctypes
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     timed.call_twice(3)
-    assert _interpose.start(timed.driver, _FUNCTIONS, 10) == _POINTERS
+    assert _interpose.start(timed.driver, _FUNCTIONS, 10, False) == _POINTERS
 
 
 def test_what_cannot_be_is_refused(libraries: tuple[str, ctypes.CDLL], tmp_path: Path) -> None:
@@ -321,11 +338,32 @@ def test_what_cannot_be_is_refused(libraries: tuple[str, ctypes.CDLL], tmp_path:
     with pytest.raises(RuntimeError, match="no calls are timed"):
         _interpose.stop()
     with pytest.raises(OSError, match="is not loaded"):
-        _interpose.start(str(tmp_path / "libother.so"), _FUNCTIONS, 10)
-    assert _interpose.start(driver, {1: "missing"}, 10) == 0
+        _interpose.start(str(tmp_path / "libother.so"), _FUNCTIONS, 10, False)
+    assert _interpose.start(driver, {1: "missing"}, 10, False) == 0
     with pytest.raises(RuntimeError, match="no calls are timed"):
         _interpose.stop()
-    _interpose.start(driver, _FUNCTIONS, 10)
+    _interpose.start(driver, _FUNCTIONS, 10, False)
     with pytest.raises(RuntimeError, match="already"):
-        _interpose.start(driver, _FUNCTIONS, 10)
+        _interpose.start(driver, _FUNCTIONS, 10, False)
     _interpose.stop()
+
+
+@pytest.mark.parametrize("source", ["tsc", "hpet", None])
+def test_a_counter_that_the_kernel_trusts_no_more_tells_nothing(
+    libraries: tuple[str, ctypes.CDLL], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str | None
+) -> None:
+    """By the clock there is nothing to distrust."""
+    driver, runtime = libraries
+    told = tmp_path / "current_clocksource"
+    monkeypatch.setattr(host_only, "_CLOCK_SOURCE", told)
+    for at_start in ("tsc\n", "hpet\n"):
+        told.write_text(at_start)
+        steps = HostOnly(tmp_path, driver)
+        assert steps.start(1)
+        runtime.call_synchronize()
+        told.unlink()
+        if source is not None:
+            told.write_text(f"{source}\n")
+        steps.stop(Journal(tmp_path))
+        trusted = at_start == "hpet\n" or source == "tsc"
+        assert len(np.fromfile(tmp_path / host_only.CALLS, _CALL)) == trusted

@@ -24,6 +24,7 @@ _MOST_STEPS = 200  # and no more than tell a median well,
 _LONG_NS = 5_000_000_000  # nor than 2, 4, 8, … once they have taken so long
 _DRIVER = "libcuda.so.1"
 _MOST_CALLS = 2 << 20
+_CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 class HostOnly:
@@ -36,12 +37,14 @@ class HostOnly:
         self._marks_ns: list[int] = []
         self._steps = 0
         self._started = False
+        self._by_counter = _counter_is_clock()
 
     def start(self, recorded: int) -> bool:
         """Time calls from now on, after so many steps with the device. False where that cannot be done here."""
         self._steps = min(TIMES * recorded, _MOST_STEPS) + SETTLING
         try:
-            self._started = _interpose is not None and _interpose.start(self._library, DRIVER, _MOST_CALLS) > 0
+            found = _interpose.start(self._library, DRIVER, _MOST_CALLS, self._by_counter) if _interpose else 0
+            self._started = found > 0
         except (OSError, ValueError, RuntimeError):
             return False
         except BaseException:  # Ctrl-C, which is told of once the search is over
@@ -66,5 +69,15 @@ class HostOnly:
         if self._started:
             rows, lost = _interpose.stop()
             self._started = False  # only now: whoever is interrupted before may try again
+            if self._by_counter and not _counter_is_clock():  # the kernel trusts it no more
+                rows = b""
             (self._folder / CALLS).write_bytes(rows)
             journal.write("host_only", marks_ns=self._marks_ns, lost=lost)
+
+
+def _counter_is_clock() -> bool:
+    """Whether the kernel makes its clock of the processor's counter: it then ticks evenly, and as one in all cores."""
+    try:
+        return _CLOCK_SOURCE.read_text().strip() == "tsc"
+    except (OSError, UnicodeError):
+        return False
