@@ -2,14 +2,18 @@
 
     python -m benchmarks.recording [--seconds 300] [--only resnet-18] [--out benchmarks/results/recording_h200.json]
 
-A shared host changes its speed by a tenth within a second, so what is compared is short, and next to each other: five
-steps while something records, between as many without before and behind. A round of `cupti` has what a window has,
-once with the device and four times of the host alone, and once nothing at all, in a drawn order; its window costs the
-mean of the five. Programs take turns, round by round, but for those whose figure is exact to 0.2 % already. Then come
-rounds of what torch records. Figures are medians of the rounds, with their standard errors; that of nothing tells
-whether they can be trusted. Needs a CUDA GPU, torchvision and transformers, and says so where there is none.
+A shared host changes its speed by a tenth within a second, so what is compared is short, and next to each other. A
+round of `cupti` is a window between steps without: five steps with the device, and directly behind them ten of the host
+alone, each after the one in which the recorder settles. A window has four of the host for each with the device, and so
+costs that mean of the two. In each round as many steps of which nothing is recorded stand between such, too: what they
+"cost" tells how far chance goes. Programs take turns, round by round; those whose figures are exact to 0.1 % after ten
+rest. Then come rounds of what torch records: with its profiler CUPTI stays.
 
-Held to the figures: a window of `cupti` costs at most 1.05 in the median of the programs, and 1.10 of each.
+Figures are medians of the rounds, with standard errors. "Left behind" is what steps take behind by those before. What
+stays for good from a first recording on is in none of them: that is for `recording_over`.
+
+Wanted: a window of `cupti` at most 1.05 in the median of the programs, and 1.10 of each. Needs a CUDA GPU, torchvision
+and transformers, and says so where there is none.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,13 +37,20 @@ from unstall.record.host_only import SETTLING, TIMES, HostOnly
 from unstall.record.journal import Journal
 
 Row = dict[str, Any]
-Way = Callable[[], AbstractContextManager[None]]
+Steps = Callable[[int, int], float]
+"""Runs so many steps, after so many that settle: seconds for one."""
+Way = Callable[[Steps], dict[str, float]]
+"""Steps of which something is recorded, if anything: seconds for one, by part."""
+
 WINDOW, DEVICE, HOST, NOTHING = "a window of cupti", "its steps with the device", "of the host alone", "nothing"
-USUAL = ("torch", "torch.profiler with stacks and shapes")
-STEPS = 5  # as a window has
-_SETTLING = 3  # steps, when a recorder has gone
-_FEWEST = 10  # rounds
-_EXACT = 0.002
+PROFILER = "torch.profiler with stacks and shapes"
+BEHIND = "left behind by "
+DEVICE_STEPS = 5
+_HOST_STEPS = 10  # enough to tell, though a window has twice as many
+_PLAIN_STEPS, _PLAIN_SETTLING = 5, 3
+_WARMUP = 10
+_FEWEST, _LOOK = 5, 10  # rounds: there are, and after which those rest that are exact
+_EXACT = 0.001
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,89 +68,81 @@ def main(argv: list[str] | None = None) -> int:
     from benchmarks.recording_programs import chosen
 
     steps = {name: make() for name, make in chosen(args.only).items()}
-    result: Row = {**measured_on(), "steps": STEPS, "programs": {name: {} for name in steps}}
-    # Once torch's profiler has been used, its hold on CUPTI stays: it comes last.
-    for recorder, ways, share in (("cupti", CUPTI, 0.8), ("torch", TORCH, 0.2)):
-        if recorder not in args.recorders:
-            continue
-        rounds = {name: Rounds(partial(timed, step), ways) for name, step in steps.items()}
-        take_turns(list(rounds.values()), args.seconds * share)
+    result: Row = {**measured_on(), "programs": {name: {} for name in steps}}
+    shares = {recorder: share for recorder, share in (("cupti", 0.8), ("torch", 0.2)) if recorder in args.recorders}
+    for recorder, share in shares.items():
+        rounds = {name: Rounds(partial(timed, step), WAYS[recorder], name) for name, step in steps.items()}
+        take_turns(list(rounds.values()), args.seconds * share / sum(shares.values()))
         for name, each in rounds.items():
             result["programs"][name][recorder] = each.figures()
             print(f"{name}, {shown(each.figures())}", flush=True)
         if args.out:
             args.out.write_text(json.dumps(result, indent=1) + "\n")
     if "cupti" in args.recorders:
-        print(summary([each["cupti"]["costs"][WINDOW] for each in result["programs"].values()]))
+        print(f"{WINDOW}: {summary([each['cupti']['costs'][WINDOW] for each in result['programs'].values()])}")
     return 0
 
 
 class Rounds:
-    """What steps take by the mean of those before and behind, of each way and round; and what these take.
+    """What steps take by the mean of those before and behind, of each way and round; and what these take."""
 
-    A round has each of the ways once, in a drawn order; of those with one name it is the mean.
-    """
-
-    def __init__(self, time_steps: Callable[[int, int], float], ways: Sequence[tuple[str, Way]]) -> None:
-        """`time_steps` gives the seconds a step, of so many after so many that settle."""
-        self._time_steps, self._ways = time_steps, ways
-        self._chance = random.Random(0)
-        self._ratios: dict[str, list[float]] = {way: [] for way, _ in ways}
+    def __init__(self, steps: Steps, ways: Sequence[tuple[str, Way]], seed: str) -> None:
+        """`ways` have a name each. Runs some steps, so that the program is warm, and then times some."""
+        self._steps, self._ways = steps, ways
+        self._chance = random.Random(seed)
+        self._ratios: dict[str, list[float]] = {}
         self._plain: list[float] = []
+        steps(1, _WARMUP)
+        self._before_all = statistics.median(self._without() for _ in range(5))
 
     def add(self) -> None:
-        """One more."""
-        ratios: dict[str, list[float]] = {way: [] for way in self._ratios}
+        """One more: each of the ways once, in a drawn order."""
         before = self._without()
-        for way, records in self._chance.sample(self._ways, len(self._ways)):
-            with records():
-                during = self._time_steps(STEPS, SETTLING)
+        for name, way in self._chance.sample(self._ways, len(self._ways)):
+            parts = way(self._steps)
             behind = self._without()
-            ratios[way].append(2 * during / (before + behind))
+            for part, took in parts.items():
+                self._ratios.setdefault(part, []).append(2 * took / (before + behind))
+            self._ratios.setdefault(BEHIND + name, []).append(behind / before)
             before = behind
-        for way, each in ratios.items():
-            self._ratios[way].append(statistics.mean(each))
 
     def _without(self) -> float:
-        self._plain.append(self._time_steps(STEPS, _SETTLING))
+        self._plain.append(self._steps(_PLAIN_STEPS, _PLAIN_SETTLING))
         return self._plain[-1]
 
     def figures(self) -> Row:
         """Of all rounds so far; two at least."""
-        ratios = dict(self._ratios)
-        if DEVICE in ratios:
-            parts = zip(ratios[DEVICE], ratios[HOST], strict=True)
-            ratios = {WINDOW: [(device + TIMES * host) / (1 + TIMES) for device, host in parts], **ratios}
+        ordered = sorted(self._ratios, key=lambda part: (part.startswith(BEHIND), part.endswith(NOTHING), part))
         return {
-            "rounds": len(ratios[NOTHING]),
-            "plain_ms": {"first": 1e3 * self._plain[0], "median": 1e3 * statistics.median(self._plain)},
-            "costs": {way: middle(each) for way, each in ratios.items()},
+            "rounds": len(next(iter(self._ratios.values()))),
+            "plain_ms": {"before all": 1e3 * self._before_all, "median": 1e3 * statistics.median(self._plain)},
+            "costs": {part: middle(self._ratios[part]) for part in ordered},
         }
+
+    def are_exact(self) -> bool:
+        """Whether all figures are."""
+        return all(cost["error"] <= _EXACT for cost in self.figures()["costs"].values())
 
 
 def take_turns(all_rounds: Sequence[Rounds], for_s: float) -> None:
-    """Add rounds until the time is up, a few at least, or all are exact."""
+    """Add rounds to each, and after some only to those that are not exact, until the time is up."""
     until = time.monotonic() + for_s
-    inexact, count = list(all_rounds), 0
-    while inexact and (time.monotonic() < until or count < _FEWEST):
-        for rounds in inexact:
+    turns, count = list(all_rounds), 0
+    while turns and (time.monotonic() < until or count < _FEWEST):
+        for rounds in turns:
             rounds.add()
         count += 1
-        if count >= _FEWEST:
-            inexact = [each for each in inexact if max(_errors(each.figures())) > _EXACT]
-
-
-def _errors(figures: Row) -> list[float]:
-    return [cost["error"] for cost in figures["costs"].values()]
+        if count == _LOOK:  # once: who looks again and again stops where chance looks exact
+            turns = [each for each in turns if not each.are_exact()]
 
 
 def middle(values: Sequence[float]) -> Row:
     """The median of independent values, and its standard error by their quartiles, as of a normal distribution."""
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    low, median, high = statistics.quantiles(values, n=4)
     return {"median": median, "error": 1.2533 * (high - low) / 1.349 / math.sqrt(len(values))}
 
 
-def timed(step: Callable[[], None], steps: int, settling: int = 1) -> float:
+def timed(step: Callable[[], None], steps: int, settling: int) -> float:
     """Seconds a step: so many in a row, after some that are not timed."""
     import torch
 
@@ -153,12 +156,40 @@ def timed(step: Callable[[], None], steps: int, settling: int = 1) -> float:
     return (time.perf_counter() - begun) / steps
 
 
+def _window(steps: Steps) -> dict[str, float]:
+    with recorded("cupti"):
+        device = steps(DEVICE_STEPS, SETTLING)
+    with host_only():
+        host = steps(_HOST_STEPS, SETTLING)
+    return {WINDOW: _mean(device, host), DEVICE: device, HOST: host}
+
+
+def _nothing(steps: Steps) -> dict[str, float]:
+    """As many steps as a window has, and the same mean."""
+    return {NOTHING: _mean(steps(DEVICE_STEPS, SETTLING), steps(_HOST_STEPS, SETTLING))}
+
+
+def _mean(device: float, host: float) -> float:
+    return (device + TIMES * host) / (1 + TIMES)
+
+
+def _by_torch(way: str, steps: Steps) -> dict[str, float]:
+    with recorded(way):
+        return {way: steps(DEVICE_STEPS, SETTLING)}
+
+
+WAYS: dict[str, Sequence[tuple[str, Way]]] = {
+    "cupti": ((WINDOW, _window), (NOTHING, _nothing)),
+    "torch": (*((way, partial(_by_torch, way)) for way in ("torch", PROFILER)), (NOTHING, _nothing)),
+}
+
+
 @contextmanager
 def recorded(way: str) -> Iterator[None]:
-    """What runs within is recorded in one of the ways of USUAL, or by `cupti`."""
+    """What runs within is recorded: by the recorder `cupti` or `torch`, or by PROFILER."""
     import torch
 
-    if way.startswith("torch.profiler"):
+    if way == PROFILER:
         with torch.profiler.profile(with_stack=True, record_shapes=True):
             yield
         return
@@ -192,27 +223,19 @@ def host_only() -> Iterator[None]:
             steps.stop(Journal(folder))
 
 
-CUPTI: list[tuple[str, Way]] = [
-    (DEVICE, partial(recorded, "cupti")),
-    *[(HOST, host_only)] * TIMES,
-    (NOTHING, nullcontext),
-]
-TORCH: list[tuple[str, Way]] = [*((way, partial(recorded, way)) for way in USUAL), (NOTHING, nullcontext)]
-
-
-def summary(costs: Sequence[Row]) -> str:
-    """What a window of `cupti` costs, of what it costs each program."""
-    ordered = sorted(costs, key=lambda cost: cost["median"])
+def summary(figures: Sequence[Row]) -> str:
+    """Figures of several programs, for people."""
+    ordered = sorted(figures, key=lambda figure: figure["median"])
     middling = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
-    median = statistics.mean(cost["median"] for cost in middling)
-    error = math.hypot(*(cost["error"] for cost in middling)) / len(middling)
+    median = statistics.mean(figure["median"] for figure in middling)
+    error = math.hypot(*(figure["error"] for figure in middling)) / len(middling)
     worst = with_error(ordered[-1])
-    return f"{WINDOW}: {with_error({'median': median, 'error': error})} in the median of programs, {worst} at worst"
+    return f"{with_error({'median': median, 'error': error})} in the median of programs, {worst} at worst"
 
 
 def shown(row: Row) -> str:
     """For people."""
-    costs = (f"\n  {way:40s} {with_error(cost)}" for way, cost in row["costs"].items())
+    costs = (f"\n  {way:60s} {with_error(cost)}" for way, cost in row["costs"].items())
     return f"{row['plain_ms']['median']:.2f} ms a step, {row['rounds']} rounds:" + "".join(costs)
 
 

@@ -1,14 +1,18 @@
 """Once a recording is over, does a program run as fast as if it had never been recorded? Of real programs on a GPU.
 
-    python -m benchmarks.recording_over [--seconds 240] [--only resnet-18] [--out FILE]
+    python -m benchmarks.recording_over [--seconds 150] [--only resnet-18] [--out FILE]
 
-Of each program there are two processes on one core, of which one waits while the other works. They time a few steps in
-turns: first both have never recorded, then one records a window. The figure is how long its steps take by those of the
-other before and after them, behind the recording by before it, as medians with their standard error.
-So a host that changes its speed by a tenth within a second changes that of both, and what a first recording leaves
-behind for good shows too. Needs a CUDA GPU, torchvision and transformers, and says so where there is none.
+There are two processes on one core, each with all programs, of which one waits while the other works. They time a few
+steps of a program in turns, in three parts. Before the last one the first process records each program, as users do by
+`unstall.record`; the other never does. How long steps of the first take by those of the other before and behind them,
+in the last part by the part before it: that is what a recording leaves behind, if it is the process's own. The same of
+the second part by the first, when nothing has been recorded yet, tells how far chance goes. Figures are medians; their
+standard errors are told by those of five rounds each, as neighbours share a time.
 
-Held to the figures: behind is at most 1.01 of before.
+A shared host changes its speed by a tenth within a second, and not that of all cores: hence the one. Programs in which
+threads work side by side are slower on it; these have one thread that works at a time.
+
+Wanted: at most 1.01. Needs a CUDA GPU, torchvision and transformers, and says so where there is none.
 """
 
 from __future__ import annotations
@@ -18,20 +22,24 @@ import json
 import math
 import multiprocessing
 import os
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from benchmarks.on_device import measured_on, why_skipped
-from benchmarks.recording import STEPS, host_only, middle, recorded, timed, with_error
-from unstall.record.host_only import TIMES
+from benchmarks.recording import middle, summary, timed, with_error
 
-_FEWEST = 5  # rounds
-_STARTS_S = 120  # what a process may take until its program runs
+_STEPS, _SETTLING, _WARMUP = 5, 1, 20
+_TOGETHER = 5  # rounds, for a value that neighbours do not share
+_FEWEST = 4 * _TOGETHER  # rounds of a part
+_LONGEST_S = 120  # that a process takes to begin, or to answer
+_PARTS = ("first", "before", "behind")
 
 Row = dict[str, Any]
 Timer = Callable[[], float]
@@ -39,7 +47,7 @@ Timer = Callable[[], float]
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=240.0, help="for all programs")
+    parser.add_argument("--seconds", type=float, default=150.0, help="for all programs")
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name has this in it")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     args = parser.parse_args(argv)
@@ -49,41 +57,28 @@ def main(argv: list[str] | None = None) -> int:
     from benchmarks.recording_programs import chosen
 
     names = list(chosen(args.only))
-    result: Row = {**measured_on(), "steps": STEPS, "programs": {}}
-    for name in names:
-        with _process(name) as recording, _process(name) as other:
-            row = over(
-                lambda: _ask(recording, "time"),
-                lambda: _ask(other, "time"),
-                lambda: _ask(recording, "record"),
-                args.seconds / len(names),
-            )
-        result["programs"][name] = row
-        print(f"{name}: {shown(row)}", flush=True)
-        if args.out:
-            args.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"behind a recording by before: {with_error(of_all([row['share'] for row in result['programs'].values()]))}")
+    for_s = args.seconds / len(_PARTS) / len(names)
+    ratios: dict[str, dict[str, list[float]]] = {name: {} for name in names}
+    with _processes(names) as (recording, other):
+        for part in _PARTS:
+            for name in names if part == "behind" else ():
+                _ask(recording, "record", name)
+            for name in names:
+                ratios[name][part] = in_turns(
+                    partial(_ask, recording, "time", name), partial(_ask, other, "time", name), for_s
+                )
+    result: Row = {**measured_on(), "programs": {name: over(**parts) for name, parts in ratios.items()}}
+    for name, row in result["programs"].items():
+        print(f"{name}: {shown(row)}")
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
+    for which in ("over", "chance"):
+        print(f"{which}: {summary([row[which] for row in result['programs'].values()])}")
     return 0
 
 
-def over(recording: Timer, other: Timer, record: Callable[[], object], for_s: float) -> Row:
-    """Rounds before `record` and behind it, for as long each."""
-    before = in_turns(recording, other, for_s / 2)
-    record()
-    behind = in_turns(recording, other, for_s / 2)
-    first, then = middle(before), middle(behind)
-    share = then["median"] / first["median"]
-    error = share * math.hypot(first["error"] / first["median"], then["error"] / then["median"])
-    return {
-        "rounds": [len(before), len(behind)],
-        "before": first,
-        "behind": then,
-        "share": {"median": share, "error": error},
-    }
-
-
 def in_turns(recording: Timer, other: Timer, for_s: float) -> list[float]:
-    """What the steps of one process take by the mean of the other's before and behind."""
+    """What the steps of one process take by the mean of the other's before and behind, for so long."""
     ratios: list[float] = []
     until, before = time.monotonic() + for_s, other()
     while time.monotonic() < until or len(ratios) < _FEWEST:
@@ -93,63 +88,87 @@ def in_turns(recording: Timer, other: Timer, for_s: float) -> list[float]:
     return ratios
 
 
-def of_all(figures: list[Row]) -> Row:
-    """The mean of figures of one thing, each counted by how exact it is."""
-    weights = [figure["error"] ** -2 for figure in figures]
-    mean = sum(weight * figure["median"] for weight, figure in zip(weights, figures, strict=True)) / sum(weights)
-    return {"median": mean, "error": sum(weights) ** -0.5}
+def over(first: Sequence[float], before: Sequence[float], behind: Sequence[float]) -> Row:
+    """What the ratios of three parts say: what the recording leaves behind, and what chance does."""
+    parts = {part: _middle(ratios) for part, ratios in zip(_PARTS, (first, before, behind), strict=True)}
+    return {
+        "rounds": [len(first), len(before), len(behind)],
+        **parts,
+        "over": _share(parts["behind"], parts["before"]),
+        "chance": _share(parts["before"], parts["first"]),
+    }
+
+
+def _middle(ratios: Sequence[float]) -> Row:
+    starts = range(0, len(ratios) - _TOGETHER + 1, _TOGETHER)
+    return middle([statistics.median(ratios[start : start + _TOGETHER]) for start in starts])
+
+
+def _share(one: Row, other: Row) -> Row:
+    share = one["median"] / other["median"]
+    return {"median": share, "error": share * math.hypot(*(each["error"] / each["median"] for each in (one, other)))}
 
 
 def shown(row: Row) -> str:
     """For people."""
-    told = {which: with_error(row[which]) for which in ("before", "behind", "share")}
-    return (
-        f"by the process that never records {told['before']} before a recording, {told['behind']} behind; "
-        f"one by the other {told['share']} ({row['rounds'][0]} and {row['rounds'][1]} rounds)"
-    )
+    parts = ", ".join(f"{part} {with_error(row[part])}" for part in _PARTS)
+    rounds = ", ".join(map(str, row["rounds"]))
+    return f"over {with_error(row['over'])}, chance {with_error(row['chance'])} ({parts}; {rounds} rounds)"
 
 
 @contextmanager
-def _process(name: str) -> Iterator[Connection]:
-    """A process that runs this program's steps when it is asked to."""
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_work, args=(name, there), daemon=True)
-    process.start()
-    there.close()
+def _processes(names: Sequence[str]) -> Iterator[list[Connection]]:
+    """Two that run steps of these programs when they are asked to."""
+    spawn = multiprocessing.get_context("spawn")
+    pipes = [spawn.Pipe() for _ in range(2)]
+    processes = [spawn.Process(target=_work, args=(names, there), daemon=True) for _, there in pipes]
     try:
-        if not here.poll(_STARTS_S):
-            raise TimeoutError(f"{name} has not begun within {_STARTS_S} s")
-        here.recv()
-        yield here
+        for process, (_, there) in zip(processes, pipes, strict=True):
+            process.start()
+            there.close()
+        for here, _ in pipes:
+            _answer(here)
+        yield [here for here, _ in pipes]
     finally:
-        here.close()
-        process.join(10)
-        process.kill()
+        for process, (here, _) in zip(processes, pipes, strict=True):
+            here.close()
+            process.kill()
+            process.join()
 
 
-def _ask(process: Connection, what: str) -> float:
-    process.send(what)
+def _ask(process: Connection, what: str, name: str) -> float:
+    process.send((what, name))
+    return _answer(process)
+
+
+def _answer(process: Connection) -> float:
+    if not process.poll(_LONGEST_S):
+        raise TimeoutError(f"a process has said nothing for {_LONGEST_S} s")
     return float(process.recv())
 
 
-def _work(name: str, asked: Connection) -> None:
-    # Both on the same one: which of the host's cores are slowed by what else runs there changes by the second.
+def _work(names: Sequence[str], asked: Connection) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    import unstall
     from benchmarks.recording_programs import PROGRAMS
 
-    step = PROGRAMS[name]()
-    timed(step, 4 * STEPS)
+    steps = {name: PROGRAMS[name]() for name in names}
+    for step in steps.values():
+        timed(step, 1, _WARMUP)
     asked.send(0)
     while True:
         try:
-            what = asked.recv()
+            what, name = asked.recv()
         except EOFError:
             return
+        step = steps[name]
         if what == "record":
-            for part, steps in ((recorded("cupti"), STEPS), (host_only(), TIMES * STEPS)):
-                with part:
-                    timed(step, steps)
-        asked.send(timed(step, STEPS))
+            enough = 60 + round(1.5 / timed(step, _STEPS, _SETTLING))  # and what is timed before and after
+            with unstall.record(steps=5, recorder="cupti"):
+                for _ in range(enough):
+                    step()
+                    unstall.step()
+        asked.send(timed(step, _STEPS, _SETTLING))
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def _undistorted(
     for _ in range(10):
         step()
     # Long enough for what is timed before the window and after it.
-    enough = 60 + round(1.5 / timed(step, 4))
+    enough = 60 + round(1.5 / timed(step, 4, 1))
     rows = []
     for number in range(recordings):
         with unstall.record(steps=5, warmup=2, recorder=recorder) as recording:

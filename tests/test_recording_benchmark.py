@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -104,47 +104,77 @@ def test_recordings_are_summed_up_by_those_in_which_the_host_kept_its_speed() ->
 
 
 class _Host:
-    """Whose steps take ever less time by a hundredth, and so many times as long while something records."""
+    """Whose steps take ever less time by a thousandth, so many times as long while something records, and thrice as
+    long while something settles: two steps each time."""
 
     def __init__(self) -> None:
-        self.took, self.times = 1.0, 1.0
+        self.took = 1.0
+        self.asked: list[tuple[int, int]] = []
 
-    def time_steps(self, steps: int = 5, settling: int = 1) -> float:
-        self.took *= 0.99
-        return self.took * self.times
+    def steps(self, steps: int, settling: int, times: float = 1.0) -> float:
+        self.asked.append((steps, settling))
+        self.took *= 0.999 ** (steps + settling)
+        unsettled = max(0, (1 if times > 1 else 3) - settling)
+        return self.took * times * (steps + 2 * unsettled) / steps
 
-    def records(self, times: float) -> recording.Way:
-        @contextmanager
-        def way() -> Iterator[None]:
-            self.times = times
-            yield
-            self.times = 1.0
-
-        return way
+    def way(self, part: str, times: float) -> tuple[str, recording.Way]:
+        return part, lambda steps: {part: self.steps(5, 1, times)}
 
 
 def test_what_recording_costs_is_told_by_the_steps_before_and_behind() -> None:
     host = _Host()
-    ways = [("dear", host.records(1.5)), ("cheap", host.records(1.1)), ("cheap", host.records(1.3))]
-    rounds = recording.Rounds(host.time_steps, [*ways, (recording.NOTHING, host.records(1.0))])
+    rounds = recording.Rounds(host.steps, [host.way("dear", 1.5), host.way("cheap", 1.1)], "")
     recording.take_turns([rounds], for_s=0)
     figures = rounds.figures()
     told = {way: cost["median"] for way, cost in figures["costs"].items()}
-    assert list(told) == ["dear", "cheap", "nothing"]
-    assert list(told.values()) == pytest.approx([1.5, 1.2, 1.0], rel=1e-3)
-    assert figures["rounds"] == 10
-    assert figures["plain_ms"]["first"] == 990
+    assert set(told) == {"dear", "cheap", "left behind by dear", "left behind by cheap"}
+    assert [told["dear"], told["cheap"]] == pytest.approx([1.5, 1.1], rel=0.002)
+    assert [told["left behind by dear"], told["left behind by cheap"]] == pytest.approx([0.999**14] * 2)
+    assert figures["rounds"] == 5
+    assert figures["plain_ms"]["before all"] == pytest.approx(1000 * 0.999 ** (11 + 3 * 8))
 
 
-def test_a_window_costs_what_its_steps_do_in_the_mean() -> None:
+def test_ways_come_in_a_drawn_order_of_each_program() -> None:
+    def order(seed: str) -> str:
+        said = []
+
+        def way(name: str) -> tuple[str, recording.Way]:
+            def record(steps: recording.Steps) -> dict[str, float]:
+                said.append(name)
+                return {name: steps(5, 1)}
+
+            return name, record
+
+        recording.take_turns([recording.Rounds(_Host().steps, [way("a"), way("b")], seed)], for_s=0)
+        return "".join(said)
+
+    orders = {order(seed) for seed in map(str, range(20))}
+    assert len(orders) > 10
+    assert all(sorted(each) == sorted("ababababab") for each in orders)
+    assert order("x") == order("x")
+
+
+def test_a_window_has_four_steps_of_the_host_for_each_with_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"cupti": 1.2, "host": 1.01}
+    now: list[str] = []
+
+    @contextmanager
+    def records(way: str) -> Iterator[None]:
+        now.append(way)
+        yield
+        now.pop()
+
+    monkeypatch.setattr(recording, "recorded", records)
+    monkeypatch.setattr(recording, "host_only", lambda: records("host"))
     host = _Host()
-    ways = [(recording.DEVICE, host.records(1.2)), *[(recording.HOST, host.records(1.01))] * TIMES]
-    rounds = recording.Rounds(host.time_steps, [*ways, (recording.NOTHING, host.records(1.0))])
+    host.took = 1.0
+    rounds = recording.Rounds(lambda *asked: host.steps(*asked, *map(costs.get, now)), recording.WAYS["cupti"], "")
     recording.take_turns([rounds], for_s=0)
-    told = {way: cost["median"] for way, cost in rounds.figures()["costs"].items()}
-    assert list(told) == [recording.WINDOW, recording.DEVICE, recording.HOST, recording.NOTHING]
-    assert list(told.values()) == pytest.approx([(1.2 + TIMES * 1.01) / (1 + TIMES), 1.2, 1.01, 1.0], rel=1e-3)
-    assert "a window of cupti                        1.048 ± 0.000" in recording.shown(rounds.figures())
+    told = {way: cost["median"] for way, cost in rounds.figures()["costs"].items() if not way.startswith("left")}
+    parts = [told[part] for part in (recording.DEVICE, recording.HOST)]
+    assert parts == pytest.approx([1.2, 1.01], rel=0.02)
+    assert told[recording.WINDOW] == pytest.approx((parts[0] + TIMES * parts[1]) / (1 + TIMES), rel=1e-3)
+    assert "  a window of cupti                 " in recording.shown(rounds.figures())
 
 
 def test_programs_whose_figures_are_exact_make_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,14 +182,14 @@ def test_programs_whose_figures_are_exact_make_room_for_the_others(monkeypatch: 
     now = 0.0
     even, uneven = _Host(), _Host()
 
-    def dearer() -> AbstractContextManager[None]:
+    def dearer(steps: recording.Steps) -> dict[str, float]:
         nonlocal now
         now += 1
-        return uneven.records(1 + now / 10)()
+        return {"uneven": uneven.steps(5, 1, 1 + now / 10)}
 
     monkeypatch.setattr("time.monotonic", lambda: now)
-    of_even = recording.Rounds(even.time_steps, [(recording.NOTHING, even.records(1.0))])
-    of_uneven = recording.Rounds(uneven.time_steps, [(recording.NOTHING, dearer)])
+    of_even = recording.Rounds(even.steps, [even.way("even", 1.1)], "")
+    of_uneven = recording.Rounds(uneven.steps, [("uneven", dearer)], "")
     recording.take_turns([of_even, of_uneven], for_s=25)
     assert (of_even.figures()["rounds"], of_uneven.figures()["rounds"]) == (10, 25)
 
@@ -174,28 +204,33 @@ def test_programs_whose_figures_are_exact_make_room_for_the_others(monkeypatch: 
 )
 def test_windows_are_summed_up_by_program(programs: tuple[tuple[float, float], ...], told: str) -> None:
     costs = [{"median": median, "error": error} for median, error in programs]
-    assert recording.summary(costs).startswith(f"a window of cupti: {told}")
+    assert recording.summary(costs).startswith(told)
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.25])
 def test_what_a_recording_leaves_behind_shows_by_a_process_that_never_records(slower: float) -> None:
-    """A host that is ever faster, and two processes of which one is slower by a tenth in itself."""
-    host, of_recording = _Host(), 1.1
+    """A host that is ever faster, of two processes one that is slower by a tenth in itself, and noise."""
+    host, noise, of_recording = _Host(), random.Random(1), 1.1
 
-    def record() -> None:
-        nonlocal of_recording
-        of_recording *= slower
+    def recording_steps() -> float:
+        return of_recording * host.steps(5, 3) * noise.gauss(1, 0.01)
 
-    row = recording_over.over(lambda: of_recording * host.time_steps(), host.time_steps, record, for_s=0)
-    assert row["rounds"] == [5, 5]
-    assert row["before"]["median"] == pytest.approx(1.1, rel=1e-3)
-    assert row["share"]["median"] == pytest.approx(slower, rel=1e-3)
-    assert "(5 and 5 rounds)" in recording_over.shown(row)
+    def other_steps() -> float:
+        return host.steps(5, 3)
 
-
-def test_figures_of_one_thing_count_by_how_exact_they_are() -> None:
-    mean = recording_over.of_all([{"median": 1.0, "error": 0.01}, {"median": 1.3, "error": 0.02}])
-    assert mean == pytest.approx({"median": 1.06, "error": 0.01 * (4 / 5) ** 0.5})
+    parts = []
+    for part in ("first", "before", "behind"):
+        of_recording *= slower if part == "behind" else 1.0
+        parts.append(
+            [each for _ in range(5) for each in recording_over.in_turns(recording_steps, other_steps, for_s=0)]
+        )
+    row = recording_over.over(*parts)
+    assert row["rounds"] == [100, 100, 100]
+    assert row["before"]["median"] == pytest.approx(1.1, rel=0.01)
+    for figure, true in ((row["over"], slower), (row["chance"], 1.0)):
+        assert abs(figure["median"] - true) < 4 * figure["error"]
+        assert 0.0005 < figure["error"] < 0.005
+    assert recording_over.shown(row).endswith("100, 100, 100 rounds)")
 
 
 def test_the_error_of_a_median_is_that_of_a_normal_distribution() -> None:
