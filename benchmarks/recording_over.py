@@ -1,16 +1,16 @@
 """Once a recording is over, does a program run as fast as if it had never been recorded? Of real programs on a GPU.
 
-    python -m benchmarks.recording_over [--seconds 150] [--only resnet-18] [--out FILE]
+    python -m benchmarks.recording_over [--seconds 240] [--only resnet-18] [--out FILE]
 
-There are two processes on one core, each with all programs, of which one waits while the other works. They time a few
-steps of a program in turns, in three parts. Before the last one the first process records each program, as users do by
-`unstall.record`; the other never does. How long steps of the first take by those of the other before and behind them,
-in the last part by the part before it: that is what a recording leaves behind, if it is the process's own. The same of
-the second part by the first, when nothing has been recorded yet, tells how far chance goes. Figures are medians; their
-standard errors are told by those of five rounds each, as neighbours share a time.
+Two processes on one core, each with all programs, of which one waits while the other works, time a few steps of a
+program in turns: one, other, other, one, or the other way round, as is drawn. How long the first's take by the other's
+is told in four parts: twice before anything was recorded, then when the first process has recorded each program, as
+users do by `unstall.record`, and at last when the other has, too. What a recording leaves behind in its process is that
+of the third part by the mean of those around it. That of the second by the first tells how far chance goes.
 
 A shared host changes its speed by a tenth within a second, and not that of all cores: hence the one. Programs in which
-threads work side by side are slower on it; these have one thread that works at a time.
+threads work side by side are slower on it; these have one thread that works at a time. What is left behind would show
+first where nothing is done but to launch: such a program comes last. Figures are medians with their standard errors.
 
 Wanted: at most 1.01. Needs a CUDA GPU, torchvision and transformers, and says so where there is none.
 """
@@ -22,10 +22,10 @@ import json
 import math
 import multiprocessing
 import os
-import statistics
+import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
@@ -36,10 +36,10 @@ from benchmarks.on_device import measured_on, why_skipped
 from benchmarks.recording import middle, summary, timed, with_error
 
 _STEPS, _SETTLING, _WARMUP = 5, 1, 20
-_TOGETHER = 5  # rounds, for a value that neighbours do not share
-_FEWEST = 4 * _TOGETHER  # rounds of a part
+_FEWEST = 5  # rounds of a part
 _LONGEST_S = 120  # that a process takes to begin, or to answer
-_PARTS = ("first", "before", "behind")
+_LAUNCHES = "Nothing but launches"
+_PARTS = ("first", "neither", "one", "both")  # of the processes have recorded
 
 Row = dict[str, Any]
 Timer = Callable[[], float]
@@ -47,7 +47,7 @@ Timer = Callable[[], float]
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=150.0, help="for all programs")
+    parser.add_argument("--seconds", type=float, default=240.0, help="for all programs")
     parser.add_argument("--only", metavar="NAME", default="", help="programs whose name has this in it")
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     args = parser.parse_args(argv)
@@ -56,18 +56,16 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     from benchmarks.recording_programs import chosen
 
-    names = list(chosen(args.only))
-    for_s = args.seconds / len(_PARTS) / len(names)
-    ratios: dict[str, dict[str, list[float]]] = {name: {} for name in names}
-    with _processes(names) as (recording, other):
+    names = [*chosen(args.only), _LAUNCHES]
+    ratios: dict[str, dict[str, list[float]]] = {name: {part: [] for part in _PARTS} for name in names}
+    with _processes(names) as (one, other):
         for part in _PARTS:
-            for name in names if part == "behind" else ():
-                _ask(recording, "record", name)
-            for name in names:
-                ratios[name][part] = in_turns(
-                    partial(_ask, recording, "time", name), partial(_ask, other, "time", name), for_s
-                )
-    result: Row = {**measured_on(), "programs": {name: over(**parts) for name, parts in ratios.items()}}
+            for name in names if part in ("one", "both") else ():
+                _ask(one if part == "one" else other, "record", name)
+            timers = {name: (partial(_ask, one, "time", name), partial(_ask, other, "time", name)) for name in names}
+            for name, of_part in in_turns(timers, args.seconds / len(_PARTS)).items():
+                ratios[name][part] = of_part
+    result: Row = {**measured_on(), "programs": {name: over(parts) for name, parts in ratios.items()}}
     for name, row in result["programs"].items():
         print(f"{name}: {shown(row)}")
     if args.out:
@@ -77,43 +75,43 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def in_turns(recording: Timer, other: Timer, for_s: float) -> list[float]:
-    """What the steps of one process take by the mean of the other's before and behind, for so long."""
-    ratios: list[float] = []
-    until, before = time.monotonic() + for_s, other()
-    while time.monotonic() < until or len(ratios) < _FEWEST:
-        took, behind = recording(), other()
-        ratios.append(2 * took / (before + behind))
-        before = behind
+def in_turns(timers: Mapping[str, tuple[Timer, Timer]], for_s: float) -> dict[str, list[float]]:
+    """What steps of each program take in one process by those of the other, in rounds, for so long."""
+    chance, until = random.Random(0), time.monotonic() + for_s
+    ratios: dict[str, list[float]] = {name: [] for name in timers}
+    while time.monotonic() < until or any(len(each) < _FEWEST for each in ratios.values()):
+        for name, pair in timers.items():
+            first = chance.randrange(2)
+            took = [0.0, 0.0]
+            for which in (first, 1 - first, 1 - first, first):
+                took[which] += pair[which]()
+            ratios[name].append(took[0] / took[1])
     return ratios
 
 
-def over(first: Sequence[float], before: Sequence[float], behind: Sequence[float]) -> Row:
-    """What the ratios of three parts say: what the recording leaves behind, and what chance does."""
-    parts = {part: _middle(ratios) for part, ratios in zip(_PARTS, (first, before, behind), strict=True)}
+def over(ratios: Mapping[str, Sequence[float]]) -> Row:
+    """What the ratios of the parts say: what the recording leaves behind, and what chance does."""
+    parts = {part: middle(ratios[part]) for part in _PARTS}
+    medians = {part: parts[part]["median"] for part in _PARTS}
+    errors = {part: parts[part]["error"] / medians[part] for part in _PARTS}
+    left = medians["one"] / math.sqrt(medians["neither"] * medians["both"])
+    by_chance = medians["neither"] / medians["first"]
     return {
-        "rounds": [len(first), len(before), len(behind)],
+        "rounds": {part: len(ratios[part]) for part in _PARTS},
         **parts,
-        "over": _share(parts["behind"], parts["before"]),
-        "chance": _share(parts["before"], parts["first"]),
+        "over": {
+            "median": left,
+            "error": left * math.hypot(errors["one"], errors["neither"] / 2, errors["both"] / 2),
+        },
+        "chance": {"median": by_chance, "error": by_chance * math.hypot(errors["neither"], errors["first"])},
     }
-
-
-def _middle(ratios: Sequence[float]) -> Row:
-    starts = range(0, len(ratios) - _TOGETHER + 1, _TOGETHER)
-    return middle([statistics.median(ratios[start : start + _TOGETHER]) for start in starts])
-
-
-def _share(one: Row, other: Row) -> Row:
-    share = one["median"] / other["median"]
-    return {"median": share, "error": share * math.hypot(*(each["error"] / each["median"] for each in (one, other)))}
 
 
 def shown(row: Row) -> str:
     """For people."""
     parts = ", ".join(f"{part} {with_error(row[part])}" for part in _PARTS)
-    rounds = ", ".join(map(str, row["rounds"]))
-    return f"over {with_error(row['over'])}, chance {with_error(row['chance'])} ({parts}; {rounds} rounds)"
+    told = ", ".join(f"{which} {with_error(row[which])}" for which in ("over", "chance"))
+    return f"{told} ({parts}; {min(row['rounds'].values())} rounds)"
 
 
 @contextmanager
@@ -150,9 +148,9 @@ def _answer(process: Connection) -> float:
 def _work(names: Sequence[str], asked: Connection) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import unstall
-    from benchmarks.recording_programs import PROGRAMS
+    from benchmarks.recording_programs import PROGRAMS, launches
 
-    steps = {name: PROGRAMS[name]() for name in names}
+    steps = {name: {**PROGRAMS, _LAUNCHES: launches}[name]() for name in names}
     for step in steps.values():
         timed(step, 1, _WARMUP)
     asked.send(0)

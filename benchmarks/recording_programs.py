@@ -72,6 +72,17 @@ def gpt2_train() -> Callable[[], None]:
     return step
 
 
+def launches() -> Callable[[], None]:
+    """Five hundred kernels that do as good as nothing."""
+    one = torch.zeros(1, device=DEVICE)
+
+    def step() -> None:
+        for _ in range(500):
+            one.add_(1)
+
+    return step
+
+
 PROGRAMS: dict[str, Callable[[], Callable[[], None]]] = {
     "ResNet-50 training, batch 8": resnet50_train,
     "ResNet-18 inference, 5 images": resnet18_infer,

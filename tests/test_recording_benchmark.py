@@ -208,29 +208,43 @@ def test_windows_are_summed_up_by_program(programs: tuple[tuple[float, float], .
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.25])
-def test_what_a_recording_leaves_behind_shows_by_a_process_that_never_records(slower: float) -> None:
+def test_what_a_recording_leaves_behind_shows_by_a_process_that_has_not_recorded(slower: float) -> None:
     """A host that is ever faster, of two processes one that is slower by a tenth in itself, and noise."""
-    host, noise, of_recording = _Host(), random.Random(1), 1.1
+    host, noise = _Host(), random.Random(1)
+    own = {"one": 1.1, "other": 1.0}
 
-    def recording_steps() -> float:
-        return of_recording * host.steps(5, 3) * noise.gauss(1, 0.01)
+    def timer(process: str) -> recording_over.Timer:
+        return lambda: own[process] * host.steps(5, 3) * noise.gauss(1, 0.01)
 
-    def other_steps() -> float:
-        return host.steps(5, 3)
-
-    parts = []
-    for part in ("first", "before", "behind"):
-        of_recording *= slower if part == "behind" else 1.0
-        parts.append(
-            [each for _ in range(5) for each in recording_over.in_turns(recording_steps, other_steps, for_s=0)]
-        )
-    row = recording_over.over(*parts)
-    assert row["rounds"] == [100, 100, 100]
-    assert row["before"]["median"] == pytest.approx(1.1, rel=0.01)
+    parts = {}
+    for part in ("first", "neither", "one", "both"):
+        own["one"] *= slower if part == "one" else 1.0
+        own["other"] *= slower if part == "both" else 1.0
+        rounds = (recording_over.in_turns({"": (timer("one"), timer("other"))}, for_s=0)[""] for _ in range(20))
+        parts[part] = [each for some in rounds for each in some]
+    row = recording_over.over(parts)
+    assert set(row["rounds"].values()) == {100}
+    assert row["neither"]["median"] == pytest.approx(1.1, rel=0.01)
     for figure, true in ((row["over"], slower), (row["chance"], 1.0)):
         assert abs(figure["median"] - true) < 4 * figure["error"]
         assert 0.0005 < figure["error"] < 0.005
-    assert recording_over.shown(row).endswith("100, 100, 100 rounds)")
+    assert recording_over.shown(row).endswith("100 rounds)")
+
+
+def test_which_process_is_timed_first_is_drawn() -> None:
+    timed: list[int] = []
+
+    def timer(process: int) -> recording_over.Timer:
+        def time_steps() -> float:
+            timed.append(process)
+            return 1.0
+
+        return time_steps
+
+    recording_over.in_turns({"": (timer(0), timer(1))}, for_s=0)
+    rounds = [tuple(timed[at : at + 4]) for at in range(0, len(timed), 4)]
+    assert len(rounds) == 5
+    assert set(rounds) == {(0, 1, 1, 0), (1, 0, 0, 1)}
 
 
 def test_the_error_of_a_median_is_that_of_a_normal_distribution() -> None:
