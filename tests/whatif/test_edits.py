@@ -338,6 +338,27 @@ def test_a_host_that_takes_no_time_still_waits() -> None:
     assert step_us(run(read_back), "host-speed:inf") == us(3 + 100 + 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("<built-in function sleep>", 3 + 100 + 1 + 20),
+        ("<built-in method recv_into of socket object at 0x7f1e>", 3 + 100 + 1 + 20),
+        ("<built-in method poll of select.epoll object at 0x7f1e>", 3 + 100 + 1 + 20),
+        ("<built-in method select of type object at 0x7f1e>", 3 + 100 + 1),  # torch.select
+        ("<built-in function len>", 3 + 100 + 1),
+        ("train.py(3): sleep", 3 + 100 + 1),
+    ],
+)
+def test_a_host_that_takes_no_time_still_sleeps(name: str, step: float) -> None:
+    def body(trace: TraceBuilder) -> None:
+        trace.launch("gemm", 100)
+        trace.item()
+        with trace.named_frame(name):
+            trace.work(20)
+
+    assert step_us(run(body), "host-speed:inf") == us(step)
+
+
 @pytest.mark.parametrize(("edit", "step"), [("kernel-speed:1", 129), ("kernel-speed:2", 79), ("kernel-speed:0.5", 229)])
 def test_kernels_take_so_many_times_less(edit: str, step: float) -> None:
     """The value's copy is no kernel."""

@@ -11,6 +11,7 @@ from unstall.diagnose.accounts import CAUSE, Gaps
 from unstall.diagnose.activity import Activity
 from unstall.diagnose.spans import Spans
 from unstall.grouping import groups
+from unstall.locate.kinds import is_asleep
 from unstall.result import IDLE_CAUSES
 from unstall.timeline import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
 
@@ -141,9 +142,11 @@ def _culprits(
     drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
     culprit[drained] = activity.waits.row[drain[drained]]
     mine = np.flatnonzero(cause == CAUSE["python"])
+    running = _running_frame(timeline, activity.python, idle.start[mine], idle.end[mine], culprit[mine])
     if timeline.meta.frames_at_calls:  # the frames of two calls are around all that came between, and say little of it
-        mine = mine[culprit[mine] < 0]
-    culprit[mine] = _running_frame(timeline, activity.python, idle.start[mine], idle.end[mine], culprit[mine])
+        asleep = (running >= 0) & is_asleep(timeline)[np.maximum(running, 0)]
+        running = np.where(asleep | (culprit[mine] < 0), running, culprit[mine])
+    culprit[mine] = running
     return culprit
 
 

@@ -8,6 +8,7 @@ from unstall.diagnose.devices import one_at_work, waits_for_others
 from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
 from unstall.figures import share
+from unstall.locate.kinds import is_asleep
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
 
 _SAYS = {
@@ -24,6 +25,10 @@ _SAYS = {
     "event": "Stream-bound: {share} of the time streams wait for each other while the device has nothing to do.",
     "latency": "Latency-bound: {share} of the time is short gaps between operations that were already queued.",
 }
+_ASLEEP = (
+    "Held up: {share} of the time the device waits while the host dispatches nothing for long, as it sleeps, or waits "
+    "for another process or a connection."
+)
 _SATURATED = 0.95
 _NOTABLE = 0.05
 _PARTLY = 0.2  # idle for so much of the time, a device is not what alone bounds the run
@@ -111,6 +116,8 @@ def _says(run: Run, bound: str) -> str:
         )
     elif bound == "device" and wall - _busy(accounts) >= _PARTLY * wall:
         says = f"Device-bound more than anything else: the device computes {share(length, wall)} of the time."
+    elif bound == "python" and 2 * int(run.lost_to("python")[is_asleep(run.timeline)].sum()) >= length:
+        says = _ASLEEP.format(share=share(length, wall))
     else:
         says = _SAYS[bound].format(share=share(length, wall))
     return says if len(run.by_device) == 1 else says.replace("the device", "one device or another")

@@ -19,6 +19,12 @@ _LOADING = re.compile(
 # the program's calls; a thread of CUPTI's own hands full buffers over.
 _AMID = re.compile(r"Activity Buffer Request|Instrumentation|Resource|CUPTI|UVM", re.IGNORECASE)
 _BESIDE = re.compile(r"Buffer", re.IGNORECASE)
+# As Python writes built-in functions: torch.select, say, is a "method select of type object".
+SLEEP = "<built-in function sleep>"
+_ASLEEP = re.compile(
+    r"<built-in (?:function (?:sleep|select|waitpid|wait4|waitid)>"
+    r"|method (?:e?poll of select\.e?poll|(?:recv\w*|accept) of socket) object)"
+)
 _LONGEST = 4096  # characters of a name that are looked at
 
 
@@ -33,6 +39,17 @@ def is_data_loading(timeline: Timeline) -> Bool:
     may = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
     named = by_text(host.name, lambda index: _LOADING.match(timeline.text(index), 0, _LONGEST) is not None)
     chosen: Bool = may & named.astype(np.bool_)
+    return chosen
+
+
+def is_asleep(timeline: Timeline) -> Bool:
+    """Which host events are a thread asleep, or waiting for another process or a connection: no code makes it faster.
+
+    Known where frames of built-in functions are, and on the virtual GPU.
+    """
+    host = timeline.host
+    named = by_text(host.name, lambda index: _ASLEEP.match(timeline.text(index), 0, _LONGEST) is not None)
+    chosen: Bool = (host.kind == HostKind.PYTHON) & named.astype(np.bool_)
     return chosen
 
 

@@ -39,6 +39,24 @@ def test_the_verdict_is_python() -> None:
     assert result_of(pausing(500)).verdict.bound_by == "python"
 
 
+def test_what_sleeps_is_told_from_what_computes() -> None:
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 50)
+            with trace.frame("poll.py", 7, "wait_for_data"), trace.named_frame("<built-in function sleep>"):
+                trace.work(5_000)
+    finding, verdict = only(trace, "python-bound"), result_of(trace).verdict
+    assert place(finding) == ("poll.py", 7, "wait_for_data")
+    assert finding.title.startswith("The device waits while the host sleeps")
+    assert finding.fix.startswith("wait for that on another thread")
+    assert verdict.bound_by == "python"
+    assert verdict.text.startswith("Held up: ")
+    assert "as it sleeps, or waits for another process or a connection" in verdict.text
+    assert "twice as fast" not in verdict.text
+
+
 def test_without_stacks_it_is_at_what_was_launched_next() -> None:
     finding = only(pausing(500, stacks=False), "python-bound")
     assert place(finding) == (None, None, "aten::relu")

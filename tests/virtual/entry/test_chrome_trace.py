@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from virtual.simulate.runs import begin
 
 from unstall.diagnose.explain import explain
+from unstall.locate.kinds import is_asleep
 from unstall.read import load
 from unstall.report.formats import render
 from unstall.timeline import Host, HostKind, RaceKind, Races, Timeline
+from unstall.virtual.log import Code
 from unstall.virtual.profiler.chrome_trace import write_trace
 
 _TRACES = Path(__file__).parents[3] / "examples" / "traces"
@@ -41,6 +45,25 @@ def test_it_is_explained_in_the_same_words(name: str, tmp_path: Path) -> None:
     given = load(_TRACES / f"{name}.json.gz")
     found = _through_a_file(given, tmp_path / "trace.json")
     assert render(explain(_unnamed(found)), "json") == render(explain(_unnamed(given)), "json")
+
+
+def test_that_a_thread_slept_comes_back_with_its_line(tmp_path: Path) -> None:
+    """On the virtual GPU frames are known at calls alone, and one that does nothing but sleep takes as long."""
+    log, keeper = begin()
+    log.frames.append([(sys._getframe().f_code, 0)])
+    log.stack = 0
+    for _ in range(4):
+        log.launch(1_000)
+        log.write(Code.ADVANCE, 2_000_000)
+    given = keeper.timeline()
+    found = _through_a_file(given, tmp_path / "trace.json.gz")
+    for timeline in (given, found):
+        asleep = np.flatnonzero(is_asleep(timeline))
+        assert (timeline.host.end - timeline.host.start)[asleep].tolist() == [2_000_000] * 4
+        (finding,) = (each for each in explain(timeline).result.findings if each.rule == "python-bound")
+        assert finding.title.startswith("The device waits while the host sleeps")
+        assert finding.where.file is not None
+        assert finding.where.file.endswith("test_chrome_trace.py")
 
 
 def test_races_come_back(tmp_path: Path) -> None:

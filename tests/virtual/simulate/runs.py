@@ -21,12 +21,12 @@ def begin(total_bytes: int = 1_000 << 20, **options: Any) -> tuple[Log, Keeper]:
 
 
 def calls(timeline: Timeline, *kinds: HostKind) -> list[tuple[str, int, int]]:
-    """(name, start, end) of the host's events of those kinds; of all but operators, if none are given."""
+    """(name, start, end) of the host's events of those kinds; of all but operators and sleep, if none are given."""
     host = timeline.host
     return [
         (timeline.strings[host.name[row]], int(host.start[row]), int(host.end[row]))
         for row in range(len(host))
-        if (host.kind[row] in kinds if kinds else host.kind[row] != HostKind.OP)
+        if (host.kind[row] in kinds if kinds else host.kind[row] not in (HostKind.OP, HostKind.PYTHON))
     ]
 
 

@@ -68,7 +68,10 @@ def test_a_thread_of_python_begins_after_what_was_before_it_and_then_overlaps() 
     log.launch(1)
     log.thread = 1
     log.launch(1)
-    assert [start for _, start, _ in calls(keeper.timeline())] == [30_050, 60_100]
+    timeline = keeper.timeline()
+    assert [start for _, start, _ in calls(timeline)] == [30_050, 60_100]
+    slept = [(start, end) for _, start, end in calls(timeline, HostKind.PYTHON)]
+    assert slept == [(50, 10_050), (10_050, 30_050), (10_100, 60_100)]
 
 
 @pytest.mark.parametrize("code", [Code.EVENT_WAIT, Code.SYNC_EVENT])

@@ -1,4 +1,4 @@
-"""The device waits while the host works at something that is no dispatching: Python, numpy, CPU operators."""
+"""The device waits while the host does something that is no dispatching: Python, numpy, CPU operators, sleep."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import numpy as np
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
 from unstall.grouping import groups
+from unstall.locate.kinds import is_asleep
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline import HostKind
@@ -14,11 +15,21 @@ from unstall.timeline import HostKind
 _WORTH = 0.02  # of the window
 _MOSTLY = 0.5
 _MOST_PLACES = 3  # recording with stacks makes many small ones
+_SLEEPS = "The device waits while the host sleeps, or waits for another process or a connection"
+_COMPUTES = "The device waits while the host computes in Python"
+_DOES = "The device waits while the host does something else"
+_WAIT_ELSEWHERE = (
+    "wait for that on another thread, or after the next step's launches, so that the device has work by then"
+)
+_WORK_ELSEWHERE = (
+    "move that work off the critical path: to a thread or a worker process, to the device, or to after the next step's "
+    "launches"
+)
 
 
 def python_bound(run: Run) -> list[Finding]:
     """One finding a line: the frame that ran meanwhile; where that is not known, the place that launched next."""
-    lost = run.lost_to("python")
+    lost, asleep = run.lost_to("python"), is_asleep(run.timeline)
     findings = []
     for group in run.lines(np.flatnonzero(lost)):
         exposed = int(lost[group.rows].sum())
@@ -26,19 +37,17 @@ def python_bound(run: Run) -> list[Finding]:
             continue
         pauses = run.idle_of(group.rows, "python")
         ran = run.timeline.host.kind[group.rows] == HostKind.PYTHON
+        sleeps = lost[group.rows][asleep[group.rows]].sum() >= _MOSTLY * exposed
         least = run.activity.python_least_ns // 1000
         findings.append(
             run.finding(
                 "python-bound",
                 group,
-                title="The device waits while the host computes in Python"
-                if ran.all()
-                else "The device waits while the host does something else",
+                title=_SLEEPS if sleeps else _COMPUTES if ran.all() else _DOES,
                 saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), as "
                 f"the host dispatched nothing for {least} µs or more: "
                 f"{_within(run, group) if ran.all() else f'this came next{_after(run, group)}'}",
-                fix="move that work off the critical path: to a thread or a worker process, to the device, or to "
-                "after the next step's launches",
+                fix=_WAIT_ELSEWHERE if sleeps else _WORK_ELSEWHERE,
                 safe_if="the next launches do not need its result",
                 total_wait_ns=0,
                 total_exposed_ns=exposed,

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from unstall.ancestry import nearest
+from unstall.locate.kinds import is_asleep
 from unstall.read.races import MOST_RACES
 from unstall.record.trace_file import Text, micros, thread_names, write
-from unstall.timeline import DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
+from unstall.timeline import Bool, DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
 from unstall.virtual.profiler.frames import StackTexts, line_texts, slices_of
 
 _HOST_CATEGORIES = {
@@ -43,8 +44,11 @@ def write_trace(
     Calls and device ops are numbered anew, by the host's rows. Raises UsageError where the file cannot be written.
     """
     text = Text(0)
+    # Of events that take the same time the later one is within the other: a frame that did nothing but sleep.
+    asleep = is_asleep(timeline)
+    awake = _host(timeline, text, ~asleep)
     events = itertools.chain(
-        _labels(timeline, text), _host(timeline, text), _frames(timeline, text), _device(timeline, text)
+        _labels(timeline, text), awake, _frames(timeline, text), _host(timeline, text, asleep), _device(timeline, text)
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
     ours = {**_races(timeline), **(told or {})}
@@ -117,7 +121,7 @@ def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
     ]
 
 
-def _host(timeline: Timeline, text: Text) -> Iterator[str]:
+def _host(timeline: Timeline, text: Text, chosen: Bool) -> Iterator[str]:
     host, strings, lanes = timeline.host, timeline.strings, _lanes(timeline)
     outermost = host.forward.copy()
     parent = np.maximum(host.parent, 0)
@@ -129,6 +133,8 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
         host.kind, host.thread, host.start, host.end, host.name, host.op, outermost, makers.astype(np.int8), host.shapes
     )
     for row, (kind, thread, start, end, name, op, forward, makes, shapes) in enumerate(zip(*columns, strict=True)):
+        if not chosen[row]:
+            continue
         arguments = []
         if op >= 0:
             arguments.append(f'"External id":{op + 1}')
@@ -151,7 +157,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
     """Stacks of operators that no Python frame encloses, where others have frames; by host row."""
     host = timeline.host
-    framed = host.kind == HostKind.PYTHON
+    framed = _is_frame(timeline)
     if not framed.any():
         return {}
     around = np.where(host.parent >= 0, host.stack[host.parent], -1)
@@ -163,13 +169,19 @@ def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
     }
 
 
+def _is_frame(timeline: Timeline) -> Bool:
+    """Which events are Python's frames; that a thread slept is told where there are none."""
+    frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
+    return frames
+
+
 def _call_category(name: str) -> str:
     return "cuda_driver" if name.startswith("cu") and not name.startswith("cuda") else "cuda_runtime"
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
     """Python's frames, where the timeline has them as stacks alone."""
-    if (timeline.host.kind == HostKind.PYTHON).any():
+    if _is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
     slices = slices_of(timeline)

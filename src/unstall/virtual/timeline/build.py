@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.grouping import groups
+from unstall.locate.kinds import SLEEP
 from unstall.timeline import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.virtual.log import Stack
 from unstall.virtual.options import HostClock, Options
@@ -52,7 +53,7 @@ def timeline_of(
     calls = {call: text(name) for call, (_, name) in CALLS.items()}
     name_of = np.array([*(text(name) for name in names), -1], np.int32)
     lines, tree, whole, calling = stack_rows(stacks, folder, text)
-    rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls)
+    rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls, text(SLEEP))
     # In an order that does not tell when the log was taken in.
     ran_names = simulation.actions.recipes.names
     for name in sorted(ran_names):

@@ -53,8 +53,11 @@ class HostRows:
     by_record: I32
 
 
-def host_rows(happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[Call, int]) -> HostRows:
-    """`stack` is by record a row of Stacks; `name_of` by number of a name its text; `call_names` the calls' texts."""
+def host_rows(
+    happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[Call, int], sleep: int
+) -> HostRows:
+    """`stack` is by record a row of Stacks; `name_of` by number of a name its text; `call_names` the calls' texts, and
+    `sleep` that of SLEEP."""
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
     thread_end = _ends_of_threads(done)
@@ -69,13 +72,16 @@ def host_rows(happened: Happened, done: Done, stack: I32, name_of: I32, call_nam
     never = np.isin(what, (Call.SYNC_EVENT, Call.EVENT_WAIT)) & (done.target[calls] < 0)
     call_kind[never] = HostKind.CALL
 
-    kind = np.concatenate((kinds, call_kind))
-    thread = np.concatenate((span_thread, done.thread[calls])).astype(np.int32)
-    start = np.concatenate((done.end[last[begins]], done.start[calls]))
-    end = np.maximum(np.concatenate((span_end, call_end)), start)
-    record = np.concatenate((begins, done.record[calls]))
-    name = np.concatenate((name_of[happened.id[begins]], call_name)).astype(np.int32)
-    instruction = np.concatenate((np.full(len(begins), -1), calls))
+    slept = np.flatnonzero((happened.code == Code.ADVANCE) & (happened.a > 0))
+    awake = done.end[last[slept]]
+
+    kind = np.concatenate((kinds, call_kind, np.full(len(slept), HostKind.PYTHON, np.int8)))
+    thread = np.concatenate((span_thread, done.thread[calls], happened.thread[slept])).astype(np.int32)
+    start = np.concatenate((done.end[last[begins]], done.start[calls], awake - happened.a[slept]))
+    end = np.maximum(np.concatenate((span_end, call_end, awake)), start)
+    record = np.concatenate((begins, done.record[calls], slept))
+    name = np.concatenate((name_of[happened.id[begins]], call_name, np.full(len(slept), sleep))).astype(np.int32)
+    instruction = np.concatenate((np.full(len(begins), -1), calls, np.full(len(slept), -1)))
     order = np.lexsort((record, -end, start, thread))
     kind, thread, start, end, record = kind[order], thread[order], start[order], end[order], record[order]
     row_of = np.full(len(done.record) + 1, -1, np.int32)
@@ -99,7 +105,7 @@ def host_rows(happened: Happened, done: Done, stack: I32, name_of: I32, call_nam
         shapes=np.full(len(kind), -1, np.int32),
     )
     chosen = calls[np.isin(what, tuple(_WAITS)) & ~never]
-    closed = np.concatenate((np.where(ends >= 0, ends, len(happened.code)), done.record[calls]))[order]
+    closed = np.concatenate((np.where(ends >= 0, ends, len(happened.code)), done.record[calls], slept))[order]
     return HostRows(host, _waits(done, chosen, row_of), row_of[:-1], _by_record(happened, host, record, closed))
 
 

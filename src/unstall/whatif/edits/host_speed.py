@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.errors import UsageError
-from unstall.locate.kinds import is_data_loading
+from unstall.locate.kinds import is_asleep, is_data_loading
 from unstall.timeline import HostKind
 from unstall.whatif.subject import Subject
 
@@ -22,9 +22,10 @@ def prepare(text: str | None) -> float:
 
 
 def apply(subject: Subject, factor: float) -> Subject:
-    """Waiting for data, allocation and loading of modules take as long as they did."""
+    """Waiting for data, sleep, allocation and loading of modules take as long as they did."""
     timeline, do = subject.timeline, subject.program.instructions
-    kept = subject.share_of_work(is_data_loading(timeline) | np.isin(timeline.host.kind, _NOT_CODE))
+    as_it_was = is_data_loading(timeline) | is_asleep(timeline) | np.isin(timeline.host.kind, _NOT_CODE)
+    kept = subject.share_of_work(as_it_was)
     kind = timeline.host.kind[np.maximum(do.host, 0)] if len(timeline.host) else np.zeros(len(do), dtype=np.int8)
     slow = (do.host >= 0) & np.isin(kind, _NOT_CODE)
     work = (do.work * (kept + (1 - kept) / factor)).astype(np.int64)
