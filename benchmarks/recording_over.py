@@ -130,8 +130,9 @@ def _processes(names: Sequence[str]) -> Iterator[list[Connection]]:
     finally:
         for process, (here, _) in zip(processes, pipes, strict=True):
             here.close()
-            process.kill()
-            process.join()
+            if process.pid is not None:
+                process.kill()
+                process.join()
 
 
 def _ask(process: Connection, what: str, name: str) -> float:

@@ -49,6 +49,8 @@ def main(argv: list[str] | None = None) -> int:
         if args.traces is None:
             parser.error("--again needs --traces FOLDER")
         return _again(args.traces)
+    if args.sum_up and not (args.out and args.out.exists()):
+        parser.error("--sum-up needs --out FILE, with the figures of earlier runs")
     runs: list[Row] = json.loads(args.out.read_text()) if args.out and args.out.exists() else []
     if not args.sum_up:
         if skipped := why_skipped("torchvision", "transformers"):

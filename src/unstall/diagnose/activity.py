@@ -9,8 +9,8 @@ import numpy as np
 
 from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
-from unstall.grouping import by_text
-from unstall.locate.kinds import is_collective, is_data_loading, is_recorder_at_work
+from unstall.grouping import by_text, groups
+from unstall.locate.kinds import is_asleep, is_collective, is_data_loading, is_recorder_at_work
 from unstall.locate.operations import has_operators, operations
 from unstall.read.names import LONGEST
 from unstall.timeline import (
@@ -19,6 +19,7 @@ from unstall.timeline import (
     Bool,
     CopyDirection,
     DeviceKind,
+    Host,
     HostKind,
     HostMemory,
     Timeline,
@@ -87,6 +88,8 @@ class Activity:
     startup: Spans
     comm_rows: I64
     comm: Spans
+    asleep_rows: I64
+    asleep: Spans  # while no other of these threads is at work
     python: Spans
     python_least_ns: int  # how long the host dispatches nothing when it is at work in Python
     recorder: Spans  # the recorder's own work, whatever the thread
@@ -129,12 +132,14 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     host_side = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
     operators = bool(np.isin(host.kind[ours], host_side).any())
     on_host = _host_operators(timeline)
-    at_work = ours & (host.kind <= HostKind.CALL) & ~on_host
+    sleeping = np.flatnonzero(ours & is_asleep(timeline))
+    at_work = _at_work(host, np.flatnonzero(ours & (host.kind <= HostKind.CALL) & ~on_host), sleeping)
+    asleep = spans(sleeping) - at_work
     in_backward = ours & (host.kind == HostKind.PYTHON) & named(timeline, _BACKWARD, host.name)
     start = int(host.start[ours].min(initial=0))
     end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
     python_least_ns = PYTHON_LEAST_NS if has_operators(timeline) else PYTHON_LEAST_OF_CALLS_NS
-    python = spans(np.flatnonzero(at_work)).gaps(start, end).longer_than(python_least_ns)
+    python = at_work.gaps(start, end).longer_than(python_least_ns)
     if not operators and timeline.meta.recorder is None:
         # CUDA alone was recorded, and perhaps not all of its calls: there is no telling that no operator ran.
         python = Spans.none()
@@ -150,12 +155,30 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         startup=spans(starting),
         comm_rows=communicating,
         comm=spans(communicating),
-        # Setting up and handing over a backward pass is dispatching, unless an operator of it works on the host.
-        python=python - input_spans - (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host))),
+        asleep_rows=sleeping,
+        asleep=asleep,
+        # Setting up and handing over a backward pass is dispatching, unless an operator of it works on the host, or
+        # sleeps.
+        python=python
+        - input_spans
+        - (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host)) - asleep),
         python_least_ns=python_least_ns,
         recorder=recorder,
         operators=operators,
     )
+
+
+def _at_work(host: Host, rows: I64, sleeping: I64) -> Spans:
+    """When these events of some thread are under way, and that thread is not asleep within."""
+    asleep = dict(groups(host.thread[sleeping]))
+    whole = Spans.none()
+    for thread, mine in groups(host.thread[rows]):
+        own = Spans.union(host.start[rows[mine]], host.end[rows[mine]])
+        if thread in asleep:
+            within = sleeping[asleep[thread]]
+            own -= Spans.union(host.start[within], host.end[within])
+        whole |= own
+    return whole
 
 
 def _host_operators(timeline: Timeline) -> Bool:

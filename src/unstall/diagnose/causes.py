@@ -11,7 +11,6 @@ from unstall.diagnose.accounts import CAUSE, Gaps
 from unstall.diagnose.activity import Activity
 from unstall.diagnose.spans import Spans
 from unstall.grouping import groups
-from unstall.locate.kinds import is_asleep
 from unstall.result import IDLE_CAUSES
 from unstall.timeline import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
 
@@ -142,11 +141,16 @@ def _culprits(
     drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
     culprit[drained] = activity.waits.row[drain[drained]]
     mine = np.flatnonzero(cause == CAUSE["python"])
-    running = _running_frame(timeline, activity.python, idle.start[mine], idle.end[mine], culprit[mine])
+    low, high = idle.start[mine], idle.end[mine]
+    asleep = (activity.asleep & activity.python).covered(low, high)
+    slept = 2 * asleep >= np.maximum(activity.python.covered(low, high), 1)
+    rows = activity.asleep_rows[np.argsort(host.start[activity.asleep_rows], kind="stable")]
+    longest = _longest_within(host.start[rows], host.end[rows], low[slept], high[slept])
+    culprit[mine[slept]] = rows[longest]
+    awake = mine[~slept]
     if timeline.meta.frames_at_calls:  # the frames of two calls are around all that came between, and say little of it
-        asleep = (running >= 0) & is_asleep(timeline)[np.maximum(running, 0)]
-        running = np.where(asleep | (culprit[mine] < 0), running, culprit[mine])
-    culprit[mine] = running
+        awake = awake[culprit[awake] < 0]
+    culprit[awake] = _running_frame(timeline, activity, idle.start[awake], idle.end[awake], culprit[awake])
     return culprit
 
 
@@ -199,13 +203,17 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
     return held
 
 
-def _running_frame(timeline: Timeline, python: Spans, low: I64, high: I64, launch: I32) -> I32:
+def _running_frame(timeline: Timeline, activity: Activity, low: I64, high: I64, launch: I32) -> I32:
     """The Python frame that ran in the middle of the longest stretch of Python within each interval.
 
-    It is one of the thread that launched next, or else of the one that has most frames; `launch` where there is none.
+    It is one of the thread that launched next, or else, of those that launch, of the one that has most frames; `launch`
+    where there is none.
     """
-    host = timeline.host
-    frames = np.flatnonzero(host.kind == HostKind.PYTHON)
+    host, python = timeline.host, activity.python
+    launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
+    is_frame = (host.kind == HostKind.PYTHON) & np.isin(host.thread, launching)
+    is_frame[activity.asleep_rows] = False
+    frames = np.flatnonzero(is_frame)
     if not (len(frames) and len(low)):
         return launch
     stretch = np.maximum(_longest_within(python.start, python.end, low, high), 0)
@@ -219,7 +227,7 @@ def _running_frame(timeline: Timeline, python: Spans, low: I64, high: I64, launc
         at = np.searchsorted(host.start[rows], middle[mine], side="right") - 1
         last = np.where(at >= 0, rows[np.maximum(at, 0)], -1).astype(np.int32)
         enclosing = first_reaching(host.parent, host.end, last, middle[mine])
-        frame = np.where(enclosing >= 0, nearest(host.parent, host.kind == HostKind.PYTHON)[enclosing], -1)
+        frame = np.where(enclosing >= 0, nearest(host.parent, is_frame)[enclosing], -1)
         result[mine] = np.where(frame >= 0, frame, launch[mine])
     return result
 

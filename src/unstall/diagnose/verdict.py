@@ -8,7 +8,6 @@ from unstall.diagnose.devices import one_at_work, waits_for_others
 from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
 from unstall.figures import share
-from unstall.locate.kinds import is_asleep
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
 
 _SAYS = {
@@ -116,11 +115,20 @@ def _says(run: Run, bound: str) -> str:
         )
     elif bound == "device" and wall - _busy(accounts) >= _PARTLY * wall:
         says = f"Device-bound more than anything else: the device computes {share(length, wall)} of the time."
-    elif bound == "python" and 2 * int(run.lost_to("python")[is_asleep(run.timeline)].sum()) >= length:
+    elif bound == "python" and 2 * _asleep(run) >= length:
         says = _ASLEEP.format(share=share(length, wall))
     else:
         says = _SAYS[bound].format(share=share(length, wall))
     return says if len(run.by_device) == 1 else says.replace("the device", "one device or another")
+
+
+def _asleep(run: Run) -> int:
+    """ns of the time that "python" stands for in which the host slept, of what is known of the program."""
+    gaps, activity = run.gaps, run.activity
+    known = (gaps.op < 0) | (run.timeline.device.launch[np.maximum(gaps.op, 0)] >= 0)
+    chosen = run.gaps_by("python")
+    chosen = chosen[known[chosen]]
+    return int((activity.asleep & activity.python).covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
 def _of_waits(run: Run) -> str:

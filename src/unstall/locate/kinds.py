@@ -22,8 +22,8 @@ _BESIDE = re.compile(r"Buffer", re.IGNORECASE)
 # As Python writes built-in functions: torch.select, say, is a "method select of type object".
 SLEEP = "<built-in function sleep>"
 _ASLEEP = re.compile(
-    r"<built-in (?:function (?:sleep|select|waitpid|wait4|waitid)>"
-    r"|method (?:e?poll of select\.e?poll|(?:recv\w*|accept) of socket) object)"
+    r"<built-in (?:function (?:sleep|pause|select|system|wait|wait3|wait4|waitid|waitpid|sigwait\w*|sigtimedwait)>"
+    r"|method (?:poll of select\.e?poll|(?:recv\w*|_accept) of socket|acquire of _multiprocessing\.SemLock) object)"
 )
 _LONGEST = 4096  # characters of a name that are looked at
 

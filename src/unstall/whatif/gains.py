@@ -102,8 +102,9 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
         if finding.edit not in gained or first[finding.edit] is not finding:
             return finding
         gain_ns = gained[finding.edit][1]
-        harmless = _harmless(finding, gain_ns / base, planned)
-        saw = _saw(finding, gain_ns / base, harmless, planned, sharing[finding.edit])
+        share = gain_ns / base if base else 0.0  # a step of which no op is in the program takes no time
+        harmless = _harmless(finding, share, planned)
+        saw = _saw(finding, share, harmless, planned, sharing[finding.edit])
         return msgspec.structs.replace(finding, gain_ns=round(gain_ns), harmless=harmless, saw=saw)
 
     return Gains(

@@ -7,6 +7,7 @@ from findings import found, only, place, result_of
 from traces import TraceBuilder
 
 STEPS = 3
+_SLEEP = "<built-in function sleep>"
 
 
 def pausing(us: float, *, stacks: bool = True, kernel_us: float = 50, exact: bool = False) -> TraceBuilder:
@@ -45,7 +46,7 @@ def test_what_sleeps_is_told_from_what_computes() -> None:
         with trace.step(), trace.frame("train.py", 12, "train"):
             with trace.op("aten::mm"):
                 trace.launch("gemm", 50)
-            with trace.frame("poll.py", 7, "wait_for_data"), trace.named_frame("<built-in function sleep>"):
+            with trace.frame("poll.py", 7, "wait_for_data"), trace.named_frame(_SLEEP):
                 trace.work(5_000)
     finding, verdict = only(trace, "python-bound"), result_of(trace).verdict
     assert place(finding) == ("poll.py", 7, "wait_for_data")
@@ -55,6 +56,64 @@ def test_what_sleeps_is_told_from_what_computes() -> None:
     assert verdict.text.startswith("Held up: ")
     assert "as it sleeps, or waits for another process or a connection" in verdict.text
     assert "twice as fast" not in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("before", "asleep", "after", "held_up"),
+    [(5_000, 200, 5_000, False), (0, 4_800, 5_200, False), (4_800, 5_200, 0, True), (200, 5_200, 4_600, True)],
+)
+def test_what_most_of_a_pause_was_counts(before: float, asleep: float, after: float, held_up: bool) -> None:
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 50)
+            with trace.frame("data.py", 7, "tokenize"):
+                trace.work(before)
+                with trace.named_frame(_SLEEP):
+                    trace.work(asleep)
+                trace.work(after)
+            with trace.op("aten::relu"):
+                trace.launch("relu", 50)
+    finding = only(trace, "python-bound")
+    assert place(finding) == ("data.py", 7, "tokenize")
+    assert finding.title.startswith("The device waits while the host " + ("sleeps" if held_up else "computes"))
+    assert result_of(trace).verdict.text.startswith("Held up" if held_up else "Python-bound")
+
+
+def test_a_thread_that_launches_nothing_may_sleep() -> None:
+    """And what launched next is autograd's, of whose thread there are no frames."""
+    trace = TraceBuilder()
+    with trace.on_thread(500, wait=False), trace.frame("monitor.py", 5, "poll"):
+        for _ in range(200):
+            with trace.named_frame(_SLEEP):
+                trace.work(500)
+    for number in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm", sequence=number):
+                trace.launch("gemm", 50)
+            with trace.frame("loss.py", 7, "of_numpy"):
+                trace.work(20_000)
+            with trace.backward("MmBackward0", number):
+                trace.launch("gemm", 50)
+    finding = only(trace, "python-bound")
+    assert place(finding) == ("loss.py", 7, "of_numpy")
+    assert finding.title == "The device waits while the host computes in Python"
+    assert result_of(trace).verdict.text.startswith("Python-bound")
+
+
+def test_an_operator_that_launches_may_sleep_too_and_no_graph_mends_it() -> None:
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"), trace.op("mine::fetch"):
+            trace.launch("a", 2)
+            with trace.frame("fetch.py", 7, "fetch"), trace.named_frame(_SLEEP):
+                trace.work(20_000)
+            trace.launch("b", 2)
+    finding, result = only(trace, "python-bound"), result_of(trace)
+    assert place(finding) == ("fetch.py", 7, "fetch")
+    assert result.verdict.text.startswith("Held up")
+    assert all(step.gain_ns < 1_000_000 for step in result.plan or ())
 
 
 def test_without_stacks_it_is_at_what_was_launched_next() -> None:

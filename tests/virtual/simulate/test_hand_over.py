@@ -215,6 +215,19 @@ def test_a_measured_host_is_as_slow_as_this_one_without_what_it_computed() -> No
     assert calls(keeper.timeline(), HostKind.OP) == [("aten::mm", 0, 101_000)]
 
 
+def test_on_a_measured_host_sleep_counts_once() -> None:
+    log, keeper = begin(host="measured")
+    log.stack = -2
+    log.launch(1)
+    log.host_ns += 500_000
+    log.write(Code.ADVANCE, 500_000)
+    log.launch(1)
+    timeline = keeper.timeline()
+    (_, start, end), (_, launched, _) = calls(timeline, HostKind.PYTHON)[0], calls(timeline, HostKind.LAUNCH)[1]
+    assert end - start == 500_000
+    assert launched < 510_000
+
+
 def test_a_thread_of_a_process_group_goes_its_own_way_beside_autograds_and_its_caller() -> None:
     log, keeper = begin()
     log.stack = -2

@@ -7,7 +7,6 @@ import numpy as np
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
 from unstall.grouping import groups
-from unstall.locate.kinds import is_asleep
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline import HostKind
@@ -29,7 +28,7 @@ _WORK_ELSEWHERE = (
 
 def python_bound(run: Run) -> list[Finding]:
     """One finding a line: the frame that ran meanwhile; where that is not known, the place that launched next."""
-    lost, asleep = run.lost_to("python"), is_asleep(run.timeline)
+    lost = run.lost_to("python")
     findings = []
     for group in run.lines(np.flatnonzero(lost)):
         exposed = int(lost[group.rows].sum())
@@ -37,7 +36,7 @@ def python_bound(run: Run) -> list[Finding]:
             continue
         pauses = run.idle_of(group.rows, "python")
         ran = run.timeline.host.kind[group.rows] == HostKind.PYTHON
-        sleeps = lost[group.rows][asleep[group.rows]].sum() >= _MOSTLY * exposed
+        sleeps = np.isin(group.rows, run.activity.asleep_rows).all()
         least = run.activity.python_least_ns // 1000
         findings.append(
             run.finding(

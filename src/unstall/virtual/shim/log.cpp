@@ -73,7 +73,8 @@ void write(const Entry& entry) {
   if (!logging()) return;
   auto& thread = this_thread();
   Record record{};
-  record.stack = stack_here();
+  // Sleep is not the innermost operator's or mark's, but of the Python code that runs within.
+  record.stack = entry.code == Code::ADVANCE ? python_stack() : stack_here();
   record.computing_ns = std::exchange(thread.computing_ns, 0);
   record.a = entry.a;
   record.b = entry.b;

@@ -136,8 +136,8 @@ class Measured:
         in_log = np.append(self._end or now[0], now[:-1]) if len(now) else now
         before = np.where(woken | (before < 0), in_log, before)
         self._end = int(now[-1]) if len(now) else self._end
-        passed = np.maximum(now - before - records["computing_ns"], 0)
         slept = np.where(records["code"] == Code.ADVANCE, records["a"], 0)
+        passed = np.maximum(now - before - records["computing_ns"] - slept, 0)
         work: I64 = np.rint(passed * self._scale).astype(np.int64) + slept
         return work
 
