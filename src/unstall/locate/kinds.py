@@ -25,6 +25,7 @@ _ASLEEP = re.compile(
     r"<built-in (?:function (?:sleep|pause|select|system|wait|wait3|wait4|waitid|waitpid|sigwait\w*|sigtimedwait)>"
     r"|method (?:poll of select\.e?poll|(?:recv\w*|_accept) of socket|acquire of _multiprocessing\.SemLock) object)"
 )
+_ACQUIRES = re.compile(r"<built-in method acquire of _thread\.(?:lock|RLock) object")
 _LONGEST = 4096  # characters of a name that are looked at
 
 
@@ -47,9 +48,18 @@ def is_asleep(timeline: Timeline) -> Bool:
 
     Known where frames of built-in functions are, and on the virtual GPU.
     """
+    return _frames(timeline, _ASLEEP)
+
+
+def is_waiting_for_thread(timeline: Timeline) -> Bool:
+    """Which host events are a thread that waits for another one: by a lock, as queues, events and futures do."""
+    return _frames(timeline, _ACQUIRES)
+
+
+def _frames(timeline: Timeline, named: re.Pattern[str]) -> Bool:
     host = timeline.host
-    named = by_text(host.name, lambda index: _ASLEEP.match(timeline.text(index), 0, _LONGEST) is not None)
-    chosen: Bool = (host.kind == HostKind.PYTHON) & named.astype(np.bool_)
+    fits = by_text(host.name, lambda index: named.match(timeline.text(index), 0, _LONGEST) is not None)
+    chosen: Bool = (host.kind == HostKind.PYTHON) & fits.astype(np.bool_)
     return chosen
 
 

@@ -81,6 +81,20 @@ def test_what_most_of_a_pause_was_counts(before: float, asleep: float, after: fl
     assert result_of(trace).verdict.text.startswith("Held up" if held_up else "Python-bound")
 
 
+def test_what_waits_for_another_thread_computes_nothing() -> None:
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 50)
+            acquire = trace.named_frame("<built-in method acquire of _thread.lock object at 0x7f1e>")
+            with trace.frame("queue.py", 154, "get"), acquire:
+                trace.work(5_000)
+    finding = only(trace, "python-bound")
+    assert finding.title == "The device waits while the host waits for another thread"
+    assert finding.fix.startswith("have that thread begin earlier")
+
+
 def test_a_thread_that_launches_nothing_may_sleep() -> None:
     """And what launched next is autograd's, of whose thread there are no frames."""
     trace = TraceBuilder()

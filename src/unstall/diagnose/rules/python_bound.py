@@ -7,6 +7,7 @@ import numpy as np
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
 from unstall.grouping import groups
+from unstall.locate.kinds import is_waiting_for_thread
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline import HostKind
@@ -15,11 +16,13 @@ _WORTH = 0.02  # of the window
 _MOSTLY = 0.5
 _MOST_PLACES = 3  # recording with stacks makes many small ones
 _SLEEPS = "The device waits while the host sleeps, or waits for another process or a connection"
+_WAITS = "The device waits while the host waits for another thread"
 _COMPUTES = "The device waits while the host computes in Python"
 _DOES = "The device waits while the host does something else"
 _WAIT_ELSEWHERE = (
     "wait for that on another thread, or after the next step's launches, so that the device has work by then"
 )
+_BEGIN_EARLIER = "have that thread begin earlier or hand on more at a time, or ask it after the next step's launches"
 _WORK_ELSEWHERE = (
     "move that work off the critical path: to a thread or a worker process, to the device, or to after the next step's "
     "launches"
@@ -28,7 +31,7 @@ _WORK_ELSEWHERE = (
 
 def python_bound(run: Run) -> list[Finding]:
     """One finding a line: the frame that ran meanwhile; where that is not known, the place that launched next."""
-    lost = run.lost_to("python")
+    lost, of_threads = run.lost_to("python"), is_waiting_for_thread(run.timeline)
     findings = []
     for group in run.lines(np.flatnonzero(lost)):
         exposed = int(lost[group.rows].sum())
@@ -36,17 +39,26 @@ def python_bound(run: Run) -> list[Finding]:
             continue
         pauses = run.idle_of(group.rows, "python")
         ran = run.timeline.host.kind[group.rows] == HostKind.PYTHON
-        sleeps = np.isin(group.rows, run.activity.asleep_rows).all()
+        title, fix = next(
+            (title, fix)
+            for rows, title, fix in (
+                (np.isin(group.rows, run.activity.asleep_rows), _SLEEPS, _WAIT_ELSEWHERE),
+                (of_threads[group.rows], _WAITS, _BEGIN_EARLIER),
+                (ran, _COMPUTES, _WORK_ELSEWHERE),
+                (group.rows >= 0, _DOES, _WORK_ELSEWHERE),
+            )
+            if rows.all()
+        )
         least = run.activity.python_least_ns // 1000
         findings.append(
             run.finding(
                 "python-bound",
                 group,
-                title=_SLEEPS if sleeps else _COMPUTES if ran.all() else _DOES,
+                title=title,
                 saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), as "
                 f"the host dispatched nothing for {least} µs or more: "
                 f"{_within(run, group) if ran.all() else f'this came next{_after(run, group)}'}",
-                fix=_WAIT_ELSEWHERE if sleeps else _WORK_ELSEWHERE,
+                fix=fix,
                 safe_if="the next launches do not need its result",
                 total_wait_ns=0,
                 total_exposed_ns=exposed,
