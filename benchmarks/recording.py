@@ -50,7 +50,7 @@ _HOST_STEPS = 10  # enough to tell, though a window has twice as many
 _PLAIN_STEPS, _PLAIN_SETTLING = 5, 3
 _WARMUP = 10
 _FEWEST, _LOOK = 5, 10  # rounds: there are, and after which those rest that are exact
-_EXACT = 0.001
+EXACT = 0.001
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -121,7 +121,7 @@ class Rounds:
 
     def are_exact(self) -> bool:
         """Whether all figures are."""
-        return all(cost["error"] <= _EXACT for cost in self.figures()["costs"].values())
+        return all(cost["error"] <= EXACT for cost in self.figures()["costs"].values())
 
 
 def take_turns(all_rounds: Sequence[Rounds], for_s: float) -> None:

@@ -231,6 +231,23 @@ def test_what_a_recording_leaves_behind_shows_by_a_process_that_has_not_recorded
     assert recording_over.shown(row).endswith("100 rounds)")
 
 
+def test_a_program_that_is_exact_leaves_its_time_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, noise = 0.0, random.Random(1)
+
+    def noisy() -> float:
+        nonlocal now
+        now += 1
+        return noise.gauss(1, 0.1)
+
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    timers: dict[str, tuple[recording_over.Timer, recording_over.Timer]] = {
+        "exact": (lambda: 1.0, lambda: 1.0),
+        "noisy": (noisy, noisy),
+    }
+    rounds = {name: len(each) for name, each in recording_over.in_turns(timers, for_s=80).items()}
+    assert rounds == {"exact": 5, "noisy": 20}
+
+
 def test_which_process_is_timed_first_is_drawn() -> None:
     timed: list[int] = []
 
