@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.on_device import measured_on, why_skipped
 from unstall.record.host_only import SETTLING, TIMES, HostOnly
@@ -45,11 +45,11 @@ Way = Callable[[Steps], dict[str, float]]
 WINDOW, DEVICE, HOST, NOTHING = "a window of cupti", "its steps with the device", "of the host alone", "nothing"
 PROFILER = "torch.profiler with stacks and shapes"
 BEHIND = "left behind by "
-DEVICE_STEPS = 5
+_DEVICE_STEPS = 5
 _HOST_STEPS = 10  # enough to tell, though a window has twice as many
 _PLAIN_STEPS, _PLAIN_SETTLING = 5, 3
 _WARMUP = 10
-_FEWEST, _LOOK = 5, 10  # rounds: there are, and after which those rest that are exact
+FEWEST, LOOK = 5, 10  # rounds: there are, and after which those rest that are exact
 EXACT = 0.001
 
 
@@ -74,8 +74,9 @@ def main(argv: list[str] | None = None) -> int:
         rounds = {name: Rounds(partial(timed, step), WAYS[recorder], name) for name, step in steps.items()}
         take_turns(list(rounds.values()), args.seconds * share / sum(shares.values()))
         for name, each in rounds.items():
-            result["programs"][name][recorder] = each.figures()
-            print(f"{name}, {shown(each.figures())}", flush=True)
+            figures = each.figures()
+            result["programs"][name][recorder] = figures
+            print(f"{name}, {shown(figures)}", flush=True)
         if args.out:
             args.out.write_text(json.dumps(result, indent=1) + "\n")
     if "cupti" in args.recorders:
@@ -124,15 +125,25 @@ class Rounds:
         return all(cost["error"] <= EXACT for cost in self.figures()["costs"].values())
 
 
-def take_turns(all_rounds: Sequence[Rounds], for_s: float) -> None:
-    """Add rounds to each, and after some only to those that are not exact, until the time is up."""
+class OfOne(Protocol):
+    """What takes turns with others: `Rounds` of one program, say."""
+
+    def add(self) -> None:
+        """One more round."""
+
+    def are_exact(self) -> bool:
+        """Whether the rounds so far tell enough."""
+
+
+def take_turns(of_all: Sequence[OfOne], for_s: float, look: int = LOOK) -> None:
+    """Add rounds to each, and after `look` of them only to those that are not exact, until the time is up."""
     until = time.monotonic() + for_s
-    turns, count = list(all_rounds), 0
-    while turns and (time.monotonic() < until or count < _FEWEST):
-        for rounds in turns:
-            rounds.add()
+    turns, count = list(of_all), 0
+    while turns and (time.monotonic() < until or count < FEWEST):
+        for each in turns:
+            each.add()
         count += 1
-        if count == _LOOK:  # once: who looks again and again stops where chance looks exact
+        if count == look:  # once: who looks again and again stops where chance looks exact
             turns = [each for each in turns if not each.are_exact()]
 
 
@@ -158,7 +169,7 @@ def timed(step: Callable[[], None], steps: int, settling: int) -> float:
 
 def _window(steps: Steps) -> dict[str, float]:
     with recorded("cupti"):
-        device = steps(DEVICE_STEPS, SETTLING)
+        device = steps(_DEVICE_STEPS, SETTLING)
     with host_only():
         host = steps(_HOST_STEPS, SETTLING)
     return {WINDOW: _mean(device, host), DEVICE: device, HOST: host}
@@ -166,7 +177,7 @@ def _window(steps: Steps) -> dict[str, float]:
 
 def _nothing(steps: Steps) -> dict[str, float]:
     """As many steps as a window has, and the same mean."""
-    return {NOTHING: _mean(steps(DEVICE_STEPS, SETTLING), steps(_HOST_STEPS, SETTLING))}
+    return {NOTHING: _mean(steps(_DEVICE_STEPS, SETTLING), steps(_HOST_STEPS, SETTLING))}
 
 
 def _mean(device: float, host: float) -> float:
@@ -175,7 +186,7 @@ def _mean(device: float, host: float) -> float:
 
 def _by_torch(way: str, steps: Steps) -> dict[str, float]:
     with recorded(way):
-        return {way: steps(DEVICE_STEPS, SETTLING)}
+        return {way: steps(_DEVICE_STEPS, SETTLING)}
 
 
 WAYS: dict[str, Sequence[tuple[str, Way]]] = {

@@ -25,7 +25,6 @@ import multiprocessing
 import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -34,10 +33,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.on_device import measured_on, why_skipped
-from benchmarks.recording import EXACT, middle, summary, timed, with_error
+from benchmarks.recording import EXACT, FEWEST, middle, summary, take_turns, timed, with_error
 
 _STEPS, _SETTLING, _WARMUP = 5, 1, 20
-_FEWEST = 5  # rounds of a part
 _LONGEST_S = 120  # that a process takes to begin, or to answer
 _LAUNCHES = "Nothing but launches"
 _PARTS = ("first", "neither", "one", "both")  # of the processes have recorded
@@ -76,22 +74,31 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+class _Pair:
+    """What steps of a program take in one process by those of the other, by round."""
+
+    def __init__(self, timers: tuple[Timer, Timer], chance: random.Random) -> None:
+        self._timers, self._chance = timers, chance
+        self.ratios: list[float] = []
+
+    def add(self) -> None:
+        """One more, of both twice."""
+        first = self._chance.randrange(2)
+        took = [0.0, 0.0]
+        for which in (first, 1 - first, 1 - first, first):
+            took[which] += self._timers[which]()
+        self.ratios.append(took[0] / took[1])
+
+    def are_exact(self) -> bool:
+        return bool(middle(self.ratios)["error"] <= EXACT)
+
+
 def in_turns(timers: Mapping[str, tuple[Timer, Timer]], for_s: float) -> dict[str, list[float]]:
     """What steps of each program take in one process by those of the other, in rounds, for so long."""
-    chance, until = random.Random(0), time.monotonic() + for_s
-    ratios: dict[str, list[float]] = {name: [] for name in timers}
-    turns, count = list(timers), 0
-    while turns and (time.monotonic() < until or count < _FEWEST):
-        for name in turns:
-            first = chance.randrange(2)
-            took = [0.0, 0.0]
-            for which in (first, 1 - first, 1 - first, first):
-                took[which] += timers[name][which]()
-            ratios[name].append(took[0] / took[1])
-        count += 1
-        if count == _FEWEST:  # once, as in `recording`: what is exact by now leaves its time to the others
-            turns = [name for name in turns if middle(ratios[name])["error"] > EXACT]
-    return ratios
+    chance = random.Random(0)
+    pairs = {name: _Pair(pair, chance) for name, pair in timers.items()}
+    take_turns(list(pairs.values()), for_s, look=FEWEST)
+    return {name: pair.ratios for name, pair in pairs.items()}
 
 
 def over(ratios: Mapping[str, Sequence[float]]) -> Row:

@@ -60,11 +60,8 @@ def main(argv: list[str] | None = None) -> int:
         if args.out:
             args.out.write_text(json.dumps(runs, indent=1) + "\n")
     for recorder in sorted(args.recorders):
-        print(
-            summary(
-                [row for run in runs for each in run["programs"].values() for row in each.get(recorder, ())], recorder
-            )
-        )
+        programs = [program for run in runs for program in run["programs"].values()]
+        print(summary([row for program in programs for row in program.get(recorder, ())], recorder))
     return 0
 
 

@@ -109,10 +109,8 @@ class _Host:
 
     def __init__(self) -> None:
         self.took = 1.0
-        self.asked: list[tuple[int, int]] = []
 
     def steps(self, steps: int, settling: int, times: float = 1.0) -> float:
-        self.asked.append((steps, settling))
         self.took *= 0.999 ** (steps + settling)
         unsettled = max(0, (1 if times > 1 else 3) - settling)
         return self.took * times * (steps + 2 * unsettled) / steps
@@ -167,7 +165,6 @@ def test_a_window_has_four_steps_of_the_host_for_each_with_the_device(monkeypatc
     monkeypatch.setattr(recording, "recorded", records)
     monkeypatch.setattr(recording, "host_only", lambda: records("host"))
     host = _Host()
-    host.took = 1.0
     rounds = recording.Rounds(lambda *asked: host.steps(*asked, *map(costs.get, now)), recording.WAYS["cupti"], "")
     recording.take_turns([rounds], for_s=0)
     told = {way: cost["median"] for way, cost in rounds.figures()["costs"].items() if not way.startswith("left")}

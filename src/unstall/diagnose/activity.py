@@ -9,10 +9,9 @@ import numpy as np
 
 from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
-from unstall.grouping import by_text, groups
-from unstall.locate.kinds import is_asleep, is_collective, is_data_loading, is_recorder_at_work
+from unstall.grouping import groups
+from unstall.locate.kinds import is_asleep, is_collective, is_data_loading, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
-from unstall.read.names import LONGEST
 from unstall.timeline import (
     I32,
     I64,
@@ -41,11 +40,6 @@ _BACKWARD = re.compile(r"<built-in method run_backward of ")
 _FIRST_LEAST_NS = 1_000_000
 _FIRST_FACTOR = 20
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even while it is recorded
-
-
-def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
-    """Which rows have a name that the pattern matches at its start; asked once a distinct name."""
-    return by_text(names, lambda index: pattern.match(timeline.text(index), 0, LONGEST) is not None).astype(np.bool_)
 
 
 def is_comm(timeline: Timeline) -> Bool:
@@ -89,7 +83,7 @@ class Activity:
     comm_rows: I64
     comm: Spans
     asleep_rows: I64
-    asleep: Spans  # while no other of these threads is at work
+    asleep: Spans  # of `python`: while no other of these threads is at work
     python: Spans
     python_least_ns: int  # how long the host dispatches nothing when it is at work in Python
     recorder: Spans  # the recorder's own work, whatever the thread
@@ -143,6 +137,8 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     if not operators and timeline.meta.recorder is None:
         # CUDA alone was recorded, and perhaps not all of its calls: there is no telling that no operator ran.
         python = Spans.none()
+    # Setting up and handing over a backward pass is dispatching, unless an operator of it works on the host, or sleeps.
+    python -= input_spans | (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host)) - asleep)
     return Activity(
         waits=waits,
         input_rows=loading,
@@ -156,12 +152,8 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
         comm_rows=communicating,
         comm=spans(communicating),
         asleep_rows=sleeping,
-        asleep=asleep,
-        # Setting up and handing over a backward pass is dispatching, unless an operator of it works on the host, or
-        # sleeps.
-        python=python
-        - input_spans
-        - (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host)) - asleep),
+        asleep=asleep & python,
+        python=python,
         python_least_ns=python_least_ns,
         recorder=recorder,
         operators=operators,

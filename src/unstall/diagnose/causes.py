@@ -95,7 +95,7 @@ def _doings(activity: Activity) -> tuple[_Doing, ...]:
         _Doing("allocator", activity.allocator, activity.allocator_rows),
         _Doing("startup", activity.startup, activity.startup_rows),
         _Doing("comm", activity.comm, activity.comm_rows),
-        _Doing("python", activity.python, np.zeros(0, np.int64)),  # to blame is the frame that ran meanwhile
+        _Doing("python", activity.python, activity.asleep_rows),  # or else to blame is the frame that ran meanwhile
     )
 
 
@@ -141,13 +141,9 @@ def _culprits(
     drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
     culprit[drained] = activity.waits.row[drain[drained]]
     mine = np.flatnonzero(cause == CAUSE["python"])
-    low, high = idle.start[mine], idle.end[mine]
-    asleep = (activity.asleep & activity.python).covered(low, high)
-    slept = 2 * asleep >= np.maximum(activity.python.covered(low, high), 1)
-    rows = activity.asleep_rows[np.argsort(host.start[activity.asleep_rows], kind="stable")]
-    longest = _longest_within(host.start[rows], host.end[rows], low[slept], high[slept])
-    culprit[mine[slept]] = rows[longest]
-    awake = mine[~slept]
+    asleep, python = (spans.covered(idle.start[mine], idle.end[mine]) for spans in (activity.asleep, activity.python))
+    awake = mine[2 * asleep < np.maximum(python, 1)]
+    culprit[awake] = end.launch[awake]
     if timeline.meta.frames_at_calls:  # the frames of two calls are around all that came between, and say little of it
         awake = awake[culprit[awake] < 0]
     culprit[awake] = _running_frame(timeline, activity, idle.start[awake], idle.end[awake], culprit[awake])

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
-from unstall.diagnose.activity import named
 from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
 from unstall.figures import share
+from unstall.locate.kinds import named
 from unstall.timeline import HostKind
 
 PROVING = ("_capture", "_observe", "_checked")

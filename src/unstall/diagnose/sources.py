@@ -8,9 +8,8 @@ from typing import Literal
 import numpy as np
 
 from unstall.ancestry import nearest
-from unstall.diagnose.activity import named
 from unstall.diagnose.run import Run
-from unstall.locate.kinds import is_data_loading
+from unstall.locate.kinds import is_data_loading, named
 from unstall.locate.operations import has_operators
 from unstall.timeline import I64, Bool, HostKind
 

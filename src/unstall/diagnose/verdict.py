@@ -9,6 +9,7 @@ from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
 from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
+from unstall.timeline import Bool
 
 _SAYS = {
     "device": "Device-bound: the device computes {share} of the time.",
@@ -124,11 +125,9 @@ def _says(run: Run, bound: str) -> str:
 
 def _asleep(run: Run) -> int:
     """ns of the time that "python" stands for in which the host slept, of what is known of the program."""
-    gaps, activity = run.gaps, run.activity
-    known = (gaps.op < 0) | (run.timeline.device.launch[np.maximum(gaps.op, 0)] >= 0)
-    chosen = run.gaps_by("python")
-    chosen = chosen[known[chosen]]
-    return int((activity.asleep & activity.python).covered(gaps.start[chosen], gaps.end[chosen]).sum())
+    gaps, chosen = run.gaps, run.gaps_by("python")
+    chosen = chosen[~_unknown(run)[chosen]]
+    return int(run.activity.asleep.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
 def _of_waits(run: Run) -> str:
@@ -175,9 +174,15 @@ def _recorder_share(run: Run) -> int:
 
 def _unknown_share(run: Run) -> dict[str, int]:
     """ns of idle time, by the cause it was given, before ops whose launch is not in the file."""
-    gaps = run.gaps
-    ended = np.flatnonzero((gaps.op >= 0) & (run.timeline.device.launch[np.maximum(gaps.op, 0)] < 0))
+    gaps, ended = run.gaps, np.flatnonzero(_unknown(run))
     return {cause: int(gaps.length[ended][gaps.cause[ended] == code].sum()) for code, cause in enumerate(IDLE_CAUSES)}
+
+
+def _unknown(run: Run) -> Bool:
+    """Which idle intervals end with an op whose launch is not in the file."""
+    op = run.gaps.op
+    unknown: Bool = (op >= 0) & (run.timeline.device.launch[np.maximum(op, 0)] < 0)
+    return unknown
 
 
 def _busy(accounts: Accounts) -> int:

@@ -26,6 +26,7 @@ _ASLEEP = re.compile(
     r"|method (?:poll of select\.e?poll|(?:recv\w*|_accept) of socket|acquire of _multiprocessing\.SemLock) object)"
 )
 _ACQUIRES = re.compile(r"<built-in method acquire of _thread\.(?:lock|RLock) object")
+OF_THE_DRIVER = (HostKind.ALLOC, HostKind.FREE, HostKind.LOAD)
 _LONGEST = 4096  # characters of a name that are looked at
 
 
@@ -34,13 +35,16 @@ def is_collective(strings: Sequence[str], names: I32) -> Bool:
     return by_text(names, lambda index: _KERNEL.match(strings[index], 0, _LONGEST) is not None).astype(np.bool_)
 
 
+def named(timeline: Timeline, pattern: re.Pattern[str], names: I32) -> Bool:
+    """Which rows have a name that the pattern matches at its start; asked once a distinct name."""
+    return by_text(names, lambda index: pattern.match(timeline.text(index), 0, _LONGEST) is not None).astype(np.bool_)
+
+
 def is_data_loading(timeline: Timeline) -> Bool:
     """Which host events are a `DataLoader` giving its next batch."""
     host = timeline.host
-    may = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
-    named = by_text(host.name, lambda index: _LOADING.match(timeline.text(index), 0, _LONGEST) is not None)
-    chosen: Bool = may & named.astype(np.bool_)
-    return chosen
+    may: Bool = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
+    return may & named(timeline, _LOADING, host.name)
 
 
 def is_asleep(timeline: Timeline) -> Bool:
@@ -48,19 +52,19 @@ def is_asleep(timeline: Timeline) -> Bool:
 
     Known where frames of built-in functions are, and on the virtual GPU.
     """
-    return _frames(timeline, _ASLEEP)
+    frames: Bool = timeline.host.kind == HostKind.PYTHON
+    return frames & named(timeline, _ASLEEP, timeline.host.name)
 
 
 def is_waiting_for_thread(timeline: Timeline) -> Bool:
     """Which host events are a thread that waits for another one: by a lock, as queues, events and futures do."""
-    return _frames(timeline, _ACQUIRES)
+    frames: Bool = timeline.host.kind == HostKind.PYTHON
+    return frames & named(timeline, _ACQUIRES, timeline.host.name)
 
 
-def _frames(timeline: Timeline, named: re.Pattern[str]) -> Bool:
-    host = timeline.host
-    fits = by_text(host.name, lambda index: named.match(timeline.text(index), 0, _LONGEST) is not None)
-    chosen: Bool = (host.kind == HostKind.PYTHON) & fits.astype(np.bool_)
-    return chosen
+def is_no_code(timeline: Timeline) -> Bool:
+    """Which host events no faster code makes shorter: other processes, sleep, and the driver at work."""
+    return is_data_loading(timeline) | is_asleep(timeline) | np.isin(timeline.host.kind, OF_THE_DRIVER)
 
 
 def is_recorder_at_work(timeline: Timeline, *, amid: bool = False) -> Bool:

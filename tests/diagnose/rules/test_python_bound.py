@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from findings import found, only, place, result_of
 from traces import TraceBuilder
@@ -26,6 +28,19 @@ def pausing(us: float, *, stacks: bool = True, kernel_us: float = 50, exact: boo
     return trace
 
 
+def pausing_in(pause: Callable[[TraceBuilder], None]) -> TraceBuilder:
+    """A step launches, pauses so, and launches again."""
+    trace = TraceBuilder()
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            with trace.op("aten::mm"):
+                trace.launch("gemm", 50)
+            pause(trace)
+            with trace.op("aten::relu"):
+                trace.launch("relu", 50)
+    return trace
+
+
 def test_the_function_that_ran_meanwhile_is_named() -> None:
     """The second kernel of a step starts 509 µs after the first was to (500 of work, 9 in and out of functions and
     operators and to launch), which ran for 50 of them; from the second step on it ran 36 later, behind the last one."""
@@ -41,13 +56,11 @@ def test_the_verdict_is_python() -> None:
 
 
 def test_what_sleeps_is_told_from_what_computes() -> None:
-    trace = TraceBuilder()
-    for _ in range(STEPS):
-        with trace.step(), trace.frame("train.py", 12, "train"):
-            with trace.op("aten::mm"):
-                trace.launch("gemm", 50)
-            with trace.frame("poll.py", 7, "wait_for_data"), trace.named_frame(_SLEEP):
-                trace.work(5_000)
+    def pause(trace: TraceBuilder) -> None:
+        with trace.frame("poll.py", 7, "wait_for_data"), trace.named_frame(_SLEEP):
+            trace.work(5_000)
+
+    trace = pausing_in(pause)
     finding, verdict = only(trace, "python-bound"), result_of(trace).verdict
     assert place(finding) == ("poll.py", 7, "wait_for_data")
     assert finding.title.startswith("The device waits while the host sleeps")
@@ -63,18 +76,14 @@ def test_what_sleeps_is_told_from_what_computes() -> None:
     [(5_000, 200, 5_000, False), (0, 4_800, 5_200, False), (4_800, 5_200, 0, True), (200, 5_200, 4_600, True)],
 )
 def test_what_most_of_a_pause_was_counts(before: float, asleep: float, after: float, held_up: bool) -> None:
-    trace = TraceBuilder()
-    for _ in range(STEPS):
-        with trace.step(), trace.frame("train.py", 12, "train"):
-            with trace.op("aten::mm"):
-                trace.launch("gemm", 50)
-            with trace.frame("data.py", 7, "tokenize"):
-                trace.work(before)
-                with trace.named_frame(_SLEEP):
-                    trace.work(asleep)
-                trace.work(after)
-            with trace.op("aten::relu"):
-                trace.launch("relu", 50)
+    def pause(trace: TraceBuilder) -> None:
+        with trace.frame("data.py", 7, "tokenize"):
+            trace.work(before)
+            with trace.named_frame(_SLEEP):
+                trace.work(asleep)
+            trace.work(after)
+
+    trace = pausing_in(pause)
     finding = only(trace, "python-bound")
     assert place(finding) == ("data.py", 7, "tokenize")
     assert finding.title.startswith("The device waits while the host " + ("sleeps" if held_up else "computes"))
@@ -82,15 +91,12 @@ def test_what_most_of_a_pause_was_counts(before: float, asleep: float, after: fl
 
 
 def test_what_waits_for_another_thread_computes_nothing() -> None:
-    trace = TraceBuilder()
-    for _ in range(STEPS):
-        with trace.step(), trace.frame("train.py", 12, "train"):
-            with trace.op("aten::mm"):
-                trace.launch("gemm", 50)
-            acquire = trace.named_frame("<built-in method acquire of _thread.lock object at 0x7f1e>")
-            with trace.frame("queue.py", 154, "get"), acquire:
-                trace.work(5_000)
-    finding = only(trace, "python-bound")
+    def pause(trace: TraceBuilder) -> None:
+        acquire = trace.named_frame("<built-in method acquire of _thread.lock object at 0x7f1e>")
+        with trace.frame("queue.py", 154, "get"), acquire:
+            trace.work(5_000)
+
+    finding = only(pausing_in(pause), "python-bound")
     assert finding.title == "The device waits while the host waits for another thread"
     assert finding.fix.startswith("have that thread begin earlier")
 

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
-from unstall.diagnose.activity import named
 from unstall.diagnose.allocation import churning
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
+from unstall.locate.kinds import named
 from unstall.result import Finding
 from unstall.timeline import HostKind
 

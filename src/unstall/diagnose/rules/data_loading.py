@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 
-from unstall.diagnose.activity import named
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
+from unstall.locate.kinds import named
 from unstall.result import Finding
 
 _SINGLE = re.compile(r".*_SingleProcessDataLoaderIter")

@@ -39,16 +39,13 @@ def python_bound(run: Run) -> list[Finding]:
             continue
         pauses = run.idle_of(group.rows, "python")
         ran = run.timeline.host.kind[group.rows] == HostKind.PYTHON
-        title, fix = next(
-            (title, fix)
-            for rows, title, fix in (
-                (np.isin(group.rows, run.activity.asleep_rows), _SLEEPS, _WAIT_ELSEWHERE),
-                (of_threads[group.rows], _WAITS, _BEGIN_EARLIER),
-                (ran, _COMPUTES, _WORK_ELSEWHERE),
-                (group.rows >= 0, _DOES, _WORK_ELSEWHERE),
-            )
-            if rows.all()
+        kinds = (
+            (np.isin(group.rows, run.activity.asleep_rows), _SLEEPS, _WAIT_ELSEWHERE),
+            (of_threads[group.rows], _WAITS, _BEGIN_EARLIER),
+            (ran, _COMPUTES, _WORK_ELSEWHERE),
         )
+        of_all = ((title, fix) for rows, title, fix in kinds if rows.all())
+        title, fix = next(of_all, (_DOES, _WORK_ELSEWHERE))
         least = run.activity.python_least_ns // 1000
         findings.append(
             run.finding(

@@ -44,11 +44,9 @@ def write_trace(
     Calls and device ops are numbered anew, by the host's rows. Raises UsageError where the file cannot be written.
     """
     text = Text(0)
-    # Of events that take the same time the later one is within the other: a frame that did nothing but sleep.
-    asleep = is_asleep(timeline)
-    awake = _host(timeline, text, ~asleep)
+    # Of frames that take the same time the later one is within the other: sleep comes after what did nothing else.
     events = itertools.chain(
-        _labels(timeline, text), awake, _frames(timeline, text), _host(timeline, text, asleep), _device(timeline, text)
+        _labels(timeline, text), _frames(timeline, text), _host(timeline, text), _device(timeline, text)
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
     ours = {**_races(timeline), **(told or {})}
@@ -121,7 +119,7 @@ def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
     ]
 
 
-def _host(timeline: Timeline, text: Text, chosen: Bool) -> Iterator[str]:
+def _host(timeline: Timeline, text: Text) -> Iterator[str]:
     host, strings, lanes = timeline.host, timeline.strings, _lanes(timeline)
     outermost = host.forward.copy()
     parent = np.maximum(host.parent, 0)
@@ -133,8 +131,6 @@ def _host(timeline: Timeline, text: Text, chosen: Bool) -> Iterator[str]:
         host.kind, host.thread, host.start, host.end, host.name, host.op, outermost, makers.astype(np.int8), host.shapes
     )
     for row, (kind, thread, start, end, name, op, forward, makes, shapes) in enumerate(zip(*columns, strict=True)):
-        if not chosen[row]:
-            continue
         arguments = []
         if op >= 0:
             arguments.append(f'"External id":{op + 1}')

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.grouping import groups
-from unstall.locate.kinds import is_asleep, is_data_loading
+from unstall.locate.kinds import is_no_code
 from unstall.replay.program import Code
 from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.whatif.place import Place, parse_function
@@ -128,10 +128,8 @@ def _of_one_stretch(subject: Subject, stretch: I64, place: Place | None) -> Bool
 def _breaks(subject: Subject) -> Bool:
     """Instructions before which the host does what is no part of a graph, and would still do with one."""
     host, do = subject.timeline.host, subject.program.instructions
-    waits = is_data_loading(subject.timeline) | is_asleep(subject.timeline)
-    other = waits | np.isin(host.kind, (HostKind.ALLOC, HostKind.FREE, HostKind.LOAD))
     outside = do.work * (1 - subject.share_of_work(host.kind <= HostKind.CALL))
-    chosen: Bool = (subject.share_of_work(other) > 0) | (outside >= _LONG_NS)
+    chosen: Bool = (subject.share_of_work(is_no_code(subject.timeline)) > 0) | (outside >= _LONG_NS)
     return chosen
 
 

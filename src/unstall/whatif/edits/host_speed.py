@@ -8,13 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.errors import UsageError
-from unstall.locate.kinds import is_asleep, is_data_loading
-from unstall.timeline import HostKind
+from unstall.locate.kinds import OF_THE_DRIVER, is_no_code
 from unstall.whatif.subject import Subject
 
 _LEAST = 1e-3  # a thousand times slower
-# No faster code makes these shorter: the driver at work, and other processes.
-_NOT_CODE = (HostKind.ALLOC, HostKind.FREE, HostKind.LOAD)
 
 
 def prepare(text: str | None) -> float:
@@ -24,10 +21,9 @@ def prepare(text: str | None) -> float:
 def apply(subject: Subject, factor: float) -> Subject:
     """Waiting for data, sleep, allocation and loading of modules take as long as they did."""
     timeline, do = subject.timeline, subject.program.instructions
-    as_it_was = is_data_loading(timeline) | is_asleep(timeline) | np.isin(timeline.host.kind, _NOT_CODE)
-    kept = subject.share_of_work(as_it_was)
+    kept = subject.share_of_work(is_no_code(timeline))
     kind = timeline.host.kind[np.maximum(do.host, 0)] if len(timeline.host) else np.zeros(len(do), dtype=np.int8)
-    slow = (do.host >= 0) & np.isin(kind, _NOT_CODE)
+    slow = (do.host >= 0) & np.isin(kind, OF_THE_DRIVER)
     work = (do.work * (kept + (1 - kept) / factor)).astype(np.int64)
     call = np.where(slow, do.call, (do.call / factor).astype(np.int64))
     return subject.with_program(replace(subject.program, instructions=replace(do, work=work, call=call)))
