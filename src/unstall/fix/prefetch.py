@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -10,11 +9,10 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.fix.batches.iteration import Iteration
+from unstall.fix.batches.passes import Passes
 from unstall.fix.batches.plain_loop import PlainLoop
-from unstall.fix.batches.producer import Producer
-from unstall.fix.batches.stats import PrefetchStats, Tally
+from unstall.fix.batches.stats import PrefetchStats
 from unstall.fix.tensors.accelerator import accelerator_for, device_of, none_of
-from unstall.fix.tensors.staging import Sender
 
 __all__ = ["Prefetch", "prefetch"]
 
@@ -54,25 +52,16 @@ class Prefetch:
         self._loader = loader
         self._device = device
         self._depth: int | Literal["auto"] = depth
-        self._tally = Tally()
-        self._iterations: weakref.WeakSet[Iteration] = weakref.WeakSet()  # they have this object
-        self._left: Producer | None = None  # one that was closed while it fetched, and did not end soon
-        self._sender: Sender | None = None  # what it learns of the loader's memory holds for the next iteration too
-        self._settled: tuple[int, str] | None = None  # depth, and why: of iterations before
-        self._state: Any = None
+        self._passes = Passes()
 
     def __iter__(self) -> Iterator[Any]:
-        self._state = None
+        self._passes.state = None
         accelerator = accelerator_for(self._device)
         if accelerator is None:
-            self._settled = 0, f"{none_of(self._device)}: a plain loop"
-            return PlainLoop(self._loader, self._device, self._tally)
-        for other in list(self._iterations):
-            other.step_aside()
-        if self._left is not None:
-            self._left.close(patience_s=None)  # it still uses the loader
-            self._left = None
-        return Iteration(self, self._loader, accelerator, self._depth, self._tally)
+            self._passes.settle(0, f"{none_of(self._device)}: a plain loop")
+            return PlainLoop(self._loader, self._device, self._passes.tally)
+        self._passes.make_room()
+        return Iteration(self._passes, self._loader, accelerator, self._depth)
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
@@ -102,26 +91,12 @@ class Prefetch:
 
     def _state_dict(self) -> Any:
         """The loader's, as it was after the batch that the program got last."""
-        return self._loader.state_dict() if self._state is None else self._state  # type: ignore[attr-defined]
+        state = self._passes.state
+        return self._loader.state_dict() if state is None else state  # type: ignore[attr-defined]
 
     def _load_state_dict(self, state: Any) -> None:
-        self._state = None
+        self._passes.state = None
         self._loader.load_state_dict(state)  # type: ignore[attr-defined]
 
     def stats(self) -> PrefetchStats:
-        self._tally.settle()
-        depth, note = self._settled or (0, "nothing was iterated yet")
-        tally = self._tally
-        if tally.tensors == 0 and tally.empty is not None:
-            note += f"; no tensor is seen in batches of type {tally.empty}: they come as they are"
-        return PrefetchStats(
-            batches=tally.batches,
-            bytes=tally.bytes,
-            fetch_ns=tally.fetch_ns,
-            stage_ns=tally.stage_ns,
-            copy_ns=tally.copy_ns,
-            waited_ns=tally.waited_ns,
-            stalled_ns=tally.stalled_ns,
-            depth=depth,
-            note=note,
-        )
+        return self._passes.stats()

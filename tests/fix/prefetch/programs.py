@@ -172,7 +172,7 @@ for fails in (False, True):
                         break
             except LookupError:
                 pass
-            left = [weakref.ref(iteration), weakref.ref(batches), weakref.ref(batches._sender)]
+            left = [weakref.ref(iteration), weakref.ref(batches), weakref.ref(batches._passes.sender)]
             del batch, iteration, batches
             assert [each() for each in left] == [None] * 3, (fails, stop, depth, left)
 print("FREED")

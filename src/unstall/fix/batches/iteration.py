@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch.utils.data import DataLoader
@@ -12,17 +12,14 @@ from torch.utils.data import DataLoader
 from unstall.figures import counted
 from unstall.fix.batches.fetching import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
 from unstall.fix.batches.in_place import ENDED, InPlace, News
+from unstall.fix.batches.passes import Passes
 from unstall.fix.batches.producer import PATIENCE_S, Ended, Producer
 from unstall.fix.batches.seen import Seen
-from unstall.fix.batches.stats import Tally
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import Sender, Sent
 from unstall.random_states import drawn_from, random_states
 from unstall.record.active import handed
-
-if TYPE_CHECKING:
-    from unstall.fix.prefetch import Prefetch
 
 _Mode = Literal["look", "ahead", "again", "beside", "plain"]
 
@@ -45,21 +42,20 @@ class Iteration:
 
     def __init__(
         self,
-        owner: Prefetch,
+        passes: Passes,
         loader: Any,
         accelerator: Accelerator,
         depth: int | Literal["auto"],
-        tally: Tally,
     ) -> None:
-        self._owner, self._accelerator, self._tally = owner, accelerator, tally
-        self._depth = depth
+        self._passes, self._tally, self._loader = passes, passes.tally, loader
+        self._accelerator, self._depth = accelerator, depth
         self._room = Room(accelerator)
         self._producer: Producer | None = None
         self._batches: Batches | None = None
-        self._batches = Batches(loader, accelerator, self._sender(loader), self._room)
+        self._batches = Batches(loader, accelerator, self._sender(), self._room)
         # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
         self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
-        self._place = InPlace(accelerator, tally, _held_ready(loader) if self._follows_loader else None)
+        self._place = InPlace(accelerator, self._tally, _held_ready(loader) if self._follows_loader else None)
         self._mode: _Mode = "look"
         self._judged = False
         self._seen: list[Seen] = []
@@ -69,8 +65,7 @@ class Iteration:
         self._states: dict[str, Any] = {}
         self._given: int | None = None  # bytes of the batch that the program has
         self._held = _why_beside(loader, depth)
-        owner._iterations.add(self)
-        owner._settled = owner._settled or (0, "the first batches are being measured")
+        passes.begin(self)
         if self._follows_loader:
             # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
             # as long as the device waits for the loader, nothing is done but what the loop would do by itself.
@@ -83,7 +78,7 @@ class Iteration:
         if self._batches is None:
             return "<iteration of a prefetch: ended>"
         ready = f"{counted(self._producer.ready(), 'batch')} ready, " if self._producer is not None else ""
-        return f"<iteration of a prefetch: {ready}{self._owner.stats().note}>"
+        return f"<iteration of a prefetch: {ready}{self._passes.stats().note}>"
 
     def __next__(self) -> Any:
         if self._batches is None:
@@ -118,14 +113,14 @@ class Iteration:
         self._place.note_dry(asked)
         self._tally.note_copy(needed, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
-        handed(self._owner._loader)
+        handed(self._loader)
         return sent.value
 
     def close(self, patience_s: float | None = PATIENCE_S) -> None:
         producer, self._producer = self._producer, None
         self._batches = None
         if producer is not None and not producer.close(patience_s):
-            self._owner._left = producer
+            self._passes.leave(producer)
 
     def step_aside(self) -> None:
         """Another iteration of the loader begins: from now on a batch is fetched when it is asked for, so that no two
@@ -141,17 +136,17 @@ class Iteration:
     def __del__(self) -> None:
         self.close()
 
-    def _sender(self, loader: Any) -> Sender:
-        """The owner's, which knows the loader's memory; one of its own where another iteration uses that."""
-        kept = self._owner._sender
-        others = any(other.is_open() for other in self._owner._iterations)
+    def _sender(self) -> Sender:
+        """The one of passes before, which knows the loader's memory; one of its own where another pass uses that."""
+        kept, loader = self._passes.sender, self._loader
+        others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
             return kept
         refills = type(loader) not in (list, tuple) and not pins_by_itself(loader)
         deepest = _DEEP if self._depth == "auto" else self._depth
         sender = Sender(self._accelerator, deepest + 1, refills=refills)
         if not others:
-            self._owner._sender = sender
+            self._passes.sender = sender
         return sender
 
     def _next_batch(self, states: dict[str, Any] | None) -> tuple[Batch, Sent]:
@@ -167,7 +162,7 @@ class Iteration:
             return batch, sent
         except BaseException as error:
             if self._producer is None:  # nothing is ahead: the loader's own says what comes next
-                self._owner._state = None
+                self._passes.state = None
             if isinstance(error, StopIteration):
                 self._settle_short()
                 self.close()
@@ -201,7 +196,7 @@ class Iteration:
     def _chosen(self) -> _Mode:
         """Which thread fetches from here on."""
         if self._mode == "look":
-            enough = _LOOKED_AT if self._depth == "auto" and not self._owner_depth() else 2
+            enough = _LOOKED_AT if self._depth == "auto" and not self._passes.depth else 2
             if self._depth != "auto" and self._batches is not None and not self._batches.watch_draws:
                 enough = 0
             if self._place.in_haste and len(self._seen) == 1 and enough == _LOOKED_AT and self._seen[0].is_at_hand():
@@ -221,7 +216,7 @@ class Iteration:
             if self._held is not None or self._slower():
                 self._change("beside", self._held or "fetching ahead was slower: copies overlap alone")
             else:
-                self._go_ahead(self._owner_depth() or _DEPTH, "fetched ahead by a thread")
+                self._go_ahead(self._passes.depth or _DEPTH, "fetched ahead by a thread")
         return self._mode
 
     def _decide(self) -> None:
@@ -236,7 +231,7 @@ class Iteration:
             )
         if any(seen.batch.on_device for seen in self._seen) and self._held is None:
             self._held = "the loader makes tensors on the device itself"
-        others = any(other is not self and other.is_open() for other in self._owner._iterations)
+        others = self._passes.others_are_open(self)
         if others and self._batches.watch_draws and self._held is None:
             self._held = _ANOTHER
         if self._held is not None:
@@ -290,10 +285,7 @@ class Iteration:
         if mode == "beside" and self._producer is None and self._batches is not None:
             self._batches.watch_draws = False
         if why is not None:
-            self._owner._settled = depth, why
-
-    def _owner_depth(self) -> int:
-        return self._owner._settled[0] if self._owner._settled else 0
+            self._passes.settle(depth, why)
 
     def _slower(self) -> bool:
         beside, ahead = self._tally.beside_ns, self._tally.ahead_ns
@@ -320,16 +312,16 @@ class Iteration:
         tally.fetch_ns += batch.fetch_ns
         tally.stage_ns += batch.stage_ns
         tally.waited_ns += time.perf_counter_ns() - entered
-        self._owner._state = batch.state
+        self._passes.state = batch.state
 
     def _settle_short(self) -> None:
-        if self._mode == "look" and not self._owner_depth():
-            self._owner._settled = 0, "too few batches to fetch ahead: copies overlapped alone"
+        if self._mode == "look" and not self._passes.depth:
+            self._passes.settle(0, "too few batches to fetch ahead: copies overlapped alone")
 
     def _in_place(self, entered: int) -> Any:
         place, batches = self._place, self._batches
         assert batches is not None
-        self._owner._state = None  # until the program has the batch, the loader's own says what comes next
+        self._passes.state = None  # until the program has the batch, the loader's own says what comes next
         value = place.batch(batches, entered)
         if value is ENDED:
             self.close()
@@ -338,15 +330,15 @@ class Iteration:
             self._heed(place.news)
             place.news = None
         if batches.has_state:
-            self._owner._state = batches.state()
-        handed(self._owner._loader)
+            self._passes.state = batches.state()
+        handed(self._loader)
         return value
 
     def _heed(self, news: News) -> None:
         if news == "fed":
             self._change("beside", _FED)
         elif news == "starved":
-            self._owner._settled = 0, _STARVED
+            self._passes.settle(0, _STARVED)
         else:
             self._change("look", "batches are being measured")
 
