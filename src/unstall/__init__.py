@@ -65,7 +65,7 @@ _HOMES = {
     "explain": "unstall._api",
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",
-    "load_ipython_extension": "unstall.record.notebook",  # IPython's name for what `%load_ext unstall` calls
+    "load_ipython_extension": "unstall._magics",  # IPython's name for what `%load_ext unstall` calls
     "prefetch": "unstall.fix.prefetch",
     "record": "unstall.record.in_process",
     "step": "unstall.record.active",

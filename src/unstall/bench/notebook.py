@@ -13,16 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from unstall.bench.amounts import parse_bytes, parse_flops, parse_share
 from unstall.errors import UnstallError, UsageError
+from unstall.ipython import Shell, usage_error
 
 if TYPE_CHECKING:
     from unstall.bench.comparison import Comparison
     from unstall.bench.measurement import Measurement
-    from unstall.record.notebook import Shell
 
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     "--max-seconds": float,
@@ -73,7 +72,7 @@ class BenchMagic:
                 found = bench(function, label=label, **options)
             return found
         except UnstallError as error:
-            raise import_module("IPython.core.error").UsageError(f"%unstall_bench: {error}") from None
+            raise usage_error("%unstall_bench", error) from None
 
 
 def _parsed(line: str, cell: str | None) -> tuple[list[str], dict[str, Any]]:

@@ -1,7 +1,4 @@
-"""`%%unstall`: a notebook's cell, recorded while it runs and explained below itself.
-
-IPython is the notebook's and no dependency: it is imported by name, when it is there for sure.
-"""
+"""`%%unstall`: a notebook's cell, recorded while it runs and explained below itself."""
 
 from __future__ import annotations
 
@@ -10,13 +7,12 @@ import ast
 import html
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from unstall.errors import UnstallError, UsageError
+from unstall.ipython import Shell, display, usage_error
 from unstall.record.settings import LINE_CLOCKS, RECORDERS
 
 if TYPE_CHECKING:
@@ -24,27 +20,6 @@ if TYPE_CHECKING:
     from unstall.record.in_process import Recording
 
 _HEIGHT_PX = 720
-
-
-class Shell(Protocol):
-    """What unstall asks of IPython's `InteractiveShell`."""
-
-    compile: Any
-    execution_count: int
-    user_global_ns: dict[str, Any]
-    user_ns: dict[str, Any]
-
-    def transform_cell(self, raw_cell: str) -> str: ...
-    def transform_ast(self, node: ast.Module) -> ast.Module: ...
-    def register_magic_function(self, func: Callable[..., object], magic_kind: str) -> None: ...
-
-
-def load_ipython_extension(shell: Shell) -> None:
-    """Offer `%%unstall` and `%unstall_bench`; called by `%load_ext unstall`."""
-    from unstall.bench.notebook import BenchMagic
-
-    shell.register_magic_function(CellMagic(shell).unstall, magic_kind="cell")
-    shell.register_magic_function(BenchMagic(shell).unstall_bench, magic_kind="line_cell")
 
 
 @dataclass(frozen=True)
@@ -92,7 +67,7 @@ class Shown:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"%%unstall: {message}")
+        raise UsageError(message)
 
 
 def _parse(line: str) -> dict[str, Any]:
@@ -104,7 +79,7 @@ def _parse(line: str) -> dict[str, Any]:
     try:
         return vars(parser.parse_args(shlex.split(line)))
     except (UsageError, ValueError) as error:
-        raise _usage_error(error) from None
+        raise usage_error("%%unstall", error) from None
 
 
 def _begin(options: dict[str, Any]) -> Recording:
@@ -114,12 +89,7 @@ def _begin(options: dict[str, Any]) -> Recording:
     try:
         return record(**options).__enter__()
     except UnstallError as error:
-        raise _usage_error(error) from None
-
-
-def _usage_error(error: Exception) -> Exception:
-    made: Exception = import_module("IPython.core.error").UsageError(str(error))
-    return made
+        raise usage_error("%%unstall", error) from None
 
 
 def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
@@ -139,7 +109,7 @@ def _show(recording: Recording) -> None:
     from unstall.report.wording import plain
 
     try:
-        import_module("IPython.display").display(Shown(recording.explain()))
+        display(Shown(recording.explain()))
     except UnstallError as error:
         print(f"unstall: {plain(str(error))}", file=sys.stderr)
     except Exception as error:
