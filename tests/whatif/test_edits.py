@@ -283,6 +283,12 @@ def test_what_no_graph_does_away_with_stays(
     assert step_us(run(body(60)), edit) == us(step_us(run(body(30)), edit) + 30)
 
 
+def test_what_is_left_where_no_function_is_named_is_said() -> None:
+    body = computed(inside=30)
+    assert any("no function was named" in note for note in edited(subject_of(run(body)), "graph").notes)
+    assert not edited(subject_of(run(body)), FORWARD).notes
+
+
 def test_a_function_of_two_graphs_keeps_what_it_does() -> None:
     """A wait of another stretch's lies between: in outer, not in either of the two that it calls."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -324,3 +325,13 @@ def test_what_is_no_time_is_refused(plain_step_ns: int) -> None:
     run = analyse(trace.timeline())
     with pytest.raises(UsageError, match="is no time: give nanoseconds"):
         model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns)
+
+
+def test_a_simulated_run_has_no_plain_step_time() -> None:
+    trace = Trace()
+    with trace.step():
+        trace.launch("gemm", 10)
+    timeline = trace.timeline()
+    run = analyse(replace(timeline, meta=replace(timeline.meta, recorder="virtual")))
+    with pytest.raises(UsageError, match="was simulated"):
+        model(run.timeline, run.steps, run.places, plain_step_ns=20_000)

@@ -260,7 +260,7 @@ class Run:
             count=self.instances(rows) if count is None else count,
             wait_ns=self.per_step(wait),
             exposed_ns=self.per_step(total_exposed_ns),
-            edit=_at(edit, where) or (edit if self._nothing_tells_places else None),
+            edit=self._at(edit, where),
             saw=saw,
             fix=fix,
             safe_if=safe_if,
@@ -270,10 +270,23 @@ class Run:
             spans=self.spans_of(rows) if spans is None else spans,
         )
 
-    @property
-    def _nothing_tells_places(self) -> bool:
-        """Neither lines nor operators were recorded: an edit can only be made everywhere."""
-        return not len(self.timeline.stacks) and not has_operators(self.timeline)
+    def _at(self, edit: str | None, where: Where) -> str | None:
+        """An edit with its place, where it has none yet: FILE:FUNCTION for a graph, else FILE:LINE, and the operator
+        where the line is a `def`.
+
+        One that can have none is made everywhere where nothing recorded tells places, lines or the operators that are
+        places for all but graphs. Where others have a place, everywhere would be theirs too: it is not made at all.
+        """
+        if edit is None or ":" in edit:
+            return edit
+        told_by_lines = len(self.timeline.stacks) > 0
+        if edit == "graph":
+            return f"{edit}:{where.file}:{where.function}" if where.file else None if told_by_lines else edit
+        if where.file is None:
+            told = told_by_lines or has_operators(self.timeline)
+            return f"{edit}:-:-:{where.op}" if where.op else None if told else edit
+        operator = f":{where.op}" if where.op and where.line_is == "def" else ""
+        return f"{edit}:{where.file}:{where.line}{operator}"
 
     def where(self, group: Group) -> Where:
         """The group's place; its caller is the one of its first row."""
@@ -303,19 +316,6 @@ def costliest(start: I64, end: I64, cost: I64) -> tuple[tuple[int, int], ...]:
     chosen = np.argsort(-cost, kind="stable")[:_MOST_SPANS]
     chosen = chosen[np.argsort(start[chosen], kind="stable")]
     return tuple((int(start[i]), int(end[i])) for i in chosen)
-
-
-def _at(edit: str | None, where: Where) -> str | None:
-    """An edit with its place, where it has none yet: FILE:FUNCTION for a graph, else FILE:LINE, and the operator where
-    the line is a `def`."""
-    if edit is None or ":" in edit:
-        return edit
-    if edit == "graph":
-        return f"{edit}:{where.file}:{where.function}" if where.file else edit
-    if where.file is None:
-        return f"{edit}:-:-:{where.op}" if where.op else None
-    operator = f":{where.op}" if where.op and where.line_is == "def" else ""
-    return f"{edit}:{where.file}:{where.line}{operator}"
 
 
 def analyse(

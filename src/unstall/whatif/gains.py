@@ -57,7 +57,7 @@ def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple
         return finding.saw
     saw = finding.saw.removesuffix(COSTS_NOTHING)
     if mends > 1 and gain >= _NOTHING:
-        saw += f"; the gain is that of all {mends} findings that the same change mends"
+        saw += f"; the gain is that of {'both' if mends == 2 else f'all {mends}'} findings that the same change mends"
     if finding.edit not in planned or gain >= (WORTH if finding.harmless else _NOTHING):
         return saw
     number, gain_ns = planned[finding.edit]

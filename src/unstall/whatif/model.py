@@ -55,12 +55,17 @@ def model(
     """Build and check a program. `plain_step_ns` defaults to what the file says. Raises UsageError if it is no time."""
     if plain_step_ns is not None and not _is_time(plain_step_ns):
         raise UsageError(f"plain_step_ns: {plain_step_ns!r} is no time: give nanoseconds, such as 28_900_000")
+    simulated = timeline.meta.recorder == "virtual"
+    if plain_step_ns is not None and simulated:
+        raise UsageError(
+            "plain_step_ns: this run was simulated: it has no recorder's cost, which a plain step time would tell"
+        )
     program = build(timeline, steps.start, steps.end)
     start, end = steps.window
     replayed = replay(program).mean_step_ns(program)
     plain = timeline.meta.plain_step_ns if plain_step_ns is None else round(plain_step_ns)
     recorded = Subject(timeline, places, steps, program)
-    as_recorded = as_recorded or timeline.meta.recorder == "virtual"
+    as_recorded = as_recorded or simulated
     kept = recorded.loads_data
     usual, left_out = (program, 0) if as_recorded else as_a_rule(recorded)
     stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]

@@ -185,6 +185,19 @@ def test_a_few_bytes_copied_to_the_host_are_read_later_as_a_value_is() -> None:
     assert only(reads_its_output(1_000), "sync-cpu").edit == "remove-syncs:infer.py:5:aten::to"
 
 
+def test_waits_at_several_places_of_libraries_are_told_with_the_commonest_first() -> None:
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.step(), trace.frame("write.py", 5, "write"):
+            for line in (383, 269, 269):
+                with trace.frame("torch/nn/utils.py", line, "check"), trace.op("aten::is_nonzero"):
+                    trace.launch("gemm", 50)
+                    trace.copy("DtoH", 1, size=1)
+                    trace.sync()
+    saw = only(trace, "sync-bool").saw
+    assert "9 waits (6 in torch/nn/utils.py:269 check, 3 in torch/nn/utils.py:383 check) of " in saw
+
+
 def test_a_check_of_a_distributions_arguments_is_gone_with_all_that_it_launches() -> None:
     trace = TraceBuilder()
     check = "torch/distributions/distribution.py"

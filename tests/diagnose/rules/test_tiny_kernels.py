@@ -52,6 +52,20 @@ def test_queued_back_to_back_they_cost_nothing_and_are_not_listed() -> None:
     assert found(trace, "tiny-kernels") == []
 
 
+def test_those_of_no_known_line_are_not_promised_what_capturing_the_lines_of_others_gains() -> None:
+    """Everywhere, the edit would be made of what has lines too."""
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 500)
+        for _ in range(200):
+            with trace.backward("torch::autograd::AccumulateGrad", 1):
+                trace.launch("add", 2)
+    finding = only(trace, "tiny-kernels")
+    assert finding.where.file is None
+    assert finding.edit is None
+    assert finding.gain_ns is None
+
+
 def test_a_stretch_that_is_nothing_else_is_theirs_alone() -> None:
     trace = unfused(200, 2)
     assert only(trace, "tiny-kernels").edit == "graph:sgd.py:update"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
@@ -16,6 +18,7 @@ from unstall.timeline import I32, I64, CopyDirection, HostKind
 from unstall.whatif.edits.remove_syncs import READ_BACK_BYTES
 from unstall.whatif.gains import COSTS_NOTHING
 
+_MOST_PLACES = 3  # in libraries, told of a finding
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _TENSORS_OWN = re.compile(r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py")
@@ -69,15 +72,35 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
 
 
 def _in_library(run: Run, group: Group) -> str:
-    """Where in a library that is not the user's the first of these waits is; nothing where it is in none."""
-    timeline, row = run.timeline, int(group.rows[0])
-    stack, user = int(timeline.host.stack[row]), int(run.places.frame[row])
+    """Where in a library that is not the user's these waits are, the commonest places; nothing where none is in one."""
+    keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
+    found: Counter[str] = Counter()
+    for (stack, user), count in zip(*_distinct(keys), strict=True):
+        found[_library_line(run, stack, user)] += count
+    libraries = [(place, count) for place, count in found.most_common() if place]
+    if len(libraries) == 1 and len(found) == 1:
+        return f" in {libraries[0][0]}"
+    told = [f"{count:,} in {place}" for place, count in libraries[:_MOST_PLACES]]
+    more = sum(count for _, count in libraries[_MOST_PLACES:])
+    told += [f"{more:,} elsewhere in libraries"] if more else []
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _distinct(keys: NDArray[np.integer]) -> tuple[list[list[int]], list[int]]:
+    """Columns that differ, and how many there are of each."""
+    distinct, counts = np.unique(keys, axis=1, return_counts=True)
+    return distinct.T.tolist(), counts.tolist()
+
+
+def _library_line(run: Run, stack: int, user: int) -> str:
+    """The innermost frame between a wait and the user's line that is no tensor's own; nothing where there is none."""
+    timeline = run.timeline
     while stack >= 0 and stack != user:
         line = int(timeline.stacks.line[stack])
         file, function = (timeline.text(int(of[line])) for of in (timeline.lines.file, timeline.lines.function))
         if file and user >= 0 and not _TENSORS_OWN.search(file):
             number = int(timeline.lines.line[line])
-            return f" in {file}:{number} {function}" if number >= 0 else f" in {file} {function}"
+            return f"{file}:{number} {function}" if number >= 0 else f"{file} {function}"
         stack = int(timeline.stacks.parent[stack])
     return ""
 

@@ -19,6 +19,7 @@ _CALL_NS, _CALL_NS_A_NODE = 4_000, 165
 _GAP_NS = 220  # from one kernel to the next within a graph; a stream takes 700 to 900 ns
 _BEFORE_MEMSET_NS, _AFTER_MEMSET_NS = 1_100, 4_100
 _FEWEST = 2
+_UNNAMED = "what Python does between operators stays, as no function was named: graph:FILE:FUNCTION has that go too"
 _LONG_NS = 1_000_000  # Python between two operators takes less, also while it is recorded
 
 
@@ -50,7 +51,9 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     inside = (stretch >= 0) & ~keep
     code, call, work, ends = do.code.copy(), do.call.copy(), do.work.copy(), do.ops.copy()
     code[inside] = Code.CALL
-    goes = subject.share_of_work(_of_one_stretch(subject, stretch, place)) * ~breaks
+    whole = _of_one_stretch(subject, stretch) & subject.host_rows(place)
+    going = whole if place is not None else whole & (subject.timeline.host.kind == HostKind.OP)
+    goes = subject.share_of_work(going) * ~breaks
     work = (work * (1 - goes)).astype(np.int64)
     call[inside] = work[inside] = 0
     call[first] = _CALL_NS + _CALL_NS_A_NODE * counts
@@ -71,7 +74,8 @@ def apply(subject: Subject, place: Place | None) -> Subject:
         instructions=replace(do, code=code, call=call, work=work, ops=ends),
         ops=replace(ops, latency=latency, gap=gap),
     )
-    made = subject.with_program(edited, *_stops(subject, stretch))
+    unnamed = [_UNNAMED] if (whole & ~going).any() else []
+    made = subject.with_program(edited, *_stops(subject, stretch), *unnamed)
     return replace(made, graphs=np.append(made.graphs, do.host[first[counts > 1]]))
 
 
@@ -100,9 +104,9 @@ def _stretches(subject: Subject, place: Place | None, breaks: Bool) -> I64:
     return stretch
 
 
-def _of_one_stretch(subject: Subject, stretch: I64, place: Place | None) -> Bool:
-    """Operators, and frames at the place if there is one, that launch something, all of it in one stretch, wait for
-    nothing and are not around a whole step."""
+def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
+    """Operators and frames that launch something, all of it in one stretch, wait for nothing and are not around a whole
+    step."""
     host, program = subject.timeline.host, subject.program
     part = program.thread_of[host.thread]
     do = program.instructions
@@ -121,8 +125,7 @@ def _of_one_stretch(subject: Subject, stretch: I64, place: Place | None) -> Bool
         first, last = (stretch[mine[captured[each[some]]]] for each in (first, last))
         chosen[events[some]] = first == last
     whole = np.append(subject.steps.end, np.iinfo(np.int64).max)[np.searchsorted(subject.steps.start, host.start)]
-    kinds = (HostKind.OP,) if place is None else (HostKind.OP, HostKind.PYTHON)
-    return chosen & (host.end < whole) & np.isin(host.kind, kinds) & subject.host_rows(place)
+    return chosen & (host.end < whole) & np.isin(host.kind, (HostKind.OP, HostKind.PYTHON))
 
 
 def _breaks(subject: Subject) -> Bool:
