@@ -75,6 +75,15 @@ class TestAnnotationOfTheProgramsOwn:
         ("void at::native::(anonymous namespace)::copy_kernel<int>(int*)", "at::native::copy_kernel"),
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
         ("Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD"),
+        (
+            "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(cublasGemvParamsEx<int>)",
+            "internal::gemvx::kernel",
+        ),
+        ("void reduce<512, Sum::run(int)::{lambda(int)#1}::operator()(int) const>(int*)", "reduce"),
+        ("std::enable_if<((sizeof (T)) > (4)), void>::type copy<4, (a::kind)1>(T*)", "copy"),
+        ("void Kernel<float>::run<&(T::operator<)>(int*)", "Kernel::run"),
+        ("add_kernel(float*, int) [clone .kd]", "add_kernel"),
+        ("<(<(", "<(<("),
     ],
 )
 def test_a_launch_that_marks_a_step_goes_by_its_plain_name(kernel: str, name: str) -> None:

@@ -219,6 +219,7 @@ _LEAST_PERIODS = 3
 _MOST_OPTIMIZERS = 8
 _ALIKE = 0.9  # of the launches, so many must be the same one period later
 _MOST_CANDIDATES = 64
+_BRACKETS = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
 def _by_period(timeline: Timeline) -> Steps | None:
@@ -247,8 +248,20 @@ def _by_period(timeline: Timeline) -> Steps | None:
 
 
 def _plain(kernel: str) -> str:
-    """A kernel's name without its type, its templates' arguments and its own: "cutlass::Kernel2"."""
-    return re.split("[<(]", re.sub(r"^void |\(anonymous namespace\)::", "", kernel), maxsplit=1)[0].strip() or kernel
+    """A kernel's name without the type it returns, its templates' arguments and its own: "cutlass::Kernel2"."""
+    name, opened = "", [""]
+    for letter in re.sub(r"^void |\(anonymous namespace\)::", "", kernel):
+        if letter == _BRACKETS.get(opened[-1]):
+            opened.pop()
+        elif letter in _BRACKETS:
+            if letter == "(" and len(opened) == 1:
+                break
+            opened.append(letter)
+        elif len(opened) == 1:
+            name += letter
+    # Templates alone are called with the type they return, which may be one itself: std::enable_if<…>::type.
+    words = name.split() if "<" in kernel else [name.strip()]
+    return "".join(words[-1:]) or kernel
 
 
 def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
