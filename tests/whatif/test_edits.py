@@ -350,6 +350,12 @@ def test_a_host_that_takes_no_time_still_waits() -> None:
         ("<built-in function sleep>", 3 + 100 + 1 + 20),
         ("<built-in method recv_into of socket object at 0x7f1e>", 3 + 100 + 1 + 20),
         ("<built-in method poll of select.epoll object at 0x7f1e>", 3 + 100 + 1 + 20),
+        ("<built-in function read>", 3 + 100 + 1 + 20),  # os.read, of a pipe
+        ("<built-in method sendall of socket object at 0x7f1e>", 3 + 100 + 1 + 20),
+        ("<built-in method __enter__ of _multiprocessing.SemLock object at 0x7f1e>", 3 + 100 + 1 + 20),
+        ("<built-in method readall of _io.FileIO object at 0x7f1e>", 3 + 100 + 1 + 20),
+        ("<built-in method read of _io.BufferedReader object at 0x7f1e>", 3 + 100 + 1),  # gzip's decompresses
+        ("<built-in method read of _io.TextIOWrapper object at 0x7f1e>", 3 + 100 + 1),
         ("<built-in method select of type object at 0x7f1e>", 3 + 100 + 1),  # torch.select
         ("<built-in function len>", 3 + 100 + 1),
         ("train.py(3): sleep", 3 + 100 + 1),

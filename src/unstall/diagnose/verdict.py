@@ -27,7 +27,7 @@ _SAYS = {
 }
 _ASLEEP = (
     "Held up: {share} of the time the device waits while the host dispatches nothing for long, as it sleeps, or waits "
-    "for another process or a connection."
+    "for another process, a connection or a file."
 )
 _SATURATED = 0.95
 _NOTABLE = 0.05

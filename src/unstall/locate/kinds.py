@@ -22,10 +22,16 @@ _BESIDE = re.compile(r"Buffer", re.IGNORECASE)
 # As Python writes built-in functions: torch.select, say, is a "method select of type object".
 SLEEP = "<built-in function sleep>"
 _ASLEEP = re.compile(
-    r"<built-in (?:function (?:sleep|pause|select|system|wait|wait3|wait4|waitid|waitpid|sigwait\w*|sigtimedwait)>"
-    r"|method (?:poll of select\.e?poll|(?:recv\w*|_accept) of socket|acquire of _multiprocessing\.SemLock) object)"
+    r"<built-in (?:function (?:sleep|pause|select|input|system|wait|wait3|wait4|waitid|waitpid|sigwait\w*|sigtimedwait"
+    r"|p?readv?|flock|lockf|fsync|fdatasync|getaddrinfo)>"
+    r"|method (?:poll of select\.e?poll|(?:recv\w*|send\w*|connect|_accept) of socket"
+    r"|(?:read|do_handshake) of _ssl\._SSLSocket|(?:acquire|__enter__) of _multiprocessing\.SemLock"
+    # Not of _io.BufferedReader, which may have what it reads decompressed, nor of _io.TextIOWrapper, which decodes.
+    r"|read(?:all|into)? of _io\.FileIO) object)"
 )
-_ACQUIRES = re.compile(r"<built-in method acquire of _thread\.(?:lock|RLock) object")
+_OF_THREADS = re.compile(
+    r"<built-in method (?:(?:acquire|__enter__) of _thread\.(?:lock|RLock)|get of _queue\.SimpleQueue) object"
+)
 OF_THE_DRIVER = (HostKind.ALLOC, HostKind.FREE, HostKind.LOAD)
 _LONGEST = 4096  # characters of a name that are looked at
 
@@ -48,7 +54,8 @@ def is_data_loading(timeline: Timeline) -> Bool:
 
 
 def is_asleep(timeline: Timeline) -> Bool:
-    """Which host events are a thread asleep, or waiting for another process or a connection: no code makes it faster.
+    """Which host events are a thread asleep, or waiting for another process, a connection or a file: no faster code
+    makes them shorter.
 
     Known where frames of built-in functions are, and on the virtual GPU.
     """
@@ -57,13 +64,13 @@ def is_asleep(timeline: Timeline) -> Bool:
 
 
 def is_waiting_for_thread(timeline: Timeline) -> Bool:
-    """Which host events are a thread that waits for another one: by a lock, as queues, events and futures do."""
+    """Which host events are a thread that waits for another one: by a lock or a queue, as futures do."""
     frames: Bool = timeline.host.kind == HostKind.PYTHON
-    return frames & named(timeline, _ACQUIRES, timeline.host.name)
+    return frames & named(timeline, _OF_THREADS, timeline.host.name)
 
 
 def is_no_code(timeline: Timeline) -> Bool:
-    """Which host events no faster code makes shorter: other processes, sleep, and the driver at work."""
+    """Which host events no faster code makes shorter: other processes, sleep, files, and the driver at work."""
     return is_data_loading(timeline) | is_asleep(timeline) | np.isin(timeline.host.kind, OF_THE_DRIVER)
 
 

@@ -67,7 +67,7 @@ def test_what_sleeps_is_told_from_what_computes() -> None:
     assert finding.fix.startswith("wait for that on another thread")
     assert verdict.bound_by == "python"
     assert verdict.text.startswith("Held up: ")
-    assert "as it sleeps, or waits for another process or a connection" in verdict.text
+    assert "as it sleeps, or waits for another process, a connection or a file" in verdict.text
     assert "twice as fast" not in verdict.text
 
 
@@ -90,10 +90,11 @@ def test_what_most_of_a_pause_was_counts(before: float, asleep: float, after: fl
     assert result_of(trace).verdict.text.startswith("Held up" if held_up else "Python-bound")
 
 
-def test_what_waits_for_another_thread_computes_nothing() -> None:
+@pytest.mark.parametrize("waits", ["acquire of _thread.lock", "get of _queue.SimpleQueue"])
+def test_what_waits_for_another_thread_computes_nothing(waits: str) -> None:
     def pause(trace: TraceBuilder) -> None:
-        acquire = trace.named_frame("<built-in method acquire of _thread.lock object at 0x7f1e>")
-        with trace.frame("queue.py", 154, "get"), acquire:
+        builtin = trace.named_frame(f"<built-in method {waits} object at 0x7f1e>")
+        with trace.frame("queue.py", 154, "get"), builtin:
             trace.work(5_000)
 
     finding = only(pausing_in(pause), "python-bound")

@@ -50,7 +50,7 @@ def test_a_part_of_the_steps_as_json_with_the_programs_output_beside(tmp_path: P
 def test_what_sleeps_is_told_with_its_line(tmp_path: Path, host: str) -> None:
     result = json.loads(run_gpu("sleeping", tmp_path, options=["--json", "--host", host]).stdout)
     titles = {finding["title"]: finding["where"] for finding in result["findings"] if finding["rule"] == "python-bound"}
-    where = titles["The device waits while the host sleeps, or waits for another process or a connection"]
+    where = titles["The device waits while the host sleeps, or waits for another process, a connection or a file"]
     assert (where["line"], where["function"]) == (9, "wait")
     assert result["verdict"]["text"].startswith("Held up")
 

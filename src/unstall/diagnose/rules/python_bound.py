@@ -15,7 +15,7 @@ from unstall.timeline import HostKind
 _WORTH = 0.02  # of the window
 _MOSTLY = 0.5
 _MOST_PLACES = 3  # recording with stacks makes many small ones
-_SLEEPS = "The device waits while the host sleeps, or waits for another process or a connection"
+_SLEEPS = "The device waits while the host sleeps, or waits for another process, a connection or a file"
 _WAITS = "The device waits while the host waits for another thread"
 _COMPUTES = "The device waits while the host computes in Python"
 _DOES = "The device waits while the host does something else"
