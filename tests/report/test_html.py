@@ -20,6 +20,7 @@ from report.timelines import Recording, drawn, training_step
 
 from unstall.report.html import render
 from unstall.report.payload import encode_picture, encode_result, pack_column
+from unstall.report.wording import unplanned
 from unstall.result import Result
 
 EMPTY = resources.files("unstall.report").joinpath("page.html").read_text("utf-8")
@@ -75,7 +76,7 @@ def test_without_a_picture_the_block_is_empty() -> None:
 @given(results())
 def test_whatever_the_result_says_the_page_differs_only_in_base64(result: Result) -> None:
     page = render(result)
-    data = encode_result(result)
+    data = encode_result(result, unplanned=unplanned(result))
 
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", data)
     assert page.replace(data, "{{result}}") == EMPTY.replace("{{picture}}", "")

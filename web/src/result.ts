@@ -145,6 +145,8 @@ export interface Result extends Recorded {
   lines: LineCost[];
   plan: PlanStep[] | null;
   floor_ns: number | null;
+  /** Numbers of the costly findings that lie between the plan and the floor, from 1 on; the page is given them besides. */
+  unplanned: number[];
 }
 
 export interface WhatIf extends Recorded, Undistorted {
@@ -169,6 +171,11 @@ export function isSimulated({ recorder }: Source): boolean {
 /** Whether there was anything for accounts and findings to be about. */
 export function hasDeviceWork(result: Result): boolean {
   return result.verdict.bound_by !== "none";
+}
+
+/** The findings worth acting on for what they cost, in their order. */
+export function costly({ findings }: Result): Finding[] {
+  return findings.filter((finding) => !finding.harmless && !finding.wrong);
 }
 
 /** What the figures of findings and lines are for. */

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from unstall.report.payload import encode_picture, encode_result
 from unstall.report.picture import Picture
+from unstall.report.wording import unplanned
 from unstall.result import Result
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def render(result: Result, picture: Picture | None = None, *, scrub: Callable[[s
 
     `scrub` is applied to every text of the picture; the result is expected to be scrubbed already.
     """
-    return page_of(result, [] if picture is None else [picture], scrub=scrub)
+    return page_of(result, [] if picture is None else [picture], scrub=scrub, unplanned=unplanned(result))
 
 
 def page_of(
@@ -37,9 +38,9 @@ def page_of(
     pictures: Sequence[Picture],
     *,
     scrub: Callable[[str], str] | None = None,
-    **besides: str,
+    **besides: object,
 ) -> str:
-    """The page for any result that has a schema; `besides` are texts that it is given beside the result."""
+    """The page for any result that has a schema; `besides` is what it is given beside the result."""
     before, between, after = _page()
     drawn = "\n".join(encode_picture(picture, scrub) for picture in pictures)
     return "".join((before, encode_result(result, **besides), between, drawn, after))

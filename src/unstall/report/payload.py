@@ -24,8 +24,8 @@ _LEVEL = 6
 _RISING = {"event.start", "lane.first", "queue.time"}
 
 
-def encode_result(result: msgspec.Struct, **besides: str) -> str:
-    """`besides` are texts that the page shows and the result does not hold."""
+def encode_result(result: msgspec.Struct, **besides: object) -> str:
+    """`besides` is what the page shows and the result does not hold."""
     return _encode(json.dumps(msgspec.to_builtins(result) | besides).encode())
 
 

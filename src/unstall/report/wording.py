@@ -25,7 +25,7 @@ _MARKS = {
     "explicit": "unstall.step()",
 }
 _BUSY_LABELS = {"both": "compute + copy"}
-_MUCH = 0.05  # of the step
+_MUCH = 0.05  # of the step: a plan that ends as far above the floor says of which findings no edit tells the gain
 _NOTHING = 0.0005  # of the step, as where findings are not worth changing; smaller than what plans have in them
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
@@ -233,20 +233,23 @@ def plan_rows(result: Result) -> list[PlanRow]:
         rows.append(PlanRow(f"{number}. {name}", plain(where), step.notes, duration(step.step_ns), gain))
     if result.floor_ns is not None:
         rows.append(PlanRow("the floor: the device's own busy time then", "", (), duration(result.floor_ns), ""))
-        much = _MUCH * replay.undistorted_mean_step_ns
-        is_left = result.plan[-1].step_ns - result.floor_ns >= much
-        if unplanned := _unplanned(result, much) if is_left else "":
-            rows.append(PlanRow(f"what lies between is not modelled: {unplanned}", "", (), "", ""))
+        of = costly(result)
+        left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
+        if left:
+            rows.append(PlanRow(f"what lies between is not modelled: {', '.join(left)}", "", (), "", ""))
     return rows
 
 
-def _unplanned(result: Result, much_ns: float) -> str:
-    """The findings that cost so much a step, and of which no edit tells the gain."""
-    return ", ".join(
-        f"finding {number} (exposed {duration(finding.exposed_ns)})"
-        for number, finding in enumerate(costly(result), 1)
-        if finding.gain_ns is None and finding.exposed_ns >= much_ns
-    )
+def unplanned(result: Result) -> list[int]:
+    """The numbers, from 1 on, of the costly findings that cost much and of which no edit tells the gain, where the plan
+    ends far above the floor."""
+    if not result.plan or result.replay is None or result.floor_ns is None:
+        return []
+    much_ns = _MUCH * result.replay.undistorted_mean_step_ns
+    if result.plan[-1].step_ns - result.floor_ns < much_ns:
+        return []
+    numbered = enumerate(costly(result), 1)
+    return [number for number, each in numbered if each.gain_ns is None and each.exposed_ns >= much_ns]
 
 
 def same_advice(findings: Sequence[Finding]) -> list[int | None]:

@@ -2,7 +2,7 @@
 
 import { h } from "../dom";
 import { duration, exact, isNothing, often, percent, plural } from "../format";
-import { type Finding, hasDeviceWork, over, placeText, type Result, type Where } from "../result";
+import { costly, type Finding, hasDeviceWork, over, placeText, type Result, type Where } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
 import { undistortedBy } from "./plan";
@@ -15,7 +15,7 @@ export type ShowOnTimeline = ((title: string, spans: [number, number][]) => void
 
 export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline): HTMLElement | null {
   if (!hasDeviceWork(result)) return null;
-  const costly = result.findings.filter((finding) => !finding.harmless && !finding.wrong);
+  const worthIt = costly(result);
   const harmless = result.findings.filter((finding) => finding.harmless && !finding.wrong);
   const list = (chosen: Finding[], open: number) => articles(chosen, result, open, tooltip, show);
   const folded = (chosen: Finding[], name: string, title: (count: number) => string) =>
@@ -24,8 +24,8 @@ export function findings(result: Result, tooltip: Tooltip, show: ShowOnTimeline)
     "section",
     { "aria-labelledby": "findings-title" },
     h("h2", { id: "findings-title" }, `Findings, ${over(result)}`),
-    costly.length > 0 ? list(costly.slice(0, SHOWN_AT_FIRST), OPEN_AT_FIRST) : h("p", { class: "none" }, "Nothing found that is worth changing."),
-    folded(costly.slice(SHOWN_AT_FIRST), "more", (count) => plural(count, "smaller finding")),
+    worthIt.length > 0 ? list(worthIt.slice(0, SHOWN_AT_FIRST), OPEN_AT_FIRST) : h("p", { class: "none" }, "Nothing found that is worth changing."),
+    folded(worthIt.slice(SHOWN_AT_FIRST), "more", (count) => plural(count, "smaller finding")),
     folded(harmless, "harmless", (count) => `Not worth changing: ${plural(count, "thing")} that people look for`),
   );
 }

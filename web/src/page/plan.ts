@@ -2,22 +2,18 @@
 
 import { h } from "../dom";
 import { duration, times } from "../format";
-import { isSimulated, placeText, type Result } from "../result";
+import { costly, isSimulated, placeText, type Result } from "../result";
 import type { Tooltip } from "../tooltip";
 import { command, whatIfCommand } from "./command";
 import { inBrief, isUndistorted } from "./replay";
 import { waterfall } from "./waterfall";
-
-/** Of a step: a plan that ends as far above the floor says of which findings no edit tells the gain. */
-const MUCH = 0.05;
 
 export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
   const { plan: steps, replay, findings, source } = result;
   if (!steps?.length || !replay) return null;
   const start = replay.undistorted_mean_step_ns;
   const end = steps.at(-1)!.step_ns;
-  const isLeft = result.floor_ns !== null && end - result.floor_ns >= MUCH * start;
-  const unplanned = findings.filter((each) => isLeft && !each.harmless && !each.wrong && each.gain_ns === null && each.exposed_ns >= MUCH * start);
+  const unplanned = result.unplanned.map((number) => costly(result)[number - 1]!);
   const titles = new Map(findings.map(({ edit, title }) => [edit, title]));
   return h(
     "section",

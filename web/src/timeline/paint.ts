@@ -106,7 +106,7 @@ const FRAME = /^(?:.*\/)?([^/(]+)\((\d+)\): (.+)$/; // "torch/nn/modules/module.
 
 /** The telling part first: a frame's function, and no prefix that the track or most kernels have in common. */
 function shortName(name: string): string {
-  return name.replace(FRAME, "$3  $1:$2").replace(/^(?:void |idle: |aten::)/, "").replace(/at::native::|\(anonymous namespace\)::|cutlass::/g, "");
+  return name.replace(FRAME, "$3  $1:$2").replace(/^(?:void |std::enable_if<.*?>::type |idle: |aten::)/, "").replace(/at::native::|\(anonymous namespace\)::|cutlass::/g, "");
 }
 
 /** As much of a text as there is room for, from a guess by the width of one letter. */
