@@ -174,6 +174,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     where: Where
     count: int  # in the whole window
+    steps_seen: int | None = None  # in how many of the steps; null in results saved by versions before
     wait_ns: int  # host blocked, per step
     # Device idle because of it, per step; of copies and collectives the time they ran with no computation beside them.
     exposed_ns: int

@@ -75,13 +75,14 @@ def test_counts_under_per_step_are_per_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "steps", "text"),
-    [(48, 3, "16x a step"), (7, 3, "7x in 3 steps"), (3000, 3, "1,000x a step"), (1, 5, "once in 5 steps"),
-     (2, 5, "2x in 5 steps"), (1, 1, ""), (1234, 1, "1,234x"), (0, 5, "")],
+    ("count", "seen", "steps", "text"),
+    [(48, 3, 3, "16x a step"), (48, None, 3, "16x a step"), (48, 1, 3, "48x in 1 of 3 steps"),
+     (7, 3, 3, "7x in 3 steps"), (3000, 3, 3, "1,000x a step"), (1, 1, 5, "once in 5 steps"),
+     (2, 2, 5, "2x in 2 of 5 steps"), (1, 1, 1, ""), (1234, 1, 1, "1,234x"), (0, 0, 5, "")],
 )  # fmt: skip
-def test_how_often_is_said_per_step_or_in_how_many(count: int, steps: int, text: str) -> None:
+def test_how_often_is_said_per_step_or_in_how_many(count: int, seen: int | None, steps: int, text: str) -> None:
     result = replace(TYPICAL, steps=replace(TYPICAL.steps, count=steps))
-    assert often(result, replace(TYPICAL.findings[0], count=count)) == text
+    assert often(result, replace(TYPICAL.findings[0], count=count, steps_seen=seen)) == text
 
 
 def test_a_run_without_steps_is_in_all() -> None:

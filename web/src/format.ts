@@ -87,10 +87,11 @@ export function rate(count: number, steps: number): string {
   return 20 * count >= steps ? (count / steps).toFixed(1) : "< 0.1";
 }
 
-/** How often something was seen: "16x a step", "7x in 3 steps", "once in 5 steps"; nothing for once in all. */
-export function often(count: number, steps: number): string {
+/** How often something was seen: "16x a step", "48x in 1 of 3 steps", "once in 5 steps"; nothing for once in all. */
+export function often(count: number, seen: number | null, steps: number): string {
   const total = count > 1 ? `${grouped(count)}x` : "once";
   if (count === 0 || steps === 1) return count > 1 ? total : "";
+  if (count > 1 && seen !== null && seen < steps) return `${total} in ${grouped(seen)} of ${grouped(steps)} steps`;
   return count % steps === 0 ? `${grouped(count / steps)}x a step` : `${total} in ${grouped(steps)} steps`;
 }
 

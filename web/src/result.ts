@@ -20,6 +20,7 @@ export interface Finding {
   title: string;
   where: Where;
   count: number;
+  steps_seen: number | null;
   wait_ns: number;
   exposed_ns: number;
   gain_ns: number | null;

@@ -32,12 +32,14 @@ test.each([
 ])("%d in 3 steps are %s a step", (count, text) => expect(rate(count, 3)).toBe(text));
 
 test.each([
-  [48, 3, "16x a step"],
-  [7, 3, "7x in 3 steps"],
-  [1, 3, "once in 3 steps"],
-  [1, 1, ""],
-  [1_234, 1, "1,234x"],
-])("%d in %d steps is said as %s", (count, steps, text) => expect(often(count, steps)).toBe(text));
+  [48, 3, 3, "16x a step"],
+  [48, null, 3, "16x a step"],
+  [48, 1, 3, "48x in 1 of 3 steps"],
+  [7, 3, 3, "7x in 3 steps"],
+  [1, 1, 3, "once in 3 steps"],
+  [1, 1, 1, ""],
+  [1_234, 1, 1, "1,234x"],
+])("%d in %d of %d steps is said as %s", (count, seen, steps, text) => expect(often(count, seen, steps)).toBe(text));
 
 test("what is invisible or turns the line is shown as a mark", () => {
   expect(visible("a\u202eb\u0000c\u200bd\u2066")).toBe("a\ufffdb\ufffdc\ufffdd\ufffd");

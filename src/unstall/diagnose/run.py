@@ -258,6 +258,7 @@ class Run:
             title=title,
             where=where,
             count=self.instances(rows) if count is None else count,
+            steps_seen=self._steps_with(rows),
             wait_ns=self.per_step(wait),
             exposed_ns=self.per_step(total_exposed_ns),
             edit=self._at(edit, where),
@@ -287,6 +288,11 @@ class Run:
             return f"{edit}:-:-:{where.op}" if where.op else None if told else edit
         operator = f":{where.op}" if where.op and where.line_is == "def" else ""
         return f"{edit}:{where.file}:{where.line}{operator}"
+
+    def _steps_with(self, rows: I64) -> int:
+        """In how many of the steps these host rows begin; what was before the first is the first's."""
+        begun = np.searchsorted(self.steps.start[1:], self.timeline.host.start[rows], side="right")
+        return len(np.unique(begun))
 
     def where(self, group: Group) -> Where:
         """The group's place; its caller is the one of its first row."""

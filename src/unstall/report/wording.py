@@ -140,12 +140,14 @@ def harmless(result: Result) -> list[Finding]:
 
 
 def often(result: Result, finding: Finding) -> str:
-    """How often it was seen: "16x a step", "7x in 3 steps", "once in 5 steps"; nothing for once in all."""
-    count, steps = finding.count, result.steps.count
+    """How often it was seen: "16x a step", "48x in 1 of 3 steps", "once in 5 steps"; nothing for once in all."""
+    count, steps, seen = finding.count, result.steps.count, finding.steps_seen
     if finding.wrong:
         return f"{count:,}x in the whole run" if count > 1 else ""
     if steps == 1 or count == 0:
         return f"{count:,}x" if count > 1 else ""
+    if count > 1 and seen is not None and seen < steps:
+        return f"{count:,}x in {seen:,} of {steps:,} steps"
     if count % steps == 0:
         return f"{count // steps:,}x a step"
     return f"{f'{count:,}x' if count > 1 else 'once'} in {steps:,} steps"

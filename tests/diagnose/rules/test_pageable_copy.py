@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from findings import found, only, place
+from findings import found, only, place, result_of
 from traces import Memory, TraceBuilder
+
+from unstall.report.wording import often
 
 
 def uploads(memory: Memory, *, steps: int = 1, device_us: float = 100) -> TraceBuilder:
@@ -37,6 +39,21 @@ def test_uploads_are_counted_over_the_window() -> None:
     finding = only(uploads("Pageable", steps=4), "pageable-copy")
     assert finding.count == 4
     assert finding.exposed_ns == 11_000
+
+
+def test_uploads_of_the_first_step_alone_are_not_said_to_be_of_each() -> None:
+    """A model is set up at its beginning: as many uploads as there are steps."""
+    trace = TraceBuilder()
+    for step in range(4):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            for _ in range(4 if step == 0 else 0):
+                with trace.op("aten::to"), trace.op("aten::copy_"):
+                    trace.copy("HtoD", 100, memory="Pageable", size=4_000_000)
+                    trace.sync()
+            trace.launch("gemm", 50)
+    finding = only(trace, "pageable-copy")
+    assert (finding.count, finding.steps_seen) == (4, 1)
+    assert often(result_of(trace), finding) == "4x in 1 of 4 steps"
 
 
 def test_what_was_copied_and_how_fast_is_said() -> None:

@@ -71,7 +71,7 @@ function article(finding: Finding, result: Result, isOpen: boolean, tooltip: Too
       { class: "finding-foot" },
       show && finding.spans.length > 0 && h("button", { class: "primary", click: () => show(finding.title, finding.spans) }, "Show on timeline"),
       h("span", { class: "code rule" }, finding.rule),
-      h("span", {}, finding.wrong ? `${plural(finding.count, "time")} in the whole run` : often(finding.count, steps)),
+      h("span", {}, finding.wrong ? `${plural(finding.count, "time")} in the whole run` : often(finding.count, finding.steps_seen, steps)),
       h("span", {}, `${finding.confidence} confidence`),
     ),
   );

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from unstall.diagnose.allocation import churning
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
@@ -35,7 +33,7 @@ def _device_memory(run: Run, group: Group, exposed: int) -> Finding:
     return run.finding(
         "allocator-churn",
         group,
-        title=f"Device memory is {what} the driver{_how_often(run, group)}",
+        title=f"Device memory is {what} the driver",
         saw=_calls(run, group) + waits,
         fix="do not call torch.cuda.empty_cache() in a loop; let the caching allocator keep its blocks; if sizes vary, "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes",
@@ -52,7 +50,7 @@ def _pinned_memory(run: Run, group: Group, exposed: int) -> Finding:
     return run.finding(
         "pinned-allocation",
         group,
-        title=f"Pinned host memory is allocated{_how_often(run, group)}",
+        title="Pinned host memory is allocated",
         saw=_calls(run, group) + ": pinning pages is slow, and stops the host",
         fix="allocate pinned buffers once and copy into them; DataLoader(pin_memory=True) does it on its own thread",
         safe_if="a buffer is not refilled before its last copy has ended",
@@ -65,12 +63,3 @@ def _pinned_memory(run: Run, group: Group, exposed: int) -> Finding:
 def _calls(run: Run, group: Group) -> str:
     names = sorted({run.timeline.text(int(i)) for i in run.timeline.host.name[group.rows]})
     return f"{counted(len(group.rows), 'call')} of {', '.join(names)}"
-
-
-def _how_often(run: Run, group: Group) -> str:
-    steps = len(run.steps)
-    if steps == 1:
-        return ""
-    step = np.searchsorted(run.steps.start, run.timeline.host.start[group.rows], side="right")
-    seen = len(np.unique(step))
-    return " in every step" if seen == steps else f" in {seen:,} of {steps:,} steps"
