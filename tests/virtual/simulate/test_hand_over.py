@@ -240,3 +240,27 @@ def test_a_thread_of_a_process_group_goes_its_own_way_beside_autograds_and_its_c
     log.thread, log.stack = 0, -2
     log.launch(10)
     assert max(start for _, start, _ in calls(keeper.timeline())) < 50_000
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_collective_begins_when_it_was_asked_for_not_when_the_one_before_it_was_done(read: bool) -> None:
+    def collective(stream: int) -> None:
+        log.thread, log.stack = 0, -2
+        log.write(Code.ADVANCE, 1_000_000)
+        log.write(Code.EVENT_RECORD, stream)
+        log.write(Code.EVENT_WAIT, stream, stream=stream)
+        log.write(Code.ADVANCE, 70_000)  # the program goes on before the group's thread does
+        if read:
+            keeper.drain()
+        log.thread, log.stack = 7, -1
+        with log.mark("gloo:all_reduce"):
+            log.write(Code.SYNC_STREAM, stream=stream)
+
+    log, keeper = begin()
+    for stream in (3, 5):
+        collective(stream)
+    found = calls(keeper.timeline())
+    asked = [end for name, _, end in found if name == "cudaStreamWaitEvent"]
+    waits = [start for name, start, _ in found if name == "cudaStreamSynchronize"]
+    marks = [start for _, start, _ in calls(keeper.timeline(), HostKind.ANNOTATION)]
+    assert (waits[1], marks[1]) == (asked[1] + HOST.mark, asked[1] + HOST.mark)

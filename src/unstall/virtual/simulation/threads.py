@@ -1,9 +1,9 @@
 """Threads that hand over to each other: which of their records had to wait for another thread.
 
 Autograd's threads run no Python: one goes on when the thread that called `backward()` waits for it, and that one when
-it is done. A thread of Python begins after what was done before it was there, and then goes its own way, as does one of
-a process group (gloo's), which runs no Python either; but whoever waits for an event that another thread recorded was
-handed it after that, by whatever means.
+it is done. A thread of Python begins after what was done before it was there, and then goes its own way; but whoever
+waits for an event that another thread recorded was handed it after that, by whatever means. One of a process group
+(gloo's), which runs no Python either, begins each collective after the thread that asked for it gave it a stream.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.timeline import I64, Bool
-from unstall.virtual.log import Code
+from unstall.virtual.log import Code, chosen
+from unstall.virtual.simulation.captures import Place
 
 _NO_PYTHON = -1
+_OF_COLLECTIVES = chosen(Code.MARK_BEGIN, Code.SYNC_STREAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Turns:
         self._latest = -1  # thread of the last record
         self._turn = -1  # thread of the last that is of no process group
         self._last_row: dict[int, int] = {}
+        self._given: dict[Place, tuple[int, int]] = {}  # by stream that was made to wait: thread, instruction
+        self._given_row: dict[Place, int] = {}
 
     def knows(self, thread: int) -> bool:
         return thread in self._known
@@ -64,7 +68,7 @@ class Turns:
             before = current
         self._last_row[before] = len(records) - 1
         self._latest = before
-        return found, woken
+        return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
         """The instruction that each waits for. `ends`: by record, of its instructions."""
@@ -80,6 +84,7 @@ class Turns:
     def remember(self, ends: I64) -> None:
         """The records are simulated."""
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
+        self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
         """The thread that a record had to wait for, or -1. It is the first after those of another thread."""
@@ -101,6 +106,26 @@ class Turns:
             return before
         served_by = self._waiting.pop(current, -1)
         return before if new else served_by
+
+    def _collectives(self, records: np.ndarray) -> list[Join]:
+        """Where threads of process groups were given something to do. Who asks for a collective first has a stream of
+        its own wait for the tensors; the thread that runs it begins by waiting for that stream."""
+        found: list[Join] = []
+        self._given_row = {}
+        code, of_groups = records["code"], np.isin(records["thread"], list(self._of_groups))
+        rows = np.flatnonzero((code == Code.EVENT_WAIT) | (of_groups & _OF_COLLECTIVES[code]))
+        began: dict[int, int] = {}
+        columns = (rows, *(records[name][rows] for name in ("code", "thread", "device", "stream")))
+        for row, kind, thread, device, stream in zip(*(column.tolist() for column in columns), strict=True):
+            place = device, stream
+            if kind == Code.EVENT_WAIT:
+                self._given[place], self._given_row[place] = (thread, -1), row
+            elif kind == Code.MARK_BEGIN:
+                began[thread] = row
+            elif place in self._given:
+                giver, instruction = self._given[place]
+                found.append(Join(began.pop(thread, row), giver, self._given_row.get(place, -1), instruction))
+        return found
 
 
 class Handed:
