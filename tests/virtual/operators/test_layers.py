@@ -84,6 +84,12 @@ def test_what_is_dropped_differs_from_call_to_call() -> None:
     assert told_by("layers")["LSTM drops by the seed"] is True
 
 
+@pytest.mark.parametrize("dtype", ["torch.int16", "torch.int64"])
+def test_integers_are_counted_as_the_cpu_counts_floating_point_numbers(dtype: str) -> None:
+    told = told_by("layers")
+    assert told[f"histc {dtype}"] == told["histc"]
+
+
 def test_halves_that_the_cpu_has_no_kernel_for_are_computed() -> None:
     dtype, apart = told_by("layers")["halves"]
     assert dtype == "torch.float16"

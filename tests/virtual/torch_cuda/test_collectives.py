@@ -71,6 +71,12 @@ def test_a_model_is_trained_to_the_cpu_s_parameters_with_its_gradients(told: Tol
     assert [rank[how][0] for rank in told] == [told[0][how][0]] * len(told)
 
 
+@pytest.mark.parametrize("what", ["SyncBatchNorm", "SyncBatchNorm, channels last"])
+def test_batches_of_all_ranks_are_normalized_as_one(told: Told, what: str) -> None:
+    for rank in told:
+        assert rank[what] < 1e-5
+
+
 def test_what_gloo_has_for_the_host_alone_it_refuses(told: Told) -> None:
     for rank in told:
         assert rank["all_reduce_coalesced"][:2] == ["raises", "RuntimeError"]

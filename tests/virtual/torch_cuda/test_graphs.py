@@ -46,6 +46,11 @@ def test_a_stream_that_waits_for_a_captured_one_is_captured(told: dict[str, Any]
 
 
 @slow
+def test_a_recurrent_layer_s_backward_is_replayed(told: dict[str, Any]) -> None:
+    assert told["recurrent"] is True
+
+
+@slow
 def test_graphed_callables_train(told: dict[str, Any]) -> None:
     assert told["graphed training"] == [True, True]
 

@@ -356,6 +356,9 @@ class Call {
         if (twin.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == bytes)
           return over(cpu, cuda.storage());
     }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        cpu.layout() == c10::kStrided, "the virtual GPU computes dense tensors only, not sparse ones, as ", about_.name,
+        " gives");
     Tensor fresh = to_cuda(cpu, device_);
     pairs_.emplace_back(fresh, cpu); // what else is returned may be a view of it
     return fresh;

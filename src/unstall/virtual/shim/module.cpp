@@ -122,7 +122,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("refused_in_capture", py::overload_cast<int, int64_t>(refused_in_capture), arg("device"), arg("stream"));
   m.def("refuse_forks", refuse_forks);
   m.def("capture_end", capture_end, arg("graph"));
-  m.def("replay", replay, arg("graph"), arg("device"), arg("stream"));
+  m.def("replay", replay, arg("graph"), arg("device"), arg("stream"), py::call_guard<py::gil_scoped_release>());
   m.def("free_graph", free_graph, arg("graph"));
   m.def("is_capturing", [](int device, int64_t stream) { return capturing(device, stream); });
 

@@ -87,6 +87,69 @@ Three batch_norm_backward(
   return {grad_input, grad_weight, grad_bias};
 }
 
+// SyncBatchNorm's parts: each rank's statistics, those of all ranks, and what is computed by them.
+
+std::vector<int64_t> all_but_channels(const Tensor& x) {
+  std::vector<int64_t> dims;
+  for (int64_t i = 0; i < x.dim(); i++)
+    if (i != 1) dims.push_back(i);
+  return dims;
+}
+
+// One value a channel, to be broadcast over x.
+Tensor along_channels(const Tensor& values, const Tensor& x) {
+  std::vector<int64_t> shape(size_t(x.dim()), 1);
+  shape[1] = x.size(1);
+  return values.to(accumulated(x)).view(shape);
+}
+
+Two batch_norm_stats(const Tensor& input, double eps) {
+  auto [variance, mean] = at::var_mean(input.to(accumulated(input)), all_but_channels(input), 0);
+  return {mean, at::rsqrt(variance + eps)};
+}
+
+Two batch_norm_gather_stats(
+    const Tensor&, const Tensor& means, const Tensor& invstds, const OptionalTensor& running_mean,
+    const OptionalTensor& running_variance, double momentum, double eps, const Tensor& counts) {
+  Tensor count = counts.to(means.scalar_type()).unsqueeze(1), total = count.sum();
+  Tensor mean = (means * count).sum(0) / total;
+  Tensor squares = ((invstds.pow(-2) - eps + (means - mean).square()) * count).sum(0);
+  if (is_defined(running_mean)) running_mean->mul_(1 - momentum).add_(mean, momentum);
+  if (is_defined(running_variance)) running_variance->mul_(1 - momentum).add_(squares / (total - 1), momentum);
+  return {mean, at::rsqrt(squares / total + eps)};
+}
+
+Tensor batch_norm_elemt(
+    const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias, const Tensor& mean,
+    const Tensor& invstd, double) {
+  Tensor out = (input - along_channels(mean, input)) * along_channels(invstd, input);
+  if (is_defined(weight)) out = out * along_channels(*weight, input);
+  if (is_defined(bias)) out = out + along_channels(*bias, input);
+  return in_format(out.to(input.scalar_type()), format_of(input));
+}
+
+Four batch_norm_backward_reduce(
+    const Tensor& grad, const Tensor& input, const Tensor& mean, const Tensor& invstd, const OptionalTensor& weight,
+    bool wants_input, bool wants_weight, bool wants_bias) {
+  Tensor wide = grad.to(accumulated(input));
+  Tensor sum = wide.sum(all_but_channels(input));
+  Tensor product = (wide * (input - along_channels(mean, input))).sum(all_but_channels(input));
+  auto type = parameter_type(sum, weight);
+  return {
+      wants_input ? sum : Tensor(), wants_input ? product : Tensor(),
+      wants_weight ? (product * invstd).to(type) : Tensor(), wants_bias ? sum.to(type, false, true) : Tensor()};
+}
+
+Tensor batch_norm_backward_elemt(
+    const Tensor& grad, const Tensor& input, const Tensor& mean, const Tensor& invstd, const OptionalTensor& weight,
+    const Tensor& sum, const Tensor& product, const Tensor& counts) {
+  Tensor total = counts.sum(), slope = product / total * invstd * invstd;
+  Tensor out = grad - along_channels(sum / total, input) -
+      (input - along_channels(mean, input)) * along_channels(slope, input);
+  out = out * along_channels(is_defined(weight) ? invstd * *weight : invstd, input);
+  return in_format(out.to(input.scalar_type()), format_of(input));
+}
+
 // Mixed types are the CPU's alone.
 void check_type(const Tensor& input, const OptionalTensor& weight) {
   TORCH_CHECK(
@@ -166,6 +229,11 @@ SUBSTITUTES(list) {
   list.add("native_batch_norm", &batch_norm);
   list.add("_native_batch_norm_legit", &batch_norm_legit);
   list.add("native_batch_norm_backward", &batch_norm_backward);
+  list.add("batch_norm_stats", &batch_norm_stats);
+  list.add("batch_norm_gather_stats_with_counts", &batch_norm_gather_stats);
+  list.add("batch_norm_elemt", &batch_norm_elemt);
+  list.add("batch_norm_backward_reduce", &batch_norm_backward_reduce);
+  list.add("batch_norm_backward_elemt", &batch_norm_backward_elemt);
   list.add("native_layer_norm", &layer_norm);
   list.add("native_layer_norm_backward", &layer_norm_backward);
   list.add("native_group_norm", &group_norm);

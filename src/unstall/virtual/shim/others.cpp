@@ -92,6 +92,12 @@ Four embedding_bag(
   return {out, bag_of, bag_sizes, largest};
 }
 
+// The CPU counts floating-point numbers alone. Of doubles, quotients are rounded down as those of integers are.
+Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  if (!at::isIntegralType(self.scalar_type(), false)) return at::histc(self, bins, min, max);
+  return at::histc(self.to(at::kDouble), bins, min.to<int64_t>(), max.to<int64_t>()).to(self.scalar_type());
+}
+
 // The buffer is the CPU's alone: its backward gets it made anew.
 Two log_sigmoid(const Tensor& self) {
   return {std::get<0>(at::log_sigmoid_forward(self)), at::empty({0}, self.options())};
@@ -163,6 +169,7 @@ SUBSTITUTES(list) {
   list.add("_use_miopen_ctc_loss.Tensor", &no_miopen_tensor);
   list.add("_embedding_bag", &embedding_bag);
   list.add("_embedding_bag_forward_only", &embedding_bag);
+  list.add("histc", &histc);
   list.add("log_sigmoid_forward", &log_sigmoid);
   list.add("log_sigmoid_backward", &log_sigmoid_backward);
   list.add("_nested_tensor_from_mask_left_aligned", &stays_padded);

@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pack_padded_sequence
 
 TOLD = {}
+RANGES = [(5, 0, 0), (3, 0, 9), (7, -3, 12)]
 
 
 def leaves(value) -> list:
@@ -134,6 +135,12 @@ def others() -> None:
     for mode in ("sum", "mean", "max"):
         bag = nn.EmbeddingBag(9, 4, mode=mode)
         apart(f"EmbeddingBag {mode}", bag, torch.tensor([[1, 2, 1], [8, 0, 3]]))
+    integers = torch.tensor([-7, -3, 0, 1, 2, 3, 4, 4, 5, 6, 9, 12])
+    for dtype in (torch.int16, torch.int64):
+        counts = [torch.histc(integers.to("cuda", dtype), bins, low, high) for bins, low, high in RANGES]
+        assert {count.dtype for count in counts} == {dtype}
+        TOLD[f"histc {dtype}"] = [count.tolist() for count in counts]
+    TOLD["histc"] = [torch.histc(integers.double(), bins, low, high).tolist() for bins, low, high in RANGES]
     x = torch.randn(2, 3, 8, 8, device="cuda", dtype=torch.float16)
     pooled = functional.avg_pool3d(x, 2)
     TOLD["halves"] = [

@@ -119,6 +119,33 @@ def trained(**how: object) -> Callable[[str], Tensors]:
     return train
 
 
+def normalized(form: torch.memory_format) -> float:
+    """How far SyncBatchNorm's results are from those of a BatchNorm of all ranks' data, of which each has another size."""
+    torch.manual_seed(0)
+    parts = [torch.randn(rank + 2, 3, 4, 4).to(memory_format=form) for rank in range(WORLD)]
+    weights = [torch.randn_like(part) for part in parts]
+    whole, alone = torch.cat(parts).requires_grad_(), torch.nn.BatchNorm2d(3)
+    expected = alone(whole)
+    (expected * torch.cat(weights)).sum().backward()
+    mine = parts[RANK].cuda().requires_grad_()
+    layer = torch.nn.SyncBatchNorm(3).cuda()
+    out = layer(mine)
+    (out * weights[RANK].cuda()).sum().backward()
+    for parameter in layer.parameters():
+        dist.all_reduce(parameter.grad)
+    sizes = [len(part) for part in parts]
+    pairs = [
+        (out, expected.split(sizes)[RANK]),
+        (mine.grad, whole.grad.split(sizes)[RANK]),
+        (layer.weight.grad, alone.weight.grad),
+        (layer.bias.grad, alone.bias.grad),
+        (layer.running_mean, alone.running_mean),
+        (layer.running_var, alone.running_var),
+    ]
+    assert out.is_contiguous(memory_format=form)
+    return max(float((here.detach().cpu() - there.detach()).abs().max()) for here, there in pairs)
+
+
 def on_both(run: Callable[[str], Tensors]) -> list[object]:
     """What it gives on the virtual GPU, where that is, and what it gives on the CPU."""
     here, there = run("cuda"), run("cpu")
@@ -167,5 +194,7 @@ for name, run in {
 }.items():
     fact(name, lambda run=run: on_both(run))
 fact("all_reduce_coalesced", lambda: all_reduce_coalesced("cuda"))
+fact("SyncBatchNorm", lambda: normalized(torch.contiguous_format))
+fact("SyncBatchNorm, channels last", lambda: normalized(torch.channels_last))
 fact("times", times)
 dist.destroy_process_group()

@@ -45,6 +45,21 @@ def pools() -> object:
     return [first.pool() == second.pool(), third.pool()[0], names, third.pool() in segments]
 
 
+def recurrent() -> object:
+    """A layer whose gradients torch computes by autograd of its own."""
+    layer, x = torch.nn.LSTM(4, 4).cuda(), torch.ones(3, 2, 4, device="cuda", requires_grad=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(layer(x)[0].sum(), x)[0]
+
+    warmed(step, x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gradient = step(x)
+    graph.replay()
+    return torch.equal(gradient, step(x))
+
+
 def joined_streams() -> object:
     x = torch.ones(4, device="cuda")
     side = torch.cuda.Stream()
@@ -118,6 +133,7 @@ def twice() -> None:
 
 fact("replayed", replayed)
 fact("pools", pools)
+fact("recurrent", recurrent)
 fact("joined streams", joined_streams)
 fact("graphed training", graphed_training)
 for what in (
