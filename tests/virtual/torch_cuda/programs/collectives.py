@@ -120,7 +120,7 @@ def trained(**how: object) -> Callable[[str], Tensors]:
 
 
 def normalized(form: torch.memory_format) -> float:
-    """How far SyncBatchNorm's results are from those of a BatchNorm of all ranks' data, of which each has another size."""
+    """How far SyncBatchNorm's results are from those of one BatchNorm of all ranks' data, of other sizes each."""
     torch.manual_seed(0)
     parts = [torch.randn(rank + 2, 3, 4, 4).to(memory_format=form) for rank in range(WORLD)]
     weights = [torch.randn_like(part) for part in parts]

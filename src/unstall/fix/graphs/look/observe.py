@@ -36,7 +36,8 @@ _IN_A_LIBRARY = "that line is the library's: have it leave that out, or graph a 
 _MASK = "pass an attention_mask, best one of four dimensions, which it takes as it is"
 _IN_TRANSFORMERS = {  # by the file of the line: what spares it
     "transformers/cache_utils.py": (
-        "pass a StaticCache or use_cache=False, or say cache_implementation='static' to generate()"
+        "pass a StaticCache or use_cache=False, or say cache_implementation='static' to generate(); "
+        "the cache of a sliding window cannot be captured"
     ),
     "transformers/masking_utils.py": _MASK,
     "transformers/modeling_attn_mask_utils.py": _MASK,
