@@ -25,6 +25,7 @@ from unstall.locate.steps import find_steps
 from unstall.record import device
 from unstall.record.active import step
 from unstall.record.in_process import record
+from unstall.record.journal import read
 from unstall.record.lines import available
 from unstall.record.torch_profile import read_profile
 from unstall.record.torch_profiler import FILE, TorchProfiler
@@ -273,3 +274,68 @@ with record(recorder="torch") as run:
 
 def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+_TRAINS = """
+import sys, threading, time
+import torch
+from unstall.record import active
+from unstall.record.child import arm
+from unstall.record.settings import Settings
+
+arm(Settings(sys.argv[1], recorder="torch", warmup=1, steps=3))
+recording = active.current()
+
+def train(steps):
+    for _ in range(steps):
+        torch.ones(3).mul(2)
+        time.sleep(0.01)
+        active.step()
+
+def records():
+    return recording.phase.value == "recording"
+"""
+
+_ON_THREADS = {
+    "each on a thread of its own": """
+for _ in range(100):
+    thread = threading.Thread(target=train, args=(2,))
+    thread.start()
+    thread.join()
+""",
+    "on a daemon that the program leaves behind": """
+recording._settings = Settings(sys.argv[1], recorder="torch", steps=10**6)
+def train_on():
+    while recording.phase.value != "over":
+        train(1)
+    threading.Event().wait()  # torch itself may abort where a daemon is within it at exit
+
+threading.Thread(target=train_on, daemon=True).start()
+while not records():
+    time.sleep(0.001)
+""",
+    "beside a thread that profiles": """
+def profile():
+    with torch.profiler.profile() as profiled:
+        torch.ones(3).add(1)
+    assert "aten::add" in [each.key for each in profiled.key_averages()]
+
+while not records():
+    train(1)
+thread = threading.Thread(target=profile)
+thread.start()
+while thread.is_alive():
+    train(1)
+""",
+}
+
+
+@pytest.mark.parametrize("steps", _ON_THREADS)
+def test_torchs_profile_ends_on_the_thread_that_it_began_on(tmp_path: Path, steps: str) -> None:
+    program = f"{_TRAINS}{_ON_THREADS[steps]}\nprint('ends', flush=True)"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
+    events = {event["event"]: event for event in read(tmp_path)}
+    assert "failed" not in events
+    assert events["recorded"]["steps"] >= 0
+    assert (tmp_path / FILE).exists()

@@ -42,6 +42,7 @@ from unstall.record.window import MakeLineClock, MakeRecorder, Window, give_up
 
 _LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
 _END_WAITS_S = 1.0  # for a mark that another thread is at
+_THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # for a mark of the thread that alone can stop the window
 BY_TIME = "time"
 
 
@@ -100,6 +101,7 @@ class Session:
         self._host_only: HostOnly | None = None
         self._window_ns = 0
         self._border = 0
+        self._asked_to_end: str | None = None
         self._said: set[str] = set()
         self.seen = False
         """Whether any mark has come."""
@@ -130,17 +132,10 @@ class Session:
 
     def end(self, why: str) -> None:
         """End it in whatever phase it is, and keep what there is. Never raises."""
+        self._have_its_thread_end(why)
         got = self._lock.acquire(timeout=_END_WAITS_S)
         try:
-            if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
-                self._stop(why)
-                self._enter(Phase.PLAIN_AFTER)
-            if self._host_only is not None:
-                self._stop_host_only()
-            if self.phase is Phase.PLAIN_AFTER:
-                self._conclude(why, wait_s=_LAST_READ_S)
-            elif self.phase is not Phase.OVER:
-                self._over(why)
+            self._end(why)
         except Exception as error:
             self._fail(error)
         finally:
@@ -188,6 +183,17 @@ class Session:
         except Exception as error:
             self._fail(error)
 
+    def _end(self, why: str) -> None:
+        if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
+            self._stop(why)
+            self._enter(Phase.PLAIN_AFTER)
+        if self._host_only is not None:
+            self._stop_host_only()
+        if self.phase is Phase.PLAIN_AFTER:
+            self._conclude(why, wait_s=_LAST_READ_S)
+        elif self.phase is not Phase.OVER:
+            self._over(why)
+
     def _give_way(self) -> None:
         """The program's own torch.profiler begins, and can be the only one. Steps that it slows are no plain ones."""
         if self.phase is Phase.RECORDING:
@@ -196,6 +202,13 @@ class Session:
             self.end("done")
         else:
             self._plain.spoil()
+
+    def _have_its_thread_end(self, why: str) -> None:
+        """If another thread than this must stop the window, have it do so at its next mark, for which is waited."""
+        self._asked_to_end = why
+        until = time.monotonic() + _THREAD_WAITS_S
+        while (window := self._window) is not None and not window.may_stop_here and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN_S)
 
     def _take(self, source: Source, at_ns: int) -> None:
         step = source.kind in (LOADER, FORWARD)
@@ -246,6 +259,9 @@ class Session:
         if self._window is None:  # Ctrl-C came as the window ended, and the program went on
             self._stop_host_only()
             return
+        if self._asked_to_end is not None and self._window.may_stop_here:
+            self._end(self._asked_to_end)
+            return
         if source == self._chosen:
             self._border += 1
             if self._border == 1:
@@ -256,7 +272,7 @@ class Session:
             enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
         else:
             enough = self._tally.silent(self._chosen)
-        if enough:
+        if enough and self._window.may_stop_here:
             took = self._border - 1 if source == self._chosen else 0
             self._stop()
             self._start_host_only(took) if took else self._enter(Phase.PLAIN_AFTER)

@@ -7,7 +7,10 @@ import ctypes
 import functools
 import os
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,10 @@ _CLOCKS = 10
 
 
 class TorchProfiler:
-    """Records into `folder`, from `start` to `stop`, both on the program's own thread."""
+    """Records into `folder`, from `start` to `stop`, both on one thread of the program's, or to that thread's end.
+
+    Torch keeps a profile with the thread, and crashes where another one stops it.
+    """
 
     name = "torch"
     any_thread = False
@@ -40,6 +46,8 @@ class TorchProfiler:
 
         self._torch, self._path = torch, folder / FILE
         self._python_profiler: object = None
+        self._thread, self._at_its_end = 0, threading.local()
+        self._stopped = False
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
@@ -61,14 +69,23 @@ class TorchProfiler:
         except RuntimeError as error:
             raise UnstallError(f"torch.profiler does not record here: {error}") from error
         self._python_profiler = sys.getprofile()
+        self._thread = threading.get_ident()
+        if threading.current_thread() is not threading.main_thread():
+            self._at_its_end.act = _AtTheEnd(self.stop)
         self._tell_time()
 
     def stop(self) -> None:
-        """Record no more, and write the profile to the folder."""
+        """Record no more, and write the profile to the folder. Raises UnstallError on another thread than `start`."""
+        if self._stopped:  # with its thread
+            return
+        if threading.get_ident() != self._thread:
+            raise UnstallError("torch's profiler ends only on the thread that it began on, which made no step since")
+        self._stopped = True
         self._tell_time()
         begun_since = sys.getprofile()
         with active.aside():
             self._profile.stop()
+        self._at_its_end = threading.local()  # the other would keep us as long as the thread lives
         if self.stacks and begun_since is not self._python_profiler:
             _go_on(begun_since)
         self._profile.export_chrome_trace(str(self._path))
@@ -83,6 +100,7 @@ class TorchProfiler:
         Torch would go on to keep in memory all that the child does. Ending the profile there would ask CUPTI, which
         does not work in a fork: what torch calls at each operator is taken off instead.
         """
+        self._stopped = True
         clear = getattr(self._torch._C._autograd, "_clear_callbacks", None)
         if clear is not None:  # it is torch's own affair
             clear()
@@ -98,6 +116,17 @@ class TorchProfiler:
         for _ in range(_CLOCKS):
             with self._torch.profiler.record_function(f"{CLOCK}{time.perf_counter_ns()}"):
                 pass
+
+
+class _AtTheEnd:
+    """Kept in a `threading.local`, it acts on that thread as the thread ends."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._act()
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import NoReturn
@@ -27,11 +28,17 @@ class Window:
         self._undo = ExitStack()
         self._wait: Callable[[], None] = device.synchronize
         self.any_thread = recorder.any_thread and (lines is None or lines.any_thread)
+        self._thread = threading.current_thread()
 
     @property
     def name(self) -> str:
         """The recorder's name."""
         return self._recorder.name
+
+    @property
+    def may_stop_here(self) -> bool:
+        """Whether this thread may stop it: where a recorder is bound to a thread, that which made it while it lives."""
+        return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
 
     def start(self) -> None:
         """Record from now on. Where one of the recorders cannot, neither does, and its error is raised."""
