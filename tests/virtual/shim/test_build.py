@@ -87,6 +87,19 @@ def test_the_compiler_may_be_named_with_arguments(small: Torch, monkeypatch: pyt
     assert build(small).exists()
 
 
+def test_what_is_compiled_names_no_folder_of_this_machine(small: Torch) -> None:
+    (building.SHIM / "one.h").write_text("inline const char* header() { return __FILE__; }\n")
+    (small.root / "include").mkdir()
+    (small.root / "include" / "of_torch.h").write_text("inline const char* of_torch() { return __FILE__; }\n")
+    (building.SHIM / "one.cpp").write_text(
+        '#include "one.h"\n#include <of_torch.h>\nconst char* files[] = {__FILE__, header(), of_torch()};\n'
+    )
+    compiled = build(small).read_bytes()
+    assert str(small.root).encode() not in compiled
+    for named in (b"unstall/virtual/shim/one.cpp", b"unstall/virtual/shim/one.h", b"torch/include/of_torch.h"):
+        assert named in compiled
+
+
 def test_a_cache_that_cannot_be_written_says_what_to_do(small: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
     (small.root / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(small.root / "file"))

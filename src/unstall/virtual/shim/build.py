@@ -133,13 +133,19 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: d
             _used(result)
 
     def compile_one(source: Path) -> None:
-        flags = [*LANGUAGE[source.suffix], *FLAGS, *(f"-I{each}" for each in includes)]
+        flags = [*LANGUAGE[source.suffix], *FLAGS, *_shortened(torch), *(f"-I{each}" for each in includes)]
         _run([*compiler, *flags, "-c", str(source)], objects[source])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(compile_one, missing))
     _run([*compiler, "-shared", *map(str, objects.values())], shim)
     _forget_stale(shim.parent.parent, keep={*objects.values(), shim})
+
+
+def _shortened(torch: Torch) -> list[str]:
+    """So that warnings and errors, which name the line of C++ they come from, name no folder of this machine."""
+    named = {torch.root: "torch", FRAMES: "unstall/record", SHIM: "unstall/virtual/shim"}
+    return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
 
 
 def _compiler() -> list[str]:
