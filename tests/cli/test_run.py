@@ -423,6 +423,23 @@ def test_where_seconds_were_asked_for_seconds_are_told(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("cuda", "succeeded", "why"),
+    [
+        (False, True, "the program did not initialise CUDA, without which seconds (--after, --for) are recorded only "),
+        (False, False, "the program ended before it had initialised CUDA, without which seconds "),
+        (True, True, "the program ended before the 90 s of --after were over: try --after 0"),
+    ],
+)
+def test_of_a_program_without_steps_too(tmp_path: Path, cuda: bool, succeeded: bool, why: str) -> None:
+    recording = Settings(folder=str(tmp_path), after_s=90)
+    over = {"why": "exit", "phase": "warmup", "steps": 0, "torch": True, "cuda": cuda}
+    _happened(recording, ("armed", {}), ("over", over))
+    said = why_nothing(read(tmp_path), recording, succeeded=succeeded)
+    assert said is not None
+    assert said.startswith(f"nothing was recorded: {why}")
+
+
 def test_a_window_that_was_cut_short_is_something(recording: Settings) -> None:
     _happened(recording, ("armed", {}), ("window", {}), ("failed", {"why": "the disk is full"}))
     events = read(recording.folder)

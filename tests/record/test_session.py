@@ -245,10 +245,19 @@ def test_warm_up_and_window_may_be_seconds(tmp_path: Path) -> None:
     run.steps(19, took_ms=500)
     run.steps(1 + 5, took_ms=500)
     assert run.log == ["own start"]
-    run.steps(3, took_ms=500)
+    run.steps(4, took_ms=500)
     assert run.log == ["own start"]
     run.steps(1, took_ms=500)
     assert run.log == ["own start", "own stop"]
+
+
+def test_a_step_that_settles_for_longer_than_the_window_leaves_all_of_it(tmp_path: Path) -> None:
+    run = Driven(tmp_path, after_s=0.0, for_s=1.0)
+    run.steps(1 + 5, took_ms=500)
+    run.steps(1, took_ms=3000)
+    run.steps(2, took_ms=500)
+    (recorded,) = run.events("recorded")
+    assert (recorded["steps"], recorded["settling"]) == (2, 1)
 
 
 def test_the_line_clock_runs_around_the_recorder(tmp_path: Path) -> None:

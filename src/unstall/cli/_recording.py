@@ -134,13 +134,25 @@ def _too_early(over: Event, settings: Settings, succeeded: bool) -> str:
     if not steps:
         if not over.get("torch", True):
             return f"the program {'did not import torch' if succeeded else 'ended before it had imported torch'}"
+        if (settings.after_s is not None or settings.for_s is not None) and not over.get("cuda", True):
+            did = "did not initialise CUDA" if succeeded else "ended before it had initialised CUDA"
+            return (
+                f"the program {did}, without which seconds (--after, --for) are recorded only of one with steps: "
+                "call unstall.step() at the end of each step"
+            )
+        if settings.after_s is not None:
+            return f"the program ended {_before_after(settings.after_s)}"
         return _UNSEEN if succeeded else _ENDED_EARLY
     ended = f"the program ended after {counted(steps, 'step')}"
     if over.get("phase") == "warmup" and settings.after_s is not None:
-        return f"{ended}, before the {settings.after_s:g} s of --after were over: try --after 0"
+        return f"{ended}, {_before_after(settings.after_s)}"
     if over.get("phase") == "warmup" and steps <= settings.warmup:
         return f"{ended}, before the {settings.warmup} of --warmup were over: try --warmup 0"
     return (
         f"{ended}, while steps were still timed without recording, which takes {max(LEAST_STEPS, settings.steps)} or "
         f"more of them and {LEAST_NS / 1e9:g} s: let it take more steps"
     )
+
+
+def _before_after(after_s: float) -> str:
+    return f"before the {after_s:g} s of --after were over: try --after 0"

@@ -101,12 +101,13 @@ def wait_to_leave() -> None:
 
 
 def asked_for() -> dict[str, bool]:
-    """Whether the program has torch, and whether it has failed with an error about CUDA: known once it ends."""
+    """Whether the program has torch, whether it has initialised CUDA, and whether it has failed with an error about
+    CUDA: known once it ends."""
     error = getattr(sys, "last_value", None)
     said = ""
     with suppress(Exception):  # not by `traceback`: the program may have a module of that name
         said = f"{type(error).__name__}: {error}"
-    return {"torch": "torch" in sys.modules, "failed_for_cuda": "CUDA" in said}
+    return {"torch": "torch" in sys.modules, "cuda": cuda() is not None, "failed_for_cuda": "CUDA" in said}
 
 
 def profiler_is_on() -> bool:

@@ -17,7 +17,8 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
     over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many marks the leading
-                  source had; torch: whether the program has it; failed_for_cuda: whether an error about CUDA ends it
+                  source had; torch: whether the program has it; cuda: whether that was initialised; failed_for_cuda: whether
+                  an error about CUDA ends it
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ class Session:
             self._border += 1
             if self._border == 1:
                 self._window.settle()
-                at_ns = self._now()
+                at_ns = self._window_ns = self._now()  # settling may take longer than all of --for
             self._tell_border(at_ns, source.kind)
             for_s = self._settings.for_s
             enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
