@@ -17,8 +17,8 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
     over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many marks the leading
-                  source had; torch: whether the program has it; cuda: whether that was initialised; failed_for_cuda: whether
-                  an error about CUDA ends it
+                  source had; torch: whether the program has it; cuda: whether that was initialised;
+                  failed_for_cuda: whether an error about CUDA ends it
 """
 
 from __future__ import annotations
