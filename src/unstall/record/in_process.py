@@ -73,9 +73,14 @@ class Recording:
         """Remove the temporary files; it happens by itself when the recording is no longer used."""
 
     def __enter__(self) -> Self:
-        """Raises UsageError while another recording of this process is under way, or if it was used before."""
+        """Raises UsageError while another recording of this process is under way, where it has a virtual GPU, or if it
+        was used before."""
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
+        virtual = sys.modules.get("unstall.virtual.process.machine")
+        machine = virtual.current() if virtual is not None else None
+        if machine is not None:  # between its blocks too: a recorder would have its kernels and the machine's clock
+            raise UsageError(machine.under_way)
         from unstall.record.child import open_journal
         from unstall.record.session import Session
         from unstall.record.whole import Whole

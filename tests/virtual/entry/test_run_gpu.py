@@ -171,6 +171,7 @@ def test_blocks_have_a_timeline_each_and_the_clock_is_the_machines_again_after_t
     assert "one stretch of time" in told["again"]
     assert "has not begun" in told["before"]
     assert "gives gpu.explain()" in told["recorded"]
+    assert told["recorded after"] == told["recorded"]
 
 
 @slow

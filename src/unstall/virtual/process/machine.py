@@ -54,7 +54,7 @@ class Machine:
 
     under_way = (
         "the virtual GPU sees all that this process does, so that there is nothing to record: `unstall run --gpu` "
-        "explains it at the end, and `with unstall.virtual_gpu() as gpu:` gives gpu.explain()"
+        "explains it at the end, and around a part, `with unstall.virtual_gpu(…) as gpu:` gives gpu.explain()"
     )
 
     def __init__(self, options: Options) -> None:

@@ -66,4 +66,5 @@ def refusal(act: Callable[[], object]) -> str | None:
 told["another"] = refusal(lambda: unstall.virtual_gpu("h200:2"))
 told["again"] = refusal(gpu.start)
 told["before"] = refusal(unstall.virtual_gpu("h200").timeline)
+told["recorded after"] = refusal(unstall.record().__enter__)
 print(json.dumps(told))
