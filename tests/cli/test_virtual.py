@@ -96,6 +96,11 @@ def test_where_there_are_no_steps_it_is_said_how_to_mark_them(asked: list[str]) 
         (Ended(0), "nothing ran on the virtual GPU: the program did not import torch, or was left by exec"),
         (Ended(1), "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch"),
         (Ended(139, 11), "nothing is known of the run: SIGSEGV ended the program before it could be kept"),
+        (
+            Ended(143, 15),
+            "nothing is known of the run: SIGTERM ended the program before it could be kept; SIGINT, as by "
+            "Ctrl-C, leaves it the time",
+        ),
     ],
 )
 def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,7 +104,11 @@ def read_run(folder: Path, ended: Ended) -> Timeline | None:
     if (folder / FAILED).exists():
         say(f"nothing is known of the run: {(folder / FAILED).read_text(errors='replace')}")
     elif ended.signal is not None:
-        say(f"nothing is known of the run: {signal_name(ended.signal)} ended the program before it could be kept")
+        instead = "; SIGINT, as by Ctrl-C, leaves it the time" if ended.signal == signal.SIGTERM else ""
+        say(
+            f"nothing is known of the run: {signal_name(ended.signal)} ended the program before it could be kept"
+            + instead
+        )
     elif ended.code:
         how = f"ended with exit code {ended.code} before it had imported torch"
         say(f"nothing ran on the virtual GPU: the program {how}")
