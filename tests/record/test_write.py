@@ -128,8 +128,9 @@ def test_steps_are_told_apart_by_marks_without_the_one_that_settles(made: Folder
         made.kernel("relu", _ZERO + (at + 2) * _US, _ZERO + (at + 9) * _US, launch)
     made.marks(_ZERO, _ZERO + 100 * _US, _ZERO + 200 * _US + 1, _ZERO + 300 * _US)
     _over(made, settling=1)
-    made.journal.write("plain", at=9, which="before", steps=5, host_ns=90 * _US, device_ns=91 * _US, marks_ns=[1, 2])
-    made.journal.write("plain_step", at=9, ns=90_500.5, clock="device", differ=True)
+    for which, us in (("before", 80), ("after", 101)):
+        of_it = {"host_ns": us * _US + 1, "device_ns": us * _US, "marks_ns": [n * us * _US for n in range(6)]}
+        made.journal.write("plain", at=9, which=which, steps=5, **of_it)
     timeline = _timeline(made)
     steps = find_steps(timeline)
     zero = timeline.meta.zero_ns
@@ -144,6 +145,23 @@ def test_steps_are_told_apart_by_marks_without_the_one_that_settles(made: Folder
     )
     assert (meta.torch, meta.cuda, meta.devices, meta.sound) == ("2.13.0", "13.0", ("H200",), True)
     assert meta.notes == ("steps before the recording and after it, timed without it, differ by more than 10 %",)
+
+
+def test_pauses_between_plain_steps_are_no_part_of_what_a_step_takes(made: Folder) -> None:
+    """Of 40 steps of 100 µs two are longer by 20 ms. The device is busy for 7 µs a step."""
+    for at in range(0, 400, 100):
+        launch = made.call("cuLaunchKernel", _ZERO + at * _US, _ZERO + (at + 1) * _US)
+        made.kernel("relu", _ZERO + (at + 2) * _US, _ZERO + (at + 9) * _US, launch)
+    made.marks(*(_ZERO + at * _US for at in range(0, 400, 100)))
+    _over(made, settling=1)
+    marks = np.cumsum([100 * _US + 20_000 * _US * (number in (10, 30)) for number in range(41)])
+    step_ns = int(marks[-1] - marks[0]) / 40
+    of_it = {"host_ns": step_ns, "device_ns": step_ns, "marks_ns": marks.tolist()}
+    made.journal.write("plain", at=9, which="before", steps=40, **of_it)
+    told = _document(made)["unstall"]
+    assert told["plain_step_ns"] == 100 * _US
+    assert told["plain"] == {"before": {"steps": 40, "host_ns": 100 * _US, "device_ns": 100 * _US}}
+    assert told["notes"][0].startswith("2 of 40 steps timed without the recording had a pause of 20.0 ms")
 
 
 def test_steps_are_on_the_thread_that_made_most_of_their_marks(made: Folder) -> None:

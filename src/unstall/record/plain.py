@@ -1,9 +1,8 @@
-"""The step time without recording: what the recorder's own cost is told from."""
+"""Steps that nothing records, timed in stretches: what the recorder's own cost is told from (`plain_step.py`)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from unstall.record import device
@@ -12,7 +11,6 @@ from unstall.record.journal import Journal
 LEAST_STEPS, LEAST_NS = 3, 300_000_000
 _MOST_STEPS = 200
 _MOST_NS = 5_000_000_000
-_FAR_APART = 0.1
 _LOOK_AGAIN_S = 0.001
 
 
@@ -73,7 +71,6 @@ class PlainSteps:
         self._journal = journal
         self._stretch: Stretch | None = None
         self._spoilt = False
-        self._measured: list[Plain] = []
 
     def begin(self, which: str, at_ns: int) -> None:
         """A stretch begins here."""
@@ -111,15 +108,8 @@ class PlainSteps:
         if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
             if plain is not None:
-                self._measured.append(plain)
                 self._journal.write("plain", **asdict(plain))
         self._stretch = None
-
-    def tell(self) -> None:
-        """Journal what a step takes by all of them, if there was any."""
-        step = plain_step(self._measured)
-        if step is not None:
-            self._journal.write("plain_step", **asdict(step))
 
 
 def _doublings(steps: int, least_steps: int) -> bool:
@@ -129,23 +119,3 @@ def _doublings(steps: int, least_steps: int) -> bool:
     one that began to record a step later would find the others' recorders in its own window.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1
-
-
-@dataclass(frozen=True, slots=True)
-class PlainStep:
-    """The plain step time, by the device's clock where there is one; `differ`: it changed during the recording."""
-
-    ns: float
-    clock: str
-    differ: bool
-
-
-def plain_step(measured: Sequence[Plain]) -> PlainStep | None:
-    """The mean of what was measured, before and after the recording; None if nothing was."""
-    if not measured:
-        return None
-    on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
-    by_device = len(on_device) == len(measured)
-    times = on_device if by_device else [plain.host_ns for plain in measured]
-    mean = sum(times) / len(times)
-    return PlainStep(mean, "device" if by_device else "host", max(times) - min(times) > _FAR_APART * mean)

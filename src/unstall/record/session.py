@@ -13,7 +13,6 @@ What it journals, beside what `Window` does (times in nanoseconds of perf_counte
     host_only     marks_ns: borders of steps of which only the host is recorded, to tell how long it takes without
                   a recorder; lost: calls there was no room for
     plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
-    plain_step    ns: the step time without recording; clock: device or host; differ: before and after differ by > 10 %
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
     over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many marks the leading
@@ -350,7 +349,6 @@ class Session:
 
     def _conclude(self, why: str, wait_s: float = 0.0) -> None:
         self._plain.keep(wait_s)
-        self._plain.tell()
         self._over(why)
 
     def _enter(self, phase: Phase, by: str | None = None) -> None:

@@ -16,11 +16,12 @@ from unstall.errors import TraceError
 from unstall.read.names import call_kind
 from unstall.record.host_times import TIMED
 from unstall.record.torch_profiler import CLOCK, FILE
-from unstall.timeline import HostKind
+from unstall.timeline import I64, HostKind
 
 CLOCK_OFF_NS = 3_000
 """How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
+_OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _OF_AUTOGRAD = "autograd::engine::evaluate_function"
 
 
@@ -44,6 +45,7 @@ class Profile:
     base_ns: int  # what the file's clock showed then
     calls: np.ndarray  # operators and calls, with the columns of TIMED: ns of our clock, and a HostKind as `what`
     backward: list[int]  # threads that autograd worked on
+    at_work: tuple[I64, I64]  # starts and ends of what was on the device: ns of our clock
 
     def of_file(self, at_ns: int) -> int:
         """A time of our clock by the file's, in ns."""
@@ -70,7 +72,9 @@ def read_profile(folder: Path) -> Profile:
     base = msgspec.json.decode(head["baseTimeNanoseconds"]) if "baseTimeNanoseconds" in head else 0
     base_ns = base if isinstance(base, int) else 0
     shown = [text for text in texts if CLOCK not in text]
-    return Profile(dict(head), shown, zero_ns, base_ns, calls, sorted(backward))
+    on_device = np.array([_times(each, zero_ns) for each in events if each.cat in _OF_DEVICE], np.int64).reshape(-1, 2)
+    at_work = (on_device[:, 0], on_device[:, 1])
+    return Profile(dict(head), shown, zero_ns, base_ns, calls, sorted(backward), at_work)
 
 
 @lru_cache(maxsize=4096)  # a few names come again and again

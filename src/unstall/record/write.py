@@ -6,20 +6,24 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unstall.errors import TraceError
+from unstall.grouping import union
 from unstall.record import host_only, journal, slices, torch_profile, trace_file
 from unstall.record.call_stacks import BACKWARD, LOADING
 from unstall.record.clocks import throttled
 from unstall.record.decode import Activity, read_activity
 from unstall.record.host_times import TIMED, host_times, kinds_of, told
 from unstall.record.journal import Event
+from unstall.record.layouts import Kind
 from unstall.record.places import Places, read_places
+from unstall.record.plain import Plain
+from unstall.record.plain_step import PlainStep, plain_step
 from unstall.record.trace_file import Text
 from unstall.timeline import I32, I64, HostTimes
 
@@ -48,13 +52,15 @@ def write_trace(folder: Path, path: Path) -> None:
         clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
         times = _host_times(folder, story, profile.calls, profile.backward)
-        head = {**profile.head, "unstall": _with_host_times(story, *times, profile.of_file)}
+        told = _told(story, _plain_step(story, *profile.at_work), *times, profile.of_file)
+        head = {**profile.head, "unstall": told}
         trace_file.write(path, head, itertools.chain(profile.events, more))
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
     times = _host_times(folder, story, kinds_of(activity.calls), _of_backward(activity, places))
-    head = {**_head(story, activity), "unstall": _with_host_times(story, *times)}
+    told = _told(story, _plain_step(story, *_at_work(activity)), *times)
+    head = {**_head(story, activity), "unstall": told}
     trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
@@ -98,11 +104,33 @@ def _host_times(
     return times, None if times else _UNLIKE
 
 
-def _with_host_times(
-    story: _Story, times: HostTimes | None, note: str | None, of_file: Callable[[int], int] = int
+def _plain_step(story: _Story, start: I64, end: I64) -> PlainStep | None:
+    """The step time without recording, if it was timed; these are the times of what was on the device."""
+    measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
+    if not measured:
+        return None
+    borders = np.array(story.borders, np.int64)
+    begun, done = union(start, end) if len(borders) > 1 else (borders, borders)
+    busy_ns = (np.clip(done, *borders[[0, -1]]) - np.clip(begun, *borders[[0, -1]])).sum() if len(begun) else 0
+    return plain_step(measured, np.diff(borders), busy_ns / max(len(borders) - 1, 1))
+
+
+def _at_work(activity: Activity) -> tuple[I64, I64]:
+    """When what was on the device began and ended."""
+    tables = [activity.tables[kind] for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET)]
+    start, end = (np.concatenate([table[side].astype(np.int64) for table in tables]) for side in ("start", "end"))
+    return start, end
+
+
+def _told(
+    story: _Story,
+    plain: PlainStep | None,
+    times: HostTimes | None,
+    note: str | None,
+    of_file: Callable[[int], int] = int,
 ) -> dict[str, object]:
     """What is our own in a trace's head. `of_file` makes a time of our clock one of the file's."""
-    return {**story.told(note), **({"host_only": told(times, of_file)} if times else {})}
+    return {**story.told(plain, note), **({"host_only": told(times, of_file)} if times else {})}
 
 
 def _of_backward(activity: Activity, places: Places) -> list[int]:
@@ -222,7 +250,7 @@ class _Story:
     @property
     def driver(self) -> int:
         """The thread that steps are made on: the one of most marks."""
-        threads = Counter(event["thread"] for event in self._all("mark") if event.get("thread"))
+        threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
     @property
@@ -250,56 +278,57 @@ class _Story:
         """What the journal says of the steps of which only the host was recorded."""
         return self._last("host_only")
 
-    def told(self, note: str | None = None) -> dict[str, object]:
+    def told(self, plain: PlainStep | None, note: str | None = None) -> dict[str, object]:
         """What the trace says under "unstall", with one note more, perhaps."""
         by = self._last("recorded").get("by") or next(
             (event.get("kind") for event in self.events if event["event"] == "mark"), None
         )
-        plain = {event["which"]: _without(event, "event", "at", "which", "marks_ns") for event in self._all("plain")}
-        step = self._last("plain_step")
-        clocks = {event["which"]: event["devices"] for event in self._all("clocks")}
+        clocks = {event["which"]: event["devices"] for event in self.all("clocks")}
         return {
             "schema": _SCHEMA,
             "recorder": self.recorder,
             "lines": "exact" if self.lines else "def" if self._last("window").get("stacks") else "none",
             "lines_by": self.lines,
             "step_marks": by if by in ("optimizer", "loader", "forward", "explicit", "time") else None,
-            **({"plain_step_ns": round(step["ns"]), "plain": plain} if "ns" in step else {}),
+            **(_of_plain(plain) if plain else {}),
             "settings": self._last("settings").get("settings", {}),
             "machine": self.machine,
-            "memory": {event["which"]: event["counters"] for event in self._all("memory")},
+            "memory": {event["which"]: event["counters"] for event in self.all("memory")},
             "clocks": clocks,
-            "facts": {event["of"]: event["facts"] for event in self._all("facts")},
-            "notes": [*self._notes(step, clocks), *([note] if note else [])],
-            **({"arguments": _without(self._last("arguments"), "event", "at")} if self._all("arguments") else {}),
+            "facts": {event["of"]: event["facts"] for event in self.all("facts")},
+            "notes": [*self._notes(clocks), *(plain.notes if plain else []), *([note] if note else [])],
+            **({"arguments": _without(self._last("arguments"), "event", "at")} if self.all("arguments") else {}),
         }
 
-    def _notes(self, step: Event, clocks: dict[str, list[dict[str, object]]]) -> list[str]:
+    def _notes(self, clocks: dict[str, list[dict[str, object]]]) -> list[str]:
         notes = []
         if instead := self._last("window").get("instead"):
             notes.append(f"recorded with torch.profiler, since {instead}")
-        if step.get("differ"):
-            notes.append("steps before the recording and after it, timed without it, differ by more than 10 %")
         ours = {device.get("uuid") for device in self.machine.get("devices") or []}
         before, after = (
             [clock for clock in clocks.get(which, []) if not ours or str(clock.get("uuid", "")) in _uuids(ours)]
             for which in ("before", "after")
         )
         notes += throttled(before, after)  # type: ignore[arg-type]
-        for event in self._all("facts"):
+        for event in self.all("facts"):
             notes += _losses(event["facts"])
         if not self._last("recorded"):
             notes.append("the recording was cut short: the program ended within it")
         if self._last("over").get("why") == "profiler":
             notes.append("the recording ended as the program's own torch.profiler began")
-        notes += [f"the recording is not whole: {event['why']}" for event in self._all("failed")]
+        notes += [f"the recording is not whole: {event['why']}" for event in self.all("failed")]
         return notes
 
-    def _all(self, name: str) -> list[Event]:
+    def all(self, name: str) -> list[Event]:
         return [event for event in self.events if event["event"] == name]
 
     def _last(self, name: str) -> Event:
         return next((event for event in reversed(self.events) if event["event"] == name), {})
+
+
+def _of_plain(plain: PlainStep) -> dict[str, object]:
+    stretches = {each.which: _without(asdict(each), "which", "marks_ns") for each in plain.stretches}
+    return {"plain_step_ns": round(plain.ns), "plain": stretches}
 
 
 def _uuids(ours: Iterable[object]) -> set[str]:

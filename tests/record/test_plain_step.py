@@ -1,0 +1,138 @@
+"""The plain step time, of stretches that a small simulation of a loop's host and device makes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstall.record.plain import Plain
+from unstall.record.plain_step import plain_step
+from unstall.timeline import I64
+
+_MS = 1_000_000
+NEVER = 10**6
+
+
+def timed(
+    steps: int,
+    host_ms: float,
+    busy_ms: float,
+    *,
+    wait_every: int = NEVER,
+    ahead: int = 20,
+    pauses: Collection[int] = (),
+    pause_ms: float = 0,
+    before: int = 50,
+    which: str = "before",
+) -> Plain:
+    """A loop whose host asks for a step's work in `host_ms`, at most so many steps `ahead` of a device that takes
+    `busy_ms` for it, and waits for that at some steps; at others it pauses, once the device has done all."""
+    now, free, done = 0.0, 0.0, [0.0] * (ahead + 1)
+    marks, reached = [], []
+    for number in range(-before, steps + 1):
+        now = max(now + host_ms, done[-ahead - 1])
+        free = max(free, now) + busy_ms
+        done.append(free)
+        if number % wait_every == 0:
+            now = free
+        if number in pauses:
+            now = free = max(now, free) + pause_ms
+        if number >= 0:
+            marks.append(round(now * _MS))
+            reached.append(max(now, free) * _MS)
+    of_device = (reached[-1] - reached[0]) / steps
+    return Plain(which, steps, (marks[-1] - marks[0]) / steps, of_device, tuple(marks))
+
+
+def steady(step_ms: float) -> I64:
+    return np.full(5, round(step_ms * _MS), np.int64)
+
+
+speeds = st.floats(0.5, 50)
+
+
+@given(speeds, speeds, st.integers(1, 40), st.integers(1, 60), st.integers(20, 200))
+def test_a_host_that_runs_ahead_and_waits_now_and_then_has_no_pauses(
+    host_ms: float, busy_ms: float, wait_every: int, ahead: int, steps: int
+) -> None:
+    plain = timed(steps, host_ms, busy_ms, wait_every=wait_every, ahead=ahead)
+    found = plain_step([plain], steady(max(host_ms, busy_ms)), busy_ms * _MS)
+    assert plain.device_ns is not None
+    assert found.ns == pytest.approx(plain.device_ns, rel=0.011)
+
+
+@given(
+    speeds,
+    speeds,
+    st.sampled_from([1, 4, NEVER]),
+    st.sets(st.integers(2, 98), min_size=1, max_size=4),
+    st.floats(10, 500),
+)
+def test_pauses_that_no_recorded_step_had_are_left_out(
+    host_ms: float, busy_ms: float, wait_every: int, pauses: set[int], times: float
+) -> None:
+    """As many steps ahead as the device is, each side of a pause is that much of a step off."""
+    step = max(host_ms, busy_ms)
+    without, paused = (
+        timed(100, host_ms, busy_ms, wait_every=wait_every, ahead=3, pauses=at, pause_ms=times * step)
+        for at in ((), pauses)
+    )
+    found = plain_step([paused], steady(step), busy_ms * _MS)
+    assert found.paused == len(pauses)
+    assert found.ns == pytest.approx(without.device_ns, rel=0.1)
+    assert "pause" in found.notes[0]
+
+
+def test_what_was_left_out_is_said_with_what_it_makes_of_a_step() -> None:
+    plain = timed(100, 10, 2, wait_every=1, pauses={20, 60}, pause_ms=1_000)
+    found = plain_step([plain], steady(12), 2 * _MS)
+    assert found.ns == pytest.approx(12 * _MS)
+    assert found.notes == [
+        "2 of 100 steps timed without the recording had a pause of 1.00 s (mean), as for an evaluation, a new epoch or "
+        "a late batch, and no recorded step had: the plain step time is without, and 32.0 ms with them"
+    ]
+    assert found.stretches[0].host_ns == pytest.approx(12e6)
+    assert found.stretches[0].device_ns == pytest.approx(12e6)
+
+
+def test_where_a_recorded_step_had_one_too_all_is_counted() -> None:
+    plain = timed(100, 10, 2, pauses={20, 60}, pause_ms=1_000)
+    recorded = steady(10)
+    recorded[3] += 1_000 * _MS
+    assert plain_step([plain], recorded, 2 * _MS).ns == plain.device_ns
+
+
+def test_pauses_at_every_third_step_are_what_the_program_does() -> None:
+    plain = timed(99, 10, 2, pauses=range(0, 100, 3), pause_ms=100)
+    assert plain_step([plain], steady(10), 2 * _MS).ns == plain.device_ns
+
+
+def test_without_a_device_the_hosts_time_is_told() -> None:
+    marks = np.cumsum([0, *[5 * _MS] * 20, 900 * _MS, *[5 * _MS] * 19]).tolist()
+    plain = Plain("before", 40, marks[-1] / 40, None, tuple(marks))
+    found = plain_step([plain], steady(5), 0.0)
+    assert found.ns == pytest.approx(5 * _MS)
+    assert found.paused == 1
+
+
+def test_stretches_that_differ_are_said_to_if_pauses_do_not_make_it() -> None:
+    before, paused, slow = (
+        timed(100, 10, 2, wait_every=1),
+        timed(100, 10, 2, wait_every=1, pauses={50}, pause_ms=900, which="after"),
+        timed(100, 15, 2, wait_every=1, which="after"),
+    )
+    differ = "steps before the recording and after it, timed without it, differ by more than 10 %"
+    assert differ not in plain_step([before, paused], steady(12), 2 * _MS).notes
+    assert plain_step([before, slow], steady(12), 2 * _MS).notes == [differ]
+    assert plain_step([before, slow], steady(12), 2 * _MS).ns == pytest.approx(14.5 * _MS)
+
+
+def test_the_devices_clock_counts_only_where_it_measured_all() -> None:
+    before, after = Plain("before", 5, 100.0, 96.0, ()), Plain("after", 5, 104.0, 100.0, ())
+    nothing = np.zeros(0, np.int64)
+    assert plain_step([before, after], nothing, 0.0).ns == 98.0
+    assert plain_step([before, Plain("after", 5, 104.0, None, ())], nothing, 0.0).ns == 102.0
