@@ -71,6 +71,17 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert "most of it at model/net.py:52 forward" in finding.saw
 
 
+def test_within_generate_it_is_told_what_can_be_captured_there() -> None:
+    trace = TraceBuilder()
+    loop = "transformers/generation/utils.py"
+    with trace.step(), trace.frame("write.py", 3, "write"), trace.frame(loop, 2100, "generate"):
+        for _ in range(20):
+            with trace.frame("transformers/models/gpt2/modeling_gpt2.py", 30, "forward"), trace.op("aten::relu"):
+                trace.launch("relu", 3)
+    assert "transformers.StaticCache" in only(trace, "launch-bound").fix
+    assert "StaticCache" not in only(layers(3), "launch-bound").fix
+
+
 def test_without_stacks_it_is_told_by_operator_and_the_edit_has_no_place() -> None:
     finding = only(layers(3, stacks=False), "launch-bound")
     assert place(finding) == (None, None, "aten::relu")

@@ -65,9 +65,13 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
             "a thread fetches ahead, and the workers are too slow for it",
             "more workers than now (num_workers=), persistent_workers=True, prefetch_factor=4",
         )
-    workers = "DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
     if not single:
-        return "its workers are too slow", workers
+        return (
+            "its workers are too slow, or handing their batches over is",
+            "more workers than now (num_workers=), pin_memory=True, persistent_workers=True, prefetch_factor=4; larger "
+            "batches, where each takes far less than a millisecond",
+        )
+    workers = "DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
     how = "num_workers=0: the main process makes each batch itself"
     if prefetched and elsewhere:
         return (

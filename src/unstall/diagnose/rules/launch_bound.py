@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
+from unstall.ancestry import nearest
 from unstall.diagnose.late_launches import TINY_ROW, Late, divide, usual_length
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
+from unstall.locate.kinds import named
 from unstall.result import Finding
 from unstall.timeline import I64, HostKind
 
+_GENERATE = re.compile(r"(.*/)?transformers/generation/")
 _MOSTLY = 0.5
 _FAR_AHEAD = 2  # ops queued, from which on it is worth telling
 
@@ -97,6 +102,14 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "before it has read them",
             "graph",
         )
+    if _generates(run, group):
+        return (
+            "give generate() a cache of fixed size that is kept (past_key_values=transformers.StaticCache(…), "
+            "disable_compile=True), and capture the model: model.forward = unstall.graphed(model.forward); use a larger "
+            "batch",
+            "the model has no sliding window and the text is not searched by beams; docs/fix.md has it in full",
+            "graph",
+        )
     what = "what each step does here, as a function of its own," if _is_module(run, group) else "it"
     return (
         f"capture {what} in a CUDA graph (unstall.graphed), or torch.compile(mode='reduce-overhead'); fuse small "
@@ -109,6 +122,15 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
 def _is_module(run: Run, group: Group) -> bool:
     """Whether the place is no function, so that nothing there can be captured as it stands."""
     return run.where(group).function == "<module>"
+
+
+def _generates(run: Run, group: Group) -> bool:
+    """Whether most is launched within `generate` of transformers, a loop that nobody can capture as it stands."""
+    stacks, lines = run.timeline.stacks, run.timeline.lines
+    of_loop = named(run.timeline, _GENERATE, lines.file)[stacks.line]
+    stack = run.timeline.host.stack[group.rows]
+    within = nearest(stacks.parent, of_loop)[stack[stack >= 0]] >= 0
+    return bool(within.sum() > _MOSTLY * len(group.rows))
 
 
 def _in_graphs(run: Run, ops: I64) -> float:
