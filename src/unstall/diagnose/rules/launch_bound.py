@@ -105,8 +105,8 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
     if _generates(run, group):
         return (
             "give generate() a cache of fixed size that is kept (past_key_values=transformers.StaticCache(…), "
-            "disable_compile=True), and capture the model: model.forward = unstall.graphed(model.forward); use a larger "
-            "batch",
+            "disable_compile=True), and capture the model: model.forward = unstall.graphed(model.forward); use a "
+            "larger batch",
             "the model has no sliding window and the text is not searched by beams; docs/fix.md has it in full",
             "graph",
         )
