@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from diff.runs import compared, launching, recorded, steps
 from traces import TraceBuilder
@@ -78,6 +80,47 @@ def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
 def test_steps_that_the_recorder_told_apart_by_other_marks_may_be_other_work(marks: str, words: str) -> None:
     (text,) = _texts(compared(recorded(launching(100)), recorded(launching(100), marks=marks)), "steps")
     assert text.startswith(f"Steps were told apart by different marks: in A by the optimizer step, in B by {words}. ")
+
+
+def _layers(times: int) -> Callable[[TraceBuilder, int], object]:
+    """A step of so many layers, of two kernels each."""
+
+    def body(trace: TraceBuilder, step: int) -> None:
+        for _ in range(times):
+            launching(100)(trace, step)
+            launching(50, kernel="relu")(trace, step)
+
+    return body
+
+
+def test_steps_told_apart_by_other_marks_are_compared_where_they_run_the_same_kernels_as_often() -> None:
+    result = compared(recorded(_layers(3)), recorded(_layers(3), marks="explicit", count=7))
+    (text,) = _texts(result, "steps")
+    assert text.endswith(
+        "Of 2 kernels that both run, 2 come as often in a step of A as in one of B: they are taken for the same work."
+    )
+    assert result.step_ns
+
+
+def test_of_steps_told_apart_by_other_marks_that_are_other_work_nothing_is_compared() -> None:
+    result = compared(recorded(_layers(16)), recorded(_layers(1), marks="forward", count=64))
+    (text,) = _texts(result, "steps")
+    assert "Of 2 kernels that both run, 0 come as often in a step of A as in one of B, so nothing is compared." in text
+    assert "Put unstall.step() at the end of each step in both programs" in text
+    assert result.step_ns is None
+    assert (result.kernels, result.lines, result.accounts, result.launches) == ((), (), (), None)
+    assert (result.summary.faster, result.summary.ratio) == (None, None)
+
+
+def test_of_steps_told_apart_by_other_marks_with_no_kernel_in_common_nothing_is_compared() -> None:
+    result = compared(recorded(launching(100)), recorded(launching(100, kernel="fused"), marks="explicit"))
+    (text,) = _texts(result, "steps")
+    assert "No kernel is in both by which to tell whether a step is the same work, so nothing is compared." in text
+    assert result.step_ns is None
+
+
+def test_other_work_by_the_same_mark_is_compared() -> None:
+    assert compared(recorded(_layers(16)), recorded(_layers(1))).step_ns
 
 
 def test_an_optimizer_step_is_one_whoever_saw_it() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from unstall.diagnose.explain import Report
 from unstall.diagnose.run import Run
+from unstall.diff.kernels import Shared
 from unstall.diff.result import Caveat, Code, Time
 from unstall.diff.sides import MatchedBy
+from unstall.figures import counted
 from unstall.locate.operations import has_operators
 from unstall.report.wording import short, steps_name
 from unstall.result import Result, Source
@@ -27,12 +29,12 @@ _ONE_KNOWS = "Operators are known in one run only: waits are matched by place al
 _HARMLESS = "no Python stacks were recorded"  # the start of a note that is said here in other words
 
 
-def caveats(a: Report, b: Report, matched_by: MatchedBy, step: Time | None) -> tuple[Caveat, ...]:
+def caveats(a: Report, b: Report, matched_by: MatchedBy, common: Shared, step: Time | None) -> tuple[Caveat, ...]:
     """Sentences, the weightiest first."""
     found = [
         *_simulated(a.result.source, b.result.source),
         *_work(a.result, b.result),
-        *_steps(a.result, b.result),
+        *_steps(a.result, b.result, common),
         *_integrity(a.result, b.result),
         *_hardware(a.result, b.result),
         *_recorded(a, b, matched_by),
@@ -50,8 +52,13 @@ def has_work(result: Result) -> bool:
     return result.verdict.bound_by != "none"
 
 
-def steps_compare(a: Result, b: Result) -> bool:
-    """Whether a step of one may be held against a step of the other: not against a whole run."""
+def steps_compare(a: Result, b: Result, common: Shared) -> bool:
+    """Whether a step of one may be held against a step of the other: not against a whole run, and where different
+    marks told them apart only if both are the same work."""
+    return _same_extent(a, b) and (_same_mark(a, b) or common.same_work)
+
+
+def _same_extent(a: Result, b: Result) -> bool:
     return (a.steps.found_by == "whole") == (b.steps.found_by == "whole")
 
 
@@ -81,8 +88,8 @@ def _work(a: Result, b: Result) -> Said:
     return [("recorded", f"{which} {work} on a device in its steps: nothing is compared.")]
 
 
-def _steps(a: Result, b: Result) -> Said:
-    if not steps_compare(a, b):
+def _steps(a: Result, b: Result, common: Shared) -> Said:
+    if not _same_extent(a, b):
         without, other = ("A", "B") if a.steps.found_by == "whole" else ("B", "A")
         text = (
             f"No steps were found in {without}: its figures are for the whole run, those of {other} for a step, so "
@@ -92,14 +99,22 @@ def _steps(a: Result, b: Result) -> Said:
     if a.steps.found_by == "whole":
         return [("steps", "No steps were found in either run: what is called a step is the whole run.")]
     if not _same_mark(a, b):
-        return [
-            (
-                "steps",
-                f"Steps were told apart by different marks: in A by {_mark(a)}, in B by {_mark(b)}. "
-                "A step may not be the same work in both.",
+        text = f"Steps were told apart by different marks: in A by {_mark(a)}, in B by {_mark(b)}. {_often(common)}"
+        if not common.same_work:
+            text += (
+                ", so nothing is compared. Put unstall.step() at the end of each step in both programs, or name the "
+                "annotation around one: --step."
             )
-        ]
+        return [("steps", text)]
     return []
+
+
+def _often(common: Shared) -> str:
+    if not common.kernels:
+        return "No kernel is in both by which to tell whether a step is the same work"
+    kernels = counted(common.kernels, "kernel")
+    which = f"Of {kernels} that both run, {common.as_often:,} come as often in a step of A as in one of B"
+    return f"{which}: they are taken for the same work." if common.same_work else which
 
 
 def _same_mark(a: Result, b: Result) -> bool:

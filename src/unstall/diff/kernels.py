@@ -14,6 +14,8 @@ from unstall.grouping import distinct
 from unstall.result import Where
 from unstall.timeline import I64, DeviceKind, HostKind
 
+_AS_OFTEN = 0.9  # steps at the ends of a recording may lack some of their launches
+
 
 def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
     """(what changed, the largest change first; how many kernels are as they were). Memsets count as kernels."""
@@ -48,6 +50,29 @@ def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
         )
     changes.sort(key=lambda change: (-abs(change.device_ns.change), change.name))
     return tuple(changes), unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Kernels by name: how many are in both runs, and how many of them come as often in a step of each."""
+
+    kernels: int
+    as_often: int
+
+    @property
+    def same_work(self) -> bool:
+        """Whether a step of both is the same work: what a change to the program replaces are some kernels of it."""
+        return 2 * self.as_often > self.kernels
+
+
+def shared(sides: Sides) -> Shared:
+    """What tells whether steps are the same work, by whatever they were told apart."""
+    names, times = zip(
+        *(np.unique(_kernels(side).name, return_counts=True) for side in (sides.a, sides.b)), strict=True
+    )
+    both, of_a, of_b = np.intersect1d(*names, assume_unique=True, return_indices=True)
+    a, b = times[0][of_a] * sides.b.steps, times[1][of_b] * sides.a.steps
+    return Shared(len(both), int((np.minimum(a, b) >= _AS_OFTEN * np.maximum(a, b)).sum()))
 
 
 def launches(sides: Sides) -> Launches:

@@ -7,7 +7,7 @@ from unstall.diagnose.explain import Report
 from unstall.diagnose.run import Run
 from unstall.diff.caveats import caveats, has_work, steps_compare
 from unstall.diff.copies import copies
-from unstall.diff.kernels import kernels, launches
+from unstall.diff.kernels import kernels, launches, shared
 from unstall.diff.lines import lines
 from unstall.diff.result import DiffResult, Side, Unchanged, alike
 from unstall.diff.sides import bring_together
@@ -26,7 +26,8 @@ def diff(a: Report, b: Report) -> DiffResult:
         raise UsageError("a saved result holds no timeline: compare the traces that results were made from")
     sides = bring_together(a.run, b.run)
     works = has_work(a.result) and has_work(b.result)
-    comparable = works and steps_compare(a.result, b.result)
+    common = shared(sides)
+    comparable = works and steps_compare(a.result, b.result, common)
     step = step_time(a.run, b.run) if comparable else None
     wait_changes, same_waits = waits(sides) if comparable else ((), 0)
     copy_changes, same_copies = copies(sides) if comparable else ((), 0)
@@ -41,7 +42,7 @@ def diff(a: Report, b: Report) -> DiffResult:
         a=side_a,
         b=side_b,
         matched_by=sides.matched_by,
-        caveats=caveats(a, b, sides.matched_by, step),
+        caveats=caveats(a, b, sides.matched_by, common, step),
         summary=summarise(side_a, side_b, step, parts, launched, differs=differs),
         step_ns=step,
         accounts=parts,
