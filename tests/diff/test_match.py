@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from diff.runs import compared
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import TraceBuilder
 
 from unstall.diff.match import Place, pairs_of_files, pairs_of_places
 from unstall.result import Where
 
 
-def _place(file: str, line: int, function: str = "forward", *operators: str) -> Place:
-    return Place(Where(file=file, line=line, line_is="def", function=function), frozenset(operators))
+def _place(file: str, line: int, function: str = "forward", *operators: str, program: bool = False) -> Place:
+    where = Where(file=file, line=line, line_is="def", function=function)
+    return Place(where, frozenset(operators), of_program=program)
 
 
 def test_the_same_line_goes_before_the_same_function() -> None:
@@ -40,6 +43,33 @@ def test_files_of_two_checkouts_are_matched_by_the_end_of_their_paths() -> None:
     assert found == {"/new/a/net.py": "/old/a/net.py", "/new/b/net.py": "/old/b/net.py"}
 
 
+def test_the_file_that_was_run_is_the_same_one_under_another_name() -> None:
+    a = [_place("train.py", line, function, program=True) for line, function in ((10, "step"), (20, "evaluate"))]
+    b = [_place("pinned.py", line, function, program=True) for line, function in ((10, "step"), (25, "evaluate"))]
+    assert pairs_of_places(a, b) == [(0, 0), (1, 1)]
+
+
+def test_a_file_that_was_run_and_is_imported_in_the_other_run_is_itself_there() -> None:
+    a = [_place("train.py", 10, program=True)]
+    b = [_place("main.py", 10, program=True), _place("train.py", 10)]
+    assert pairs_of_places(a, b) == [(0, 1)]
+
+
+def test_waits_and_lines_of_a_copied_script_are_those_of_the_script() -> None:
+    def run(file: str, wait_us: float) -> TraceBuilder:
+        trace = TraceBuilder()
+        with trace.frame(file, 1, "<module>"):
+            for _ in range(4):
+                with trace.step(), trace.frame(file, 10, "train"), trace.op("aten::item"):
+                    trace.launch("gemm", wait_us)
+                    trace.sync()
+        return trace
+
+    result = compared(run("train.py", 400), run("train_fast.py", 200))
+    assert [(change.status, change.count.a, change.count.b) for change in result.waits] == [("changed", 1, 1)]
+    assert {change.status for change in result.lines} == {"changed"}
+
+
 _PLACES = st.lists(
     st.builds(
         _place,
@@ -47,6 +77,7 @@ _PLACES = st.lists(
         st.integers(1, 5),
         st.sampled_from(["forward", "step"]),
         st.sampled_from(["aten::mm", "aten::relu"]),
+        program=st.booleans(),
     ),
     unique_by=lambda place: (place.where.file, place.where.line, place.where.function),
     max_size=8,

@@ -11,10 +11,11 @@ from unstall.result import Where
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place, and the operators that are called there."""
+    """A place, the operators that are called there, and whether its file is the one that was run."""
 
     where: Where
     operators: frozenset[str]
+    of_program: bool = False
 
 
 _DEEPEST = 32  # folders of a path that are looked at
@@ -24,9 +25,13 @@ def pairs_of_places(a: Sequence[Place], b: Sequence[Place]) -> list[tuple[int, i
     """Indices of places that are the same one: each is in one pair at most, and swapping the runs swaps the pairs.
 
     The same line of the same function; else the same function, told apart by its operators, or by the order
-    of lines where both have as many. Files whose paths differ are matched by the end of the path.
+    of lines where both have as many. Files whose paths differ are matched by the end of the path, and
+    two programs, each the one file that was run, are the same: an edited copy has another name.
     """
     files = pairs_of_files(_files(a), _files(b))
+    program_a, program_b = _program(a), _program(b)
+    if program_a and program_b and program_b not in files and program_a not in files.values():
+        files[program_b] = program_a
 
     def file(place: Place) -> str | None:
         name = place.where.file
@@ -80,6 +85,12 @@ def _single(keys: Mapping[int, Hashable]) -> dict[Hashable, int]:
 
 def _files(places: Sequence[Place]) -> set[str]:
     return {place.where.file for place in places if place.where.file}
+
+
+def _program(places: Sequence[Place]) -> str | None:
+    """The file that was run; None where there are several, or none is known."""
+    names = {place.where.file for place in places if place.of_program}
+    return names.pop() if len(names) == 1 else None
 
 
 def _parts(path: str) -> tuple[str, ...]:

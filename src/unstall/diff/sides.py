@@ -12,7 +12,7 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.diff.match import Place, pairs_of_places
 from unstall.grouping import distinct
-from unstall.locate.places import find_places
+from unstall.locate.places import find_places, programs
 from unstall.result import Where
 from unstall.timeline import I32, I64, Bool
 
@@ -134,7 +134,9 @@ def _known(run: Run, rows: I64, used: I64, which: I64) -> list[Place]:
     for key in np.unique(which * width + name + 1).tolist():
         if key % width:
             operators[key // width].add(run.timeline.text(key % width - 1))
-    return [Place(run.places.where(place, -1, None), frozenset(operators[i])) for i, place in enumerate(used.tolist())]
+    run_files = {run.timeline.strings[index] for index in programs(run.timeline)}
+    wheres = [run.places.where(place, -1, None) for place in used.tolist()]
+    return [Place(where, frozenset(operators[i]), where.file in run_files) for i, where in enumerate(wheres)]
 
 
 def _by_place(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
@@ -152,15 +154,21 @@ def _by_place(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
 
 def _by_function(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
     """The same, all lines of a function being one place."""
-    lineless = [sorted({(place.where.file or "", place.where.function or "") for place in places}) for places in known]
+    lineless = [
+        sorted({(place.where.file or "", place.where.function or "", place.of_program) for place in places})
+        for places in known
+    ]
     functions = [
-        [Place(Where(file=file or None, function=name or None), frozenset()) for file, name in names]
+        [Place(Where(file=file or None, function=name or None), frozenset(), program) for file, name, program in names]
         for names in lineless
     ]
     keys = _by_place(functions)
     at = [dict(zip(names, of.tolist(), strict=True)) for names, of in zip(lineless, keys, strict=True)]
     a, b = (
-        np.array([of[place.where.file or "", place.where.function or ""] for place in places], dtype=np.int64)
+        np.array(
+            [of[place.where.file or "", place.where.function or "", place.of_program] for place in places],
+            dtype=np.int64,
+        )
         for places, of in zip(known, at, strict=True)
     )
     return a, b

@@ -96,6 +96,15 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     )
 
 
+def programs(timeline: Timeline) -> set[int]:
+    """Files, as indices of texts, run as the program: their `<module>` is at a stack's root. A user may well call a
+    script profile.py."""
+    roots = timeline.stacks.line[timeline.stacks.parent < 0]
+    modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
+    files = {int(timeline.lines.file[i]) for i in modules}
+    return {i for i in files if not timeline.strings[i].startswith("<")}
+
+
 def _at(values: I32, index: I32 | I64) -> I32:
     """values[index], with -1 where the index is."""
     if not len(values):
@@ -106,13 +115,13 @@ def _at(values: I32, index: I32 | I64) -> I32:
 def _user_lines(timeline: Timeline, user: Sequence[str]) -> Bool:
     """Which rows of Lines are the user's."""
     lines = timeline.lines
-    programs = _programs(timeline)
+    own = programs(timeline)
 
     def counts(index: int) -> bool:
         path = timeline.strings[index]
         if user:
             return any(_matches(path, glob) for glob in user)
-        return index in programs or not is_framework(path)
+        return index in own or not is_framework(path)
 
     return by_text(lines.file, counts).astype(np.bool_)
 
@@ -124,14 +133,6 @@ def _matches(path: str, glob: str) -> bool:
 def _unmatched(timeline: Timeline, user: Sequence[str]) -> tuple[str, ...]:
     files = [timeline.text(int(index)) for index in np.unique(timeline.lines.file)]
     return tuple(glob for glob in user if not any(_matches(path, glob) for path in files))
-
-
-def _programs(timeline: Timeline) -> set[int]:
-    """Files run as the program: their `<module>` is at a stack's root. A user may well call a script profile.py."""
-    roots = timeline.stacks.line[timeline.stacks.parent < 0]
-    modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
-    files = {int(timeline.lines.file[i]) for i in modules}
-    return {i for i in files if not timeline.strings[i].startswith("<")}
 
 
 def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
