@@ -67,11 +67,9 @@ class Shared:
 
 def shared(sides: Sides) -> Shared:
     """What tells whether steps are the same work, by whatever they were told apart."""
-    names, times = zip(
-        *(np.unique(_kernels(side).name, return_counts=True) for side in (sides.a, sides.b)), strict=True
-    )
-    both, of_a, of_b = np.intersect1d(*names, assume_unique=True, return_indices=True)
-    a, b = times[0][of_a] * sides.b.steps, times[1][of_b] * sides.a.steps
+    (name_a, which_a), (name_b, which_b) = (distinct(_kernels(side).name) for side in (sides.a, sides.b))
+    both, of_a, of_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)
+    a, b = np.bincount(which_a)[of_a] * sides.b.steps, np.bincount(which_b)[of_b] * sides.a.steps
     return Shared(len(both), int((np.minimum(a, b) >= _AS_OFTEN * np.maximum(a, b)).sum()))
 
 
