@@ -338,6 +338,33 @@ def test_a_hook_that_is_added_later_is_noticed() -> None:
             assert fast(x).abs().sum() == 0
 
 
+def test_gradients_that_a_step_leaves_alone_stay_the_programs() -> None:
+    def train(make: Any) -> tuple[list[torch.Tensor], Any]:
+        generator, critic = mlp(), torch.nn.Linear(3, 1)
+        torch.nn.init.constant_(critic.weight, 0.1)
+        optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+
+        def of_critic(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = critic(generator(x).detach()).square().mean()  # reads the generator, and gives it no gradients
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step, found = make(of_critic), []
+        for number, (x, _) in enumerate(batches(24)):
+            if number % 8 == 7:
+                generator.zero_grad()  # the next gradients are other tensors
+            generator(x).square().mean().backward()
+            step(x)
+            found += [critic.weight.detach().clone(), *(p.grad.clone() for p in generator.parameters())]
+        return found, step
+
+    graphed, step = train(on_tape)
+    assert all(map(torch.equal, train(lambda step: step)[0], graphed))
+    assert step.stats().hits >= 20
+
+
 def test_an_optimizers_step_alone_follows_new_gradients() -> None:
     def weights(make: Any) -> list[torch.Tensor]:
         model = mlp()

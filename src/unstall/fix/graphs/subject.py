@@ -47,7 +47,8 @@ class Subject:
         self.buffers = Buffers(inputs)
         self.generators = [device.generator(), *seen.generators]
         self.differentiated = [*seen.leaves, *seen.derived] if kind is Kind.DIFFERENTIABLE else []
-        self.leaves = seen.leaves if kind is Kind.STEP and seen.concerns_grads() else []
+        own = [leaf for leaf in seen.leaves if id(leaf) not in seen.left_alone]
+        self.leaves = own if kind is Kind.STEP and seen.concerns_grads() else []
         self.written_inputs = sorted(seen.written_inputs)
         self.kept = Kept()
         self._probes: list[torch.Tensor] | None = None

@@ -66,7 +66,7 @@ def examined(
     seen.steps = steps
     tensors = tensors_in(result)
     device.hand_over(tensors)
-    seen.entry_grads = [grads.get(id(leaf)) for leaf in seen.leaves]
+    seen.note_grads(grads)
     before_it = {*map(id, seen.externals), *map(id, call.tensors), *watch.known}
     made = [tensor for tensor in tensors if id(tensor) not in before_it]
     kind = _kind(made, seen)
@@ -231,6 +231,7 @@ def _seen_in_a_capture(
     dry.doubts = seen.doubts  # of the run that was no capture
     grads = {id(leaf): grad for leaf, grad in zip(seen.leaves, seen.entry_grads, strict=True)}
     dry.entry_grads = [grads.get(id(leaf)) for leaf in dry.leaves]
+    dry.left_alone = seen.left_alone
     dry.names = None if dry.names is None or seen.names is None else dry.names | seen.names
     dry.scopes += seen.scopes
     return dry

@@ -61,6 +61,7 @@ class Observation:
     noticed: set[int] = field(default_factory=set)  # their storages, where autograd notices that they are written to
     leaves: list[torch.Tensor] = field(default_factory=list)  # of externals, those that gradients are kept for
     entry_grads: list[torch.Tensor | None] = field(default_factory=list)  # what `.grad` of each leaf was before
+    left_alone: set[int] = field(default_factory=set)  # of leaves, by id, whose gradient it neither used nor replaced
     derived: list[torch.Tensor] = field(default_factory=list)  # those through which gradients go on to before the call
     written_inputs: set[int] = field(default_factory=set)  # places among the inputs
     refusals: list[Refusal] = field(default_factory=list)
@@ -83,6 +84,16 @@ class Observation:
     def only_waits(self) -> bool:
         """Whether all that speaks against a graph are waits, which a function may leave out while it is captured."""
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
+
+    def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
+        """`entry`: what `.grad` was before the call, by the ids of leaves. What it is now, the call has left."""
+        self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
+        used = set(map(storage_of, self.externals))
+        self.left_alone = {
+            id(leaf)
+            for leaf, grad in zip(self.leaves, self.entry_grads, strict=True)
+            if grad is not None and leaf.grad is grad and storage_of(grad) not in used
+        }
 
     def concerns_grads(self) -> bool:
         """Whether the function makes gradients, or reads ones that it found."""
