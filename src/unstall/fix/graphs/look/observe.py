@@ -33,7 +33,11 @@ _FROM_HOST = (
 )
 _TO_HOST = "return the tensor and copy it after the call, where unstall.to_host and MetricBuffer do so without a wait"
 _IN_A_LIBRARY = "that line is the library's: have it leave that out, or graph a part of the model"
-_MASK = "pass an attention_mask, best one of four dimensions, which it takes as it is"
+# One of two dimensions is looked at for padding; where there is none, a causal model looks at its positions instead.
+_MASK = (
+    "pass an attention_mask of four dimensions, which it takes as it is; a model that is not causal does without one "
+    "too where nothing is padded"
+)
 _IN_TRANSFORMERS = {  # by the file of the line: what spares it
     "transformers/cache_utils.py": (
         "pass a StaticCache or use_cache=False, or say cache_implementation='static' to generate(); "
