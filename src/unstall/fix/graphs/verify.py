@@ -12,6 +12,7 @@ from unstall.fix.graphs.capture.captured import Captured
 from unstall.fix.graphs.refusals import Refusal, Refused
 from unstall.fix.graphs.state import Saved, copies_of, largest_difference, same_values
 from unstall.fix.graphs.subject import Subject
+from unstall.fix.tensors.nesting import tensors_in
 
 _ROUNDINGS = 1024  # of the largest value: by so much may sums differ whose kernels add up in any order
 _SECONDS = 0.3  # spent on measuring, about
@@ -19,8 +20,8 @@ _FEW = 5  # rounds
 _NOISELESS = 1e-3  # so near to each other are times of a simulation, and hardly ever two of a device
 _MARGIN = 0.99  # of the serial time, or of eager's: what is not at least so much faster is not worth a change
 _ASKS = (
-    "it asks whether it is captured, and may then take another way, as attention without a mask does in transformers: "
-    "pass an attention_mask, best one of four dimensions, which it takes as it is"
+    "it asks whether it is captured, and may then take another way, as attention with nothing masked does in "
+    "transformers: pass an attention_mask of four dimensions, which it takes as it is"
 )
 
 
@@ -60,7 +61,8 @@ def check(subject: Subject, captured: Captured, inputs: list[torch.Tensor], save
     if not far and subject.seen.asks_whether_captured:
         return _same(replayed, anew)
     if far or _same(replayed, anew) or _same(eager, _eager(subject, inputs, saved)):
-        raise Refused(_mismatch(eager, replayed, far, asks=subject.seen.asks_whether_captured))
+        names = _names(subject, captured, eager)
+        raise Refused(_mismatch(eager, replayed, far, names, asks=subject.seen.asks_whether_captured))
     return False
 
 
@@ -91,12 +93,23 @@ def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     return largest_difference(mine, theirs) <= _ROUNDINGS * float(torch.finfo(mine.dtype).eps) * largest
 
 
-def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], *, asks: bool) -> Refusal:
+def _names(subject: Subject, captured: Captured, outcome: Outcome) -> list[str]:
+    """What each tensor of an outcome is: results come first, then gradients, then arguments."""
+    results, written = len(tensors_in(captured.results[0][0])), len(subject.written_inputs)
+    return [
+        *(["its result"] if results == 1 else [f"tensor {place} of its result" for place in range(results)]),
+        *["a gradient"] * (len(outcome.given) - results - written),
+        *["an argument that it writes"] * written,
+        *["a tensor that it writes"] * len(outcome.memory),
+    ]
+
+
+def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str], *, asks: bool) -> Refusal:
     """`far`: which tensors differ by more than rounding, if any. `asks`: that it asks whether it is captured."""
     what = "another number of tensors"
     for place, (mine, theirs) in enumerate(_pairs(eager, replayed)):
         if place in far or (not far and not same_values(mine, theirs)):
-            what = f"tensor {place} of its result" if place < len(eager.given) else "a tensor that it writes"
+            what = names[place]
             if mine.shape == theirs.shape:
                 what += f" differs by up to {largest_difference(mine, theirs):.3g}"
             break
