@@ -198,8 +198,21 @@ A CPU · torch 2.13.0 · time of a call · hot cache
 
 yours takes 25 % less time than mine (25 to 25 %)
 theirs is 4,000 times as slow as mine
-24 rounds by turns: the question is answered; SAME is within 1.5 %"""
+24 rounds by turns: the question is answered; SAME is within 1.5 %; * the best"""
     )
+
+
+def test_what_computes_something_else_is_called_neither_fast_nor_slow() -> None:
+    x = torch.ones(3)
+    found = compare({"sum": x.sum, "mean": x.mean}, max_seconds=0.05)
+    for shown in (render([found]), render([found, found])):
+        (line,) = {line for line in shown.splitlines() if "DIFFERS" in line}
+        assert not any(word in line for word in ("FAST", "SLOW", "SAME", "UNCLEAR"))
+
+
+def test_the_mark_of_those_that_cannot_be_told_apart_is_explained() -> None:
+    shown = render([_found(("mine", 2000, None, True), ("yours", 2010, "SAME", True))])
+    assert shown.endswith("SAME is within 1.5 %; = not known\nto be slower than the best")
 
 
 def test_the_table_of_several_inputs_marks_the_best_and_ties() -> None:

@@ -289,7 +289,7 @@ class _Run:
             if taken.device.anatomy is None:
                 taken.sync_lines = sync_lines(self.call, adapter)
         if self.brief and self._has_no_time_for_several():
-            taken.notes.append("max_seconds leaves no time for calls back to back: what throughput is is not known")
+            taken.notes.append("there was no time for calls back to back: what throughput is is not known")
             return taken
         begin("calls back to back")
         taken.throughput = back_to_back(caching, adapter, wall.spread.median, self._until("throughput")).spread

@@ -19,13 +19,15 @@ from unstall.report.wording import plain
 _WIDEST = 120
 _WAYS = ((None, True), (24, True), (18, True), (12, True), (24, False), (12, False))
 _TIMES = 2  # from here on a change is told as a factor
-_STYLES = {"FAST": "green", "SLOW": "red", "SAME": "cyan", "UNCLEAR": "yellow"}
+_DIFFERS = "DIFFERS"  # instead of an answer: what computes something else is neither fast nor slow
+_STYLES = {"FAST": "green", "SLOW": "red", "SAME": "cyan", "UNCLEAR": "yellow", _DIFFERS: "red"}
 _BY = {
     "device": "time on the device",
     "wall": "time of a call",
     "throughput": "a call's share, back to back",
 }
 BEST, TIED = "*", "="
+_MARKS = {BEST: "the best", TIED: "not known to be slower than the best"}
 
 # Names are the user's text: nothing in them is markup, an emoji or a number to colour.
 _console = partial(Console, highlight=False, markup=False, emoji=False)
@@ -128,8 +130,7 @@ def _one(row: Comparison, width: int | None, intervals: bool) -> RenderableType:
         name.add_column(width=1)
         name.add_column(overflow="fold", max_width=width)
         name.add_row(mark, Text(plain(each.name), style="bold" if mark else ""))
-        said = Text(each.answer or "", style=_STYLES.get(each.answer or "", ""))
-        cells = [precise(time.median), _between(time.low, time.high), said]
+        cells = [precise(time.median), _between(time.low, time.high), _answer(each)]
         cells += ["", ""] if each.answer is None else [_ratio(each.ratio.median), _interval(each)]
         table.add_row(name, *(cells if intervals else (cells[0], cells[2], cells[3])))
     return table
@@ -143,8 +144,17 @@ def _said(row: Comparison) -> list[RenderableType]:
     texts = _together((each.agreement.text, each.name) for each in agreed if each.agreement is not None)
     lines += [Text(plain(f"{names_of(names)}: {text}"), style="dim", overflow="fold") for text, names in texts.items()]
     ran = f"{counted(row.rounds, 'round')} by turns: {row.stopped}"
-    lines.append(Text(f"{ran}; SAME is within {100 * row.margin:.2g} %", style="dim"))
+    marks = {_mark(row, each) for each in row.candidates}
+    legend = [f"{mark} {meaning}" for mark, meaning in _MARKS.items() if mark in marks]
+    lines.append(Text("; ".join([ran, f"SAME is within {100 * row.margin:.2g} %", *legend]), style="dim"))
     return lines
+
+
+def _answer(each: Candidate) -> Text:
+    said = each.answer or ""
+    if said and not each.agrees:
+        said = _DIFFERS
+    return Text(said, style=_STYLES.get(said, ""))
 
 
 def _sentence(each: Candidate, row: Comparison) -> Text:
@@ -197,8 +207,7 @@ def _grid(rows: Sequence[Comparison]) -> RenderableType:
             mark = _mark(row, each)
             cells.append(Text(f"{precise(each.time.median)} {mark or ' '}", style="bold" if mark else ""))
             if number:
-                said = each.answer or ""
-                cells.append(Text(f"{said} {_ratio(each.ratio.median)}", style=_STYLES.get(said, "")))
+                cells.append(_answer(each).append(f" {_ratio(each.ratio.median)}"))
         table.add_row(Text(plain(row.label)), *cells)
     return table
 
