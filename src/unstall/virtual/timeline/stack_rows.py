@@ -58,10 +58,12 @@ def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int])
 def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
     """By record its row of Stacks. What autograd's threads do is done for the `backward()` that was called last."""
     stack = happened.stack
-    known = np.where(stack >= 0, np.arange(len(stack)), -1)
+    lost = (stack == -1) & (happened.thread != 0)
+    # Where a node of the program's is written in Python, autograd's threads have stacks too, which call no backward().
+    calls = (stack >= 0) & ~np.isin(happened.thread, np.unique(happened.thread[lost]))
+    known = np.where(calls, np.arange(len(stack)), -1)
     last = np.maximum.accumulate(known) if len(known) else known
     caller = stack[np.maximum(last, 0)] if len(stack) else stack
     by_caller = np.where(caller >= 0, calling[np.maximum(caller, 0)], -1)
-    lost = (stack == -1) & (happened.thread != 0)
     own = np.where(stack >= 0, whole[np.maximum(stack, 0)], -1)
     return np.where(lost, by_caller, own).astype(np.int32)
