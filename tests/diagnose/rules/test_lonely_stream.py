@@ -6,7 +6,7 @@ from findings import found, only, place
 from traces import TraceBuilder
 
 
-def two_streams(*, in_turn: bool) -> TraceBuilder:
+def two_streams(*, in_turn: bool, op: str = "aten::softmax") -> TraceBuilder:
     """A side stream's kernel of 80 µs in every step; in turn with the main one's of 100 µs, or beside it."""
     trace = TraceBuilder(launch_us=1)
     with trace.step(), trace.frame("train.py", 12, "train"):
@@ -17,7 +17,8 @@ def two_streams(*, in_turn: bool) -> TraceBuilder:
             with trace.frame("train.py", 30, "aside"):
                 if in_turn:
                     trace.stream_wait(trace.record(stream=7), stream=20)
-                trace.launch("softmax", 80, stream=20)
+                with trace.op(op):
+                    trace.launch("softmax", 80, stream=20)
                 if in_turn:
                     trace.stream_wait(trace.record(stream=20), stream=7)
     return trace
@@ -32,6 +33,10 @@ def test_a_second_stream_that_never_overlaps_is_found_at_what_launches_it() -> N
 
 def test_one_that_overlaps_is_not() -> None:
     assert found(two_streams(in_turn=False), "lonely-stream") == []
+
+
+def test_gradients_that_autograd_adds_up_on_a_stream_of_its_choice_are_not_the_programs_to_move() -> None:
+    assert found(two_streams(in_turn=True, op="torch::autograd::AccumulateGrad"), "lonely-stream") == []
 
 
 def test_one_stream_alone_is_not_lonely() -> None:

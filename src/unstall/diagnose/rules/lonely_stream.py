@@ -10,6 +10,7 @@ from unstall.figures import duration, share
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
+_ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # on a stream that autograd chooses, where no program can move it
 
 
 def lonely_stream(run: Run) -> list[Finding]:
@@ -29,6 +30,8 @@ def lonely_stream(run: Run) -> list[Finding]:
                 continue
             rows = np.flatnonzero(own & (device.launch >= 0))
             for group in run.lines(np.unique(device.launch[rows]).astype(np.int64)):
+                if (group.op or "").endswith(_ADDS_GRADIENTS):
+                    continue
                 mine = np.intersect1d(run.ops_of(group.rows), rows)
                 length = run.alone(mine, {})
                 findings.append(
