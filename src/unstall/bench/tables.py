@@ -151,9 +151,7 @@ def _said(row: Comparison) -> list[RenderableType]:
 
 
 def _answer(each: Candidate) -> Text:
-    said = each.answer or ""
-    if said and not each.agrees:
-        said = _DIFFERS
+    said = "" if each.answer is None else each.answer if each.agrees else _DIFFERS
     return Text(said, style=_STYLES.get(said, ""))
 
 
