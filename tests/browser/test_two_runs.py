@@ -47,7 +47,7 @@ def test_what_if_opens_with_its_conclusion_and_the_edits_in_order(opened: Open) 
     assert page.page.title() == "resnet50.json.gz, what if · unstall"
     assert page.text("h1") == "A step would take 40.5 ms instead of 43.0 ms: 5.8 % less."
     assert page.page.locator(".fall-takes").all_inner_texts() == ["43.0 ms", "40.0 ms", "40.5 ms", "40.5 ms", "39.5 ms"]
-    assert page.page.locator(".fall .fall-saves").all_inner_texts() == ["\u22123.00 ms", "+500 µs", "nothing"]
+    assert page.page.locator(".fall .fall-saves").all_inner_texts() == ["3.00 ms", "\u2212500 µs", "nothing"]
     assert page.page.locator(".fall-saves.is-loss").count() == 1
     assert "Launches become graphs." in page.text(".fall")
     assert "2 graphs a step" in page.text(".fall")

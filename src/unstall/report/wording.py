@@ -186,10 +186,8 @@ def footnote(result: Result) -> str:
 
 
 def saved(gain_ns: int, step_ns: int) -> str:
-    """What a change makes of a step's time, with its sign: "-2.00 ms" of a gain."""
-    if _is_nothing(gain_ns, step_ns):
-        return "nothing"
-    return f"-{duration(gain_ns)}" if gain_ns > 0 else f"+{duration(-gain_ns)}"
+    """What a step saves by a change: "2.00 ms", and "-2.00 ms" where it takes longer."""
+    return "nothing" if _is_nothing(gain_ns, step_ns) else duration(gain_ns)
 
 
 def gain_of(result: Result, finding: Finding) -> str:

@@ -37,7 +37,7 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
     return element;
   };
   const row = (name: string, what: (Node | string | false)[], bar: HTMLElement, takes: number, gain: string) =>
-    h("li", { class: name }, h("span", { class: "fall-what" }, ...what), bar, h("b", { class: "fall-takes", title: exact(takes) }, duration(takes)), h("span", { class: `fall-saves${gain === "nothing" ? " is-zero" : gain.startsWith("+") ? " is-loss" : ""}` }, gain));
+    h("li", { class: name }, h("span", { class: "fall-what" }, ...what), bar, h("b", { class: "fall-takes", title: exact(takes) }, duration(takes)), h("span", { class: `fall-saves${gain === "nothing" ? " is-zero" : gain.startsWith("−") ? " is-loss" : ""}` }, gain));
 
   let was = start.ns;
   const rows = falls.map(({ step, title }, i) => {
@@ -71,7 +71,7 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
 }
 
 function saved(ns: number, stepNs: number): string {
-  return isNothing(ns, stepNs) ? "nothing" : ns > 0 ? `−${duration(ns)}` : `+${duration(-ns)}`;
+  return isNothing(ns, stepNs) ? "nothing" : ns > 0 ? duration(ns) : `−${duration(-ns)}`;
 }
 
 /** Without stacks the operator alone is an edit's place. */
