@@ -31,6 +31,22 @@ def test_a_second_stream_that_never_overlaps_is_found_at_what_launches_it() -> N
     assert "stream 20" in finding.saw
 
 
+def test_several_streams_at_a_line_are_one_finding() -> None:
+    """As gloo has a stream of its own for each collective."""
+    trace = TraceBuilder(launch_us=1)
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        for stream in (20, 24, 20, 24):
+            trace.launch("gemm", 100)
+            trace.launch("gemm", 100)
+            trace.stream_wait(trace.record(stream=7), stream=stream)
+            with trace.frame("train.py", 30, "aside"):
+                trace.launch("softmax", 80, stream=stream)
+            trace.stream_wait(trace.record(stream=stream), stream=7)
+    finding = only(trace, "lonely-stream")
+    assert (finding.count, finding.exposed_ns) == (4, 4 * 80_000)
+    assert "4 ops on streams 20 and 24, 320 µs, of which 0 % overlapped" in finding.saw
+
+
 def test_one_that_overlaps_is_not() -> None:
     assert found(two_streams(in_turn=False), "lonely-stream") == []
 

@@ -8,46 +8,64 @@ from unstall.diagnose.run import Run
 from unstall.diagnose.streams import LONELY, overlap
 from unstall.figures import duration, share
 from unstall.result import Finding
+from unstall.timeline import Bool
 
 _WORTH = 0.005  # of the window
 _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # on a stream that autograd chooses, where no program can move it
 
 
 def lonely_stream(run: Run) -> list[Finding]:
-    """One finding a line and stream. `exposed` is the time it ran alone; collectives have a rule of their own."""
-    timeline, device = run.timeline, run.timeline.device
+    """One finding a line. `exposed` is the time it ran alone; collectives have a rule of their own."""
+    device = run.timeline.device
     findings = []
-    chosen = run.ops_inside & ~run.comm
     for number in np.unique(device.device):
-        here = chosen & (device.device == number)
-        counts = np.bincount(device.stream[here], minlength=1)
-        lengths = np.bincount(device.stream[here], (device.end - device.start)[here], minlength=1)
-        worth = np.flatnonzero(lengths >= _WORTH * run.wall)
-        for stream in worth[worth != counts.argmax()].tolist():
-            own = here & (device.stream == stream)
-            work, both = overlap(run, int(number), stream)
-            if work < _WORTH * run.wall or both > LONELY * work:
+        here = run.ops_inside & ~run.comm & (device.device == number)
+        lonely = _lonely(run, int(number), here)
+        rows = np.flatnonzero(here & np.isin(device.stream, list(lonely)) & (device.launch >= 0))
+        for group in run.lines(np.unique(device.launch[rows]).astype(np.int64)):
+            if (group.op or "").endswith(_ADDS_GRADIENTS):
                 continue
-            rows = np.flatnonzero(own & (device.launch >= 0))
-            for group in run.lines(np.unique(device.launch[rows]).astype(np.int64)):
-                if (group.op or "").endswith(_ADDS_GRADIENTS):
-                    continue
-                mine = np.intersect1d(run.ops_of(group.rows), rows)
-                length = run.alone(mine, {})
-                findings.append(
-                    run.finding(
-                        "lonely-stream",
-                        group,
-                        title="Work on another stream that overlaps with nothing",
-                        saw=f"{len(mine):,} ops on stream {int(timeline.streams.stream[stream])}, "
-                        f"{duration(length)}, of which {share(both, work)} overlapped",
-                        fix="launch it before the work it should overlap with, and wait for it later; with nothing to "
-                        "overlap, stay on one stream",
-                        safe_if="the two do not depend on each other",
-                        count=len(mine),
-                        total_exposed_ns=round(length * (1 - both / work)),
-                        total_wait_ns=0,
-                        confidence="medium",
-                    )
+            mine = np.intersect1d(run.ops_of(group.rows), rows)
+            streams = np.unique(device.stream[mine]).tolist()
+            work, both = (sum(lonely[stream][part] for stream in streams) for part in (0, 1))
+            length = run.alone(mine, {})
+            findings.append(
+                run.finding(
+                    "lonely-stream",
+                    group,
+                    title="Work on another stream that overlaps with nothing",
+                    saw=f"{len(mine):,} ops on {_names(run, streams)}, {duration(length)}, of which "
+                    f"{share(both, work)} overlapped",
+                    fix="launch it before the work it should overlap with, and wait for it later; with nothing to "
+                    "overlap, stay on one stream",
+                    safe_if="the two do not depend on each other",
+                    count=len(mine),
+                    total_exposed_ns=round(length * (1 - both / work)),
+                    total_wait_ns=0,
+                    confidence="medium",
                 )
+            )
     return findings
+
+
+def _lonely(run: Run, number: int, here: Bool) -> dict[int, tuple[int, int]]:
+    """The device's streams, but for the one of most ops, that hardly overlap with any other: for how many ns each was
+    at work, and overlapped."""
+    device = run.timeline.device
+    counts = np.bincount(device.stream[here], minlength=1)
+    lengths = np.bincount(device.stream[here], (device.end - device.start)[here], minlength=1)
+    worth = np.flatnonzero(lengths >= _WORTH * run.wall)
+    overlaps = {stream: overlap(run, number, stream) for stream in worth[worth != counts.argmax()].tolist()}
+    return {
+        stream: (work, both)
+        for stream, (work, both) in overlaps.items()
+        if work >= _WORTH * run.wall and both <= LONELY * work
+    }
+
+
+def _names(run: Run, streams: list[int]) -> str:
+    """ "stream 20", "streams 20 and 24", "5 streams"."""
+    names = [str(int(run.timeline.streams.stream[stream])) for stream in streams]
+    if len(names) > 2:
+        return f"{len(names)} streams"
+    return f"stream{'s' * (len(names) > 1)} {' and '.join(names)}"
