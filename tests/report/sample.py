@@ -118,7 +118,7 @@ TYPICAL = Result(
             count=3,
             wait_ns=2_143_339,
             exposed_ns=2_143_339,
-            saw="3 copies, 115.6 MB in all: the driver stages pageable memory piece by piece and the host waits",
+            saw="3 copies, 110 MiB in all: the driver stages pageable memory piece by piece and the host waits",
             fix="pin the source: DataLoader(pin_memory=True), then .to(device, non_blocking=True)",
             safe_if="the source is not written before the copy ends",
             confidence="medium",

@@ -57,7 +57,7 @@ def test_uploads_of_the_first_step_alone_are_not_said_to_be_of_each() -> None:
 
 
 def test_what_was_copied_and_how_fast_is_said() -> None:
-    assert "1 upload, 4.0 MB in all, at 40.0 GB/s" in only(uploads("Pageable"), "pageable-copy").saw
+    assert "1 upload, 3.81 MiB in all, at 40.0 GB/s" in only(uploads("Pageable"), "pageable-copy").saw
 
 
 def test_pinned_uploads_are_none() -> None:

@@ -64,7 +64,7 @@ def test_a_race_stands_first_and_names_both_lines_and_streams() -> None:
 
     assert (finding.rule, finding.wrong, finding.count) == ("race", True, 4)
     assert (finding.where.file, finding.where.line, finding.where.op) == ("train.py", 13, "aten::sum")
-    assert "aten::sum at train.py:13 on stream 20 reads 4,096 bytes" in finding.saw
+    assert "aten::sum at train.py:13 on stream 20 reads 4.00 KiB" in finding.saw
     assert "aten::normal_ at train.py:12 on stream 7 may not have written yet" in finding.saw
     assert "let stream 20 wait for stream 7" in finding.fix
     assert len(report.findings) > 1, "costs stand after it"
@@ -95,7 +95,7 @@ def test_what_the_host_reads_early_is_mended_by_a_wait_of_the_host() -> None:
         with_races(timeline, (RaceKind.READ_EARLY, calls[0], calls[1], stream(timeline, 7), HOST, 8, 1))
     )
 
-    assert "on the host reads 8 bytes" in finding.saw
+    assert "on the host reads 8 B" in finding.saw
     assert "event.synchronize()" in finding.fix
 
 
@@ -105,7 +105,7 @@ def test_what_overwrites_early_waits_for_the_reader() -> None:
     s7, s20 = stream(timeline, 7), stream(timeline, 20)
     (finding,) = races_in(with_races(timeline, (RaceKind.OVERWRITTEN_EARLY, calls[1], calls[2], s20, s7, 8, 1)))
 
-    assert "aten::normal_ at train.py:12 on stream 7 writes 8 bytes" in finding.saw
+    assert "aten::normal_ at train.py:12 on stream 7 writes 8 B" in finding.saw
     assert "on stream 20 may not have read yet" in finding.saw
 
 

@@ -7,11 +7,10 @@ import numpy as np
 from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Run
 from unstall.diagnose.sources import Source, source_of_copies
-from unstall.figures import counted
+from unstall.figures import counted, size
 from unstall.result import Finding
 from unstall.timeline import HostMemory
 
-_A_MB = 1_000_000
 _SMALL_BYTES = 64 << 10  # a copy; up to here the driver stages it and goes on
 
 
@@ -22,24 +21,23 @@ def pageable_copy(run: Run) -> list[Finding]:
     findings = []
     for group in run.groups(with_waits(run, copies)):
         mine = np.intersect1d(run.ops_of(group.rows), copies)
-        size = int(np.maximum(device.bytes[mine], 0).sum())
+        moved = int(np.maximum(device.bytes[mine], 0).sum())
         taken = int((device.end - device.start)[mine].sum())
         exposed = int(run.exposed_by_waits[group.rows].sum())
         blocked = group.rows[run.waited[group.rows] > 0]
         busy = run.busy_during(blocked)
-        small = size <= _SMALL_BYTES * len(mine)
+        small = moved <= _SMALL_BYTES * len(mine)
         fix, safe_if, edit = _remedy(
             source_of_copies(run, np.unique(device.launch[mine]).astype(np.int64)), small=small
         )
         # Of small copies the time is the call's, and a rate would say nothing.
-        rate = f", at {size / taken:.1f} GB/s" if taken and not small else ""
-        amount = f"{size / 1e6:,.1f} MB" if size >= _A_MB else f"{size / 1e3:,.1f} kB"
+        rate = f", at {moved / taken:.1f} GB/s" if taken and not small else ""
         findings.append(
             run.finding(
                 "pageable-copy",
                 group,
                 title="Copies from pageable host memory block the host",
-                saw=f"{counted(len(mine), 'upload')}, {amount} in all{rate}: the driver stages pageable "
+                saw=f"{counted(len(mine), 'upload')}, {size(moved)} in all{rate}: the driver stages pageable "
                 f"memory piece by piece and the host waits, non_blocking=True or not; the device was at work "
                 f"for {busy:.0%} of that wait",
                 fix=fix,

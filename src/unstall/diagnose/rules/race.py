@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.diagnose.run import Group, Run
+from unstall.figures import size
 from unstall.result import Finding
 from unstall.timeline import RaceKind
 
@@ -68,13 +69,13 @@ def race(run: Run) -> list[Finding]:
         still = f"{earlier.told(run)} may not have {'read' if did == 'reads' else 'written'} yet"
         if did == "uses":
             still = f"{earlier.told(run)} may still be using for the tensor that was there before"
-        size = int(races.bytes[rows].max())
+        most = int(races.bytes[rows].max())
         findings.append(
             run.finding(
                 "race",
                 Group(later.place, later.op, known[:1] if races.later[rows[0]] >= 0 else known[:0]),
                 title=_TITLES[kind],
-                saw=f"{later.told(run)} {does} {size:,} bytes that {still}: nothing orders the two",
+                saw=f"{later.told(run)} {does} {size(most)} that {still}: nothing orders the two",
                 fix=_fix(run, kind, earlier, later),
                 safe_if=_SAFE_IF,
                 count=int(races.count[rows].sum()),

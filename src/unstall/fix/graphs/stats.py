@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from unstall.figures import counted, duration
+from unstall.figures import counted, duration, size
 from unstall.fix.graphs.refusals import Refusal
 from unstall.fix.wrapped import Printed
 
@@ -69,7 +69,7 @@ class GraphedStats(Printed):
             spared = duration(round(self.seconds_saved * 1e9))
             lines.append(f"  {counted(self.launches_saved, 'launch')} and about {spared} saved")
         if self.pool_bytes:
-            lines.append(f"  {self.pool_bytes / 2**20:.1f} MiB in graphs' memory")
+            lines.append(f"  {size(self.pool_bytes)} in graphs' memory")
         if self.evictions:
             gone = counted(self.evictions, "graph")
             lines.append(f"  {gone} let go, used longest ago: a larger max_graphs keeps more")
