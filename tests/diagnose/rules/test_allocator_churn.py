@@ -89,3 +89,15 @@ def test_it_says_only_what_was_called_and_in_how_many_steps() -> None:
     finding = only(trace, "allocator-churn")
     assert (finding.count, finding.steps_seen) == (1, 1)
     assert finding.saw.startswith("1 call of cudaMalloc")
+
+
+def test_of_memory_that_is_never_given_back_no_empty_cache_is_blamed() -> None:
+    """A run whose one step is its set-up: what is taken once is not taken in a loop."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 3, "<module>"), trace.op("aten::to"):
+        trace.call("cudaMalloc", 200)
+        trace.launch("copy", 10)
+    grown, given_back = only(trace, "allocator-churn"), only(allocating("cudaFree"), "allocator-churn")
+    assert "empty_cache" not in grown.fix
+    assert "unstall.warm_up" in grown.fix
+    assert "leave torch.cuda.empty_cache() out" in given_back.fix

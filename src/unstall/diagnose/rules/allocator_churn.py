@@ -14,18 +14,30 @@ from unstall.timeline import HostKind
 _PINNED = re.compile(r"(cuda|cu|hip)(Host|MallocHost|FreeHost|MemHost|MemAllocHost|MemFreeHost)")
 
 
+_KEEP = (
+    "let the caching allocator keep its blocks: leave torch.cuda.empty_cache() out; if sizes vary, "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
+)
+_GROWS = (
+    "none is given back, so the cache grows: where that ends with the set-up there is nothing to do; else call the "
+    "largest sizes first (unstall.warm_up), or, if sizes vary, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad "
+    "to a few fixed shapes"
+)
+
+
 def allocator_churn(run: Run) -> list[Finding]:
     """One finding a line and kind of memory."""
     rows = churning(run)
     lost = run.lost_to("allocator")
     pinned = named(run.timeline, _PINNED, run.timeline.host.name[rows])
+    fix = _KEEP if (run.timeline.host.kind[rows[~pinned]] == HostKind.FREE).any() else _GROWS
     return [
-        *(_device_memory(run, group, int(lost[group.rows].sum())) for group in run.lines(rows[~pinned])),
+        *(_device_memory(run, group, fix, int(lost[group.rows].sum())) for group in run.lines(rows[~pinned])),
         *(_pinned_memory(run, group, int(lost[group.rows].sum())) for group in run.lines(rows[pinned])),
     ]
 
 
-def _device_memory(run: Run, group: Group, exposed: int) -> Finding:
+def _device_memory(run: Run, group: Group, fix: str, exposed: int) -> Finding:
     kinds = run.timeline.host.kind[group.rows]
     taken, returned = bool((kinds == HostKind.ALLOC).any()), bool((kinds == HostKind.FREE).any())
     what = "taken from, or given back to," if taken and returned else "given back to" if returned else "taken from"
@@ -35,8 +47,7 @@ def _device_memory(run: Run, group: Group, exposed: int) -> Finding:
         group,
         title=f"Device memory is {what} the driver",
         saw=_calls(run, group) + waits,
-        fix="do not call torch.cuda.empty_cache() in a loop; let the caching allocator keep its blocks; if sizes vary, "
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes",
+        fix=fix,
         safe_if="the device has room for what the cache keeps",
         count=len(group.rows),
         edit="keep-cache",
