@@ -111,7 +111,7 @@ class TestRecorded:
         ("marks", "said"),
         [
             ("optimizer", "told apart by optimizer steps"),
-            ("loader", "told apart by iterations of the DataLoader"),
+            ("loader", "told apart by batches handed on"),
             ("forward", "told apart by calls of the model"),
             ("explicit", "told apart by unstall.step()"),
         ],

@@ -72,7 +72,7 @@ def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
 @pytest.mark.parametrize(
     ("marks", "words"),
     [
-        ("loader", "the DataLoader's batches"),
+        ("loader", "the batches handed on"),
         ("forward", "the model's calls"),
         ("explicit", "unstall.step()"),
     ],

@@ -94,7 +94,7 @@ const FOUND_BY = {
 
 const MARKS = {
   optimizer: "optimizer steps",
-  loader: "iterations of the DataLoader",
+  loader: "batches handed on",
   forward: "calls of the model",
   explicit: "unstall.step()",
 };

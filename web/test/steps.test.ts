@@ -9,7 +9,7 @@ test.each<[Partial<Steps>, string]>([
   [{ found_by: "whole", name: null }, "none: the whole run counts as one"],
   [{ found_by: "period", name: "gemm" }, "the period of the launches gemm"],
   [{ name: "unstall.step", marks: "optimizer" }, "optimizer steps"],
-  [{ name: "unstall.step", marks: "loader" }, "iterations of the DataLoader"],
+  [{ name: "unstall.step", marks: "loader" }, "batches handed on"],
   [{ name: "unstall.step", marks: "forward" }, "calls of the model"],
   [{ name: "unstall.step", marks: "explicit" }, "unstall.step()"],
 ])("what told steps apart: %o", (said, text) => {

@@ -15,7 +15,7 @@ from unstall.result import Result, Source
 _MARKS = {
     "period": "the period of the launches",
     "optimizer": "the optimizer step",
-    "loader": "the DataLoader's batches",
+    "loader": "the batches handed on",
     "forward": "the model's calls",
     "explicit": "unstall.step()",
 }

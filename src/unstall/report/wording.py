@@ -20,7 +20,7 @@ INTEGRITY = "Integrity"
 UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MARKS = {
     "optimizer": "optimizer steps",
-    "loader": "iterations of the DataLoader",
+    "loader": "batches handed on",
     "forward": "calls of the model",
     "explicit": "unstall.step()",
 }
