@@ -18,6 +18,7 @@ from unstall.record.settings import LINE_CLOCKS, RECORDERS
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
     from unstall.record.in_process import Recording
+    from unstall.virtual.entry import VirtualGpu
 
 _HEIGHT_PX = 720
 
@@ -33,7 +34,8 @@ class CellMagic:
 
         %%unstall [--recorder auto|cupti|torch] [--lines auto|calls|monitoring|settrace|none] [--steps N]
 
-        Without --steps the whole cell is recorded; with it, N steps of its loop in steady state.
+        Without --steps the whole cell is recorded; with it, N steps of its loop in steady state. Where the notebook has
+        a virtual GPU, the whole cell is explained by that, and there are no options.
         """
         __tracebackhide__ = True  # a traceback is of the cell
         options = _parse(line)
@@ -71,10 +73,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(line: str) -> dict[str, Any]:
-    """The arguments for `record`. Raises IPython's UsageError, which is shown as one line."""
-    parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--recorder", choices=RECORDERS, default="auto")
-    parser.add_argument("--lines", choices=LINE_CLOCKS, default="auto")
+    """The arguments for `record` that were given. Raises IPython's UsageError, which is shown as one line."""
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser.add_argument("--recorder", choices=RECORDERS)
+    parser.add_argument("--lines", choices=LINE_CLOCKS)
     parser.add_argument("--steps", type=int, metavar="N")
     try:
         return vars(parser.parse_args(shlex.split(line)))
@@ -82,14 +84,28 @@ def _parse(line: str) -> dict[str, Any]:
         raise usage_error("%%unstall", error) from None
 
 
-def _begin(options: dict[str, Any]) -> Recording:
-    """A recording that has begun. Raises IPython's UsageError where there can be none."""
+def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
+    """What sees the cell, and has begun. Raises IPython's UsageError where there can be nothing."""
     from unstall.record.in_process import record
 
     try:
-        return record(**options).__enter__()
+        return _virtual(options) or record(**options).__enter__()
     except UnstallError as error:
         raise usage_error("%%unstall", error) from None
+
+
+def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
+    """A stretch of this process's virtual GPU, which sees all that a recorder would; None where it has none."""
+    process = sys.modules.get("unstall.virtual.process.machine")
+    machine = process.current() if process is not None else None
+    if machine is None:
+        return None
+    if options:
+        given = ", ".join(f"--{name}" for name in options)
+        raise UsageError(f"{given}: about a recording, and the virtual GPU needs none: it explains the whole cell")
+    from unstall.virtual.entry import VirtualGpu
+
+    return VirtualGpu(machine).start()
 
 
 def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | None]:
@@ -104,7 +120,7 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
     return body, shell.compile(ast.Expression(last.value), name, "eval") if isinstance(last, ast.Expr) else None
 
 
-def _show(recording: Recording) -> None:
+def _show(recording: Recording | VirtualGpu) -> None:
     """Display the report, or why there is none. Whatever goes wrong, the cell's own outcome comes first."""
     from unstall.report.wording import plain
 

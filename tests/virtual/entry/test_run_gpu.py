@@ -175,6 +175,20 @@ def test_blocks_have_a_timeline_each_and_the_clock_is_the_machines_again_after_t
 
 
 @slow
+def test_a_notebooks_cell_is_explained_by_the_virtual_gpus_own_timeline_within_a_block_and_after_it() -> None:
+    pytest.importorskip("IPython")
+    told = facts("cells")
+    for when in ("within", "after"):
+        value, shown, stderr = told[when]
+        assert (value, stderr) == ("the value", "")
+        assert "simulated for NVIDIA H200" in shown
+        assert "\n5 steps of " in shown
+    _, shown, stderr = told["with options"]
+    assert shown == ""
+    assert "--steps: about a recording, and the virtual GPU needs none" in stderr
+
+
+@slow
 def test_the_programs_clock_is_virtual() -> None:
     told = facts("blocks")
     _, *rounds = told["rounds"]
