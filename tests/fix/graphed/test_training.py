@@ -384,3 +384,28 @@ def test_an_optimizers_step_alone_follows_new_gradients() -> None:
     with pytest.warns(RuntimeWarning, match="changes between calls|changes the program's own state"):
         graphed = weights(make)
     assert all(map(torch.equal, weights(lambda step: step), graphed))
+
+
+def test_a_step_with_a_gradscaler_is_told_to_graph_the_model_alone_which_can_be() -> None:
+    def training(model: Any, made: Any) -> Any:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+        def step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss
+
+        return made(step)
+
+    whole = training(mlp(), lambda step: on_tape(step, strict=False))
+    with pytest.warns(RuntimeWarning, match="runs as it is"):
+        wanted = _losses(whole)
+    remedies = {each.remedy for each in whole.stats().refusals if "GradScaler" in each.reason}
+    assert remedies == {"use bfloat16, which needs no GradScaler, or graph the model alone"}
+    model = on_tape(mlp())
+    assert _losses(training(model, lambda step: step)) == wanted
+    assert model.stats().hits == 8

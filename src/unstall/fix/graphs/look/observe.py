@@ -256,7 +256,7 @@ class Observer(TorchDispatchMode):  # type: ignore[misc]
         if name.startswith("_amp_"):
             self.refuse(
                 "GradScaler decides on the host whether to step",
-                "use bfloat16, which needs no GradScaler, or leave the optimizer's step outside",
+                "use bfloat16, which needs no GradScaler, or graph the model alone",
             )
         on_device = [tensor for tensor in tensors_of(args) if tensor.device.type == self._device_type]
         if not on_device:
