@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 
 import pytest
@@ -58,7 +59,8 @@ def test_a_program_that_asks_at_each_event_keeps_little_more_than_their_records(
     tracemalloc.start()
     try:
         ask(range(asked + 1, 2 * asked + 1))
+        gc.collect()  # what runs in circles is let go sooner or later
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held / asked < 500
+    assert held / asked < 250

@@ -112,8 +112,12 @@ class Turns:
         its own wait for the tensors; the thread that runs it begins by waiting for that stream."""
         found: list[Join] = []
         self._given_row = {}
-        code, of_groups = records["code"], np.isin(records["thread"], list(self._of_groups))
-        rows = np.flatnonzero((code == Code.EVENT_WAIT) | (of_groups & _OF_COLLECTIVES[code]))
+        chosen_rows = records["code"] == Code.EVENT_WAIT
+        if self._of_groups:
+            chosen_rows |= np.isin(records["thread"], list(self._of_groups)) & _OF_COLLECTIVES[records["code"]]
+        rows = np.flatnonzero(chosen_rows)
+        if not len(rows):  # as in most logs, of which a program that asks often makes many
+            return found
         began: dict[int, int] = {}
         columns = (rows, *(records[name][rows] for name in ("code", "thread", "device", "stream")))
         for row, kind, thread, device, stream in zip(*(column.tolist() for column in columns), strict=True):
