@@ -365,6 +365,51 @@ def test_gradients_that_a_step_leaves_alone_stay_the_programs() -> None:
     assert step.stats().hits >= 20
 
 
+def test_gradients_that_are_views_of_what_a_step_writes_are_followed() -> None:
+    def gradients(make: Any) -> list[torch.Tensor]:
+        model, frozen = mlp(), torch.nn.Linear(4, 3)
+        torch.nn.init.constant_(frozen.weight, 0.1)
+        flat = torch.ones(12)
+        frozen.weight.grad = flat.view(3, 4)
+        optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
+
+        def halve(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) - frozen(x).detach()).square().mean()
+            loss.backward()
+            flat.mul_(0.5)
+            return loss
+
+        step = make(halve)
+        for number, (x, _) in enumerate(batches(24)):
+            if number == 12:
+                frozen.weight.grad = torch.ones(3, 4)  # no view of it any more
+            step(x)
+            found += [flat.clone(), frozen.weight.grad.clone()]
+        return found
+
+    assert all(map(torch.equal, gradients(lambda step: step), gradients(on_tape)))
+
+
+def test_sparse_gradients_that_a_step_leaves_alone_are_no_matter() -> None:
+    model, table = mlp(), torch.nn.Embedding(6, 4, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    table(torch.tensor([1, 2])).sum().backward()
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x + table.weight.detach()).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = on_tape(train)
+    for x, _ in batches(6):
+        step(x)
+    assert step.stats().hits == 4
+    assert table.weight.grad.is_sparse
+
+
 def test_an_optimizers_step_alone_follows_new_gradients() -> None:
     def weights(make: Any) -> list[torch.Tensor]:
         model = mlp()

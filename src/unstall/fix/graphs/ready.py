@@ -17,7 +17,7 @@ from unstall.fix.graphs.sharing import Sharing
 from unstall.fix.graphs.stats import GraphStats
 from unstall.fix.graphs.subject import Kind, Subject, differentiable, reached_from
 from unstall.fix.graphs.verify import Times
-from unstall.fix.tensors.storages import is_plain, storage_of
+from unstall.fix.tensors.storages import lies_in, storage_of
 
 _version = operator.attrgetter("_version")
 _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -44,8 +44,8 @@ class Ready:
         self.checks_left = 1
         self._times, self._seconds, self._repeatable, self._note = times, seconds, repeatable, note
         seen = subject.seen
-        storages = set(map(storage_of, seen.externals))
-        reached = [tensor for tensor in watch.tensors if is_plain(tensor) and storage_of(tensor) in storages]
+        storages = seen.memory()
+        reached = [tensor for tensor in watch.tensors if lies_in(tensor, storages)]
         # Of memory that the program has a tensor of, views that the function made each time tell nothing more.
         known = set(map(storage_of, reached))
         others = [tensor for tensor in seen.externals if storage_of(tensor) not in known]
@@ -53,9 +53,8 @@ class Ready:
         self._layouts = list(map(layout_of, self._externals))
         self._alive = [tensor.detach() for tensor in seen.externals]
         # A gradient that the function reads must be the same tensor as then; where there was none, there must be none.
-        read = {id(tensor) for tensor in seen.externals}
         pairs = list(zip(subject.leaves, entry_grads, strict=True))
-        kept = [(leaf, grad) for leaf, grad in pairs if grad is None or id(grad) in read]
+        kept = [(leaf, grad) for leaf, grad in pairs if grad is None or lies_in(grad, storages)]
         self._entry_grads = [(leaf, "grad", grad) for leaf, grad in kept]
         result, exit_grads = captured.results[0]
         self._exit_grads = list(zip(subject.leaves, exit_grads, strict=True))

@@ -55,6 +55,11 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return bool(tensor.layout == torch.strided)
 
 
+def lies_in(tensor: torch.Tensor, storages: set[int]) -> bool:
+    """Whether its memory is one of these. A sparse tensor's is none."""
+    return is_plain(tensor) and storage_of(tensor) in storages
+
+
 @lru_cache(maxsize=4096)
 def _schema_of(operator: Any) -> _Schema:
     schema = operator._schema

@@ -24,7 +24,7 @@ from unstall.fix.graphs.look.waits import SYNCHRONIZING, wait_of, waits_named
 from unstall.fix.graphs.look.watch import Scope
 from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, calls_through
 from unstall.fix.graphs.steps import Marked
-from unstall.fix.tensors.storages import Touched, decomposed, is_plain, storage_of, tensors_of, touched_by
+from unstall.fix.tensors.storages import Touched, decomposed, is_plain, lies_in, storage_of, tensors_of, touched_by
 from unstall.locate.frameworks import OURS, top_module
 
 _FROM_HOST = (
@@ -92,24 +92,28 @@ class Observation:
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
         """`entry`: what `.grad` was before the call, by the ids of leaves. What it is now, the call has left."""
         self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
-        used = set(map(storage_of, self.externals))
+        used = self.memory()
         self.left_alone = {
             id(leaf)
             for leaf, grad in zip(self.leaves, self.entry_grads, strict=True)
-            if grad is not None and leaf.grad is grad and storage_of(grad) not in used
+            if grad is not None and leaf.grad is grad and not lies_in(grad, used)
         }
+
+    def memory(self) -> set[int]:
+        """Storages that it reads or writes where they lie: gradients may be views of one flat tensor."""
+        return set(map(storage_of, self.externals))
 
     def concerns_grads(self) -> bool:
         """Whether the function makes gradients, or reads ones that it found."""
-        read = {id(tensor) for tensor in self.externals}
-        return self.backward_ran or any(id(grad) in read for grad in self.entry_grads if grad is not None)
+        read = self.memory()
+        return self.backward_ran or any(lies_in(grad, read) for grad in self.entry_grads if grad is not None)
 
     def grads_as_seen(self) -> bool:
         """Whether the gradients that the function would find now are those that it found then: where it read them,
         the same tensors, and where there were none, none."""
-        read = {id(tensor) for tensor in self.externals}
+        read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
-        return all(leaf.grad is grad for leaf, grad in pairs if grad is None or id(grad) in read)
+        return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))
 
 
 class Observer(TorchDispatchMode):  # type: ignore[misc]
