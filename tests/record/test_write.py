@@ -164,6 +164,27 @@ def test_pauses_between_plain_steps_are_no_part_of_what_a_step_takes(made: Folde
     assert told["notes"][0].startswith("2 of 40 steps timed without the recording had a pause of 20.0 ms")
 
 
+def test_waits_for_all_that_is_queued_are_no_pauses_though_the_device_is_behind_by_more_than_was_recorded(
+    made: Folder,
+) -> None:
+    """The host asks for a step in 100 µs, for which the device takes 1 ms, by kernels 1 µs apart, and begins with these
+    steps after 10 ms of others. Every 50th step the host waits for all."""
+    done = _ZERO + 10_000 * _US
+    for at in range(0, 400, 100):
+        for kernel in range(100):
+            launch = made.call("cuLaunchKernel", _ZERO + (at + 1) * _US + kernel, _ZERO + (at + 1) * _US + kernel + 1)
+            made.kernel("relu", done, done + 9 * _US, launch)
+            done += 10 * _US
+    made.marks(*(_ZERO + at * _US for at in range(0, 500, 100)))
+    _over(made, settling=1)
+    marks = np.cumsum([0, *(100 * _US + 45_000 * _US * (number % 50 == 25) for number in range(200))])
+    of_it = {"host_ns": int(marks[-1]) / 200, "device_ns": 1_000 * _US, "marks_ns": marks.tolist()}
+    made.journal.write("plain", at=9, which="before", steps=200, **of_it)
+    told = _document(made)["unstall"]
+    assert told["plain_step_ns"] == 1_000 * _US
+    assert not any("pause" in note for note in told["notes"])
+
+
 def test_steps_are_on_the_thread_that_made_most_of_their_marks(made: Folder) -> None:
     trainer = PROCESS + 5
     made.call("cuLaunchKernel", _ZERO + 5, _ZERO + 15)

@@ -29,6 +29,7 @@ from unstall.timeline import I32, I64, HostTimes
 
 _SCHEMA = "unstall.recording/1"
 _HARDLY_EVER_ELSE = 0.9  # of a thread's calls
+_QUEUED_APART_NS = 1_500  # at most, between two that the device has both been given: it is at work on them all the time
 _SETTLING = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
 _LOST = "the steps of which the host alone was recorded made more calls than there is room for, and tell nothing"
@@ -109,10 +110,10 @@ def _plain_step(story: _Story, start: I64, end: I64) -> PlainStep | None:
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
         return None
-    borders = np.array(story.borders, np.int64)
-    begun, done = union(start, end) if len(borders) > 1 else (borders, borders)
-    busy_ns = (np.clip(done, *borders[[0, -1]]) - np.clip(begun, *borders[[0, -1]])).sum() if len(begun) else 0
-    return plain_step(measured, np.diff(borders), busy_ns / max(len(borders) - 1, 1))
+    # All that was recorded, not what was done between the borders: the device may be many steps behind the host then.
+    begun, done = union(start, end + _QUEUED_APART_NS)
+    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.borders, np.int64)).astype(np.int64)
+    return plain_step(measured, recorded_ns, float((done - begun).sum()) / max(steps, 1))
 
 
 def _at_work(activity: Activity) -> tuple[I64, I64]:
