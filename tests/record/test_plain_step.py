@@ -106,9 +106,17 @@ def test_where_a_recorded_step_had_one_too_all_is_counted() -> None:
     assert plain_step([plain], recorded, 2 * _MS).ns == plain.device_ns
 
 
-def test_pauses_at_every_third_step_are_what_the_program_does() -> None:
-    plain = timed(99, 10, 2, pauses=range(0, 100, 3), pause_ms=100)
+@pytest.mark.parametrize("every", [3, 8, 16])
+def test_pauses_that_come_again_and_again_are_what_the_program_does(every: int) -> None:
+    """So many batches at once, as a DataLoader's workers make them that are too slow for the loop."""
+    plain = timed(99, 10, 2, pauses=range(0, 100, every), pause_ms=100)
     assert plain_step([plain], steady(10), 2 * _MS).ns == plain.device_ns
+
+
+def test_pauses_in_both_stretches_are_counted_together() -> None:
+    before, after = (timed(10, 10, 2, pauses={5}, pause_ms=100, which=which) for which in ("before", "after"))
+    assert plain_step([before], steady(10), 2 * _MS).paused == 1
+    assert plain_step([before, after], steady(10), 2 * _MS).paused == 0
 
 
 def test_without_a_device_the_hosts_time_is_told() -> None:

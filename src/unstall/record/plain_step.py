@@ -18,7 +18,7 @@ from unstall.timeline import I64
 
 _FAR_APART = 0.1
 _PAUSE_TIMES, _PAUSE_NS = 4, 300_000
-_MOST_PAUSES = 0.2  # of the steps; what more of them have is as usual as not
+_MOST_PAUSES = 0.05  # of the steps, but for one; what comes more often, as with the batches of 8 workers, is usual
 _NOTABLE = 0.01  # of the time
 
 
@@ -59,8 +59,17 @@ class PlainStep:
 
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, busy_ns: float) -> PlainStep:
     """What these stretches tell, one at least; the recorded steps took so long each, and keep the device busy for
-    `busy_ns` a step."""
-    cleared = [_without_pauses(each, recorded_ns, busy_ns) for each in measured]
+    `busy_ns` a step.
+
+    Where a recorded step had a pause too, or many of the others, nothing is left out: the replay of the recorded ones
+    has it as well, or it is part of what the program does.
+    """
+    took = [np.diff(np.array(each.marks_ns, np.int64)).astype(np.int64) for each in measured]
+    pauses = [_pauses(each, busy_ns) for each in took]
+    often = sum(int((each > 0).sum()) for each in pauses) > max(1, _MOST_PAUSES * sum(map(len, took)))
+    if often or _pauses(recorded_ns, busy_ns).any():
+        return PlainStep(tuple(measured), tuple(measured), 0)
+    cleared = [_without(each, one, busy_ns) for each, one in zip(measured, pauses, strict=True)]
     return PlainStep(tuple(plain for plain, _ in cleared), tuple(measured), sum(count for _, count in cleared))
 
 
@@ -70,26 +79,19 @@ def _times(measured: Sequence[Plain]) -> list[float]:
     return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
 
 
-def _without_pauses(plain: Plain, recorded_ns: I64, busy_ns: float) -> tuple[Plain, int]:
+def _without(plain: Plain, pauses: NDArray[np.float64], busy_ns: float) -> tuple[Plain, int]:
     """A stretch as long as it would have been without its pauses, and how many steps had one.
 
-    Where a recorded step had one too, or more than a fifth of the stretch's, nothing is left out: the replay of the
-    recorded ones has it as well, or it is part of what the program does. No more is left out than the device's own
-    clock has beyond what steps keep it busy for.
+    No more is left out than the device's own clock has beyond what steps keep it busy for.
     """
-    took: I64 = np.diff(np.array(plain.marks_ns, np.int64)).astype(np.int64)
-    pauses = _pauses(took, busy_ns)
-    count = int((pauses > 0).sum())
-    if not 0 < count <= _MOST_PAUSES * len(took) or _pauses(recorded_ns, busy_ns).any():
-        return plain, 0
     out_ns = float(pauses.sum())
     if plain.device_ns is not None:
         out_ns = min(out_ns, plain.steps * (plain.device_ns - busy_ns))
-    if out_ns < _NOTABLE * took.sum():
+    if not pauses.any() or out_ns < _NOTABLE * plain.steps * plain.host_ns:
         return plain, 0
     each = out_ns / plain.steps
     device_ns = None if plain.device_ns is None else plain.device_ns - each
-    return replace(plain, host_ns=plain.host_ns - each, device_ns=device_ns), count
+    return replace(plain, host_ns=plain.host_ns - each, device_ns=device_ns), int((pauses > 0).sum())
 
 
 def _pauses(took_ns: I64, busy_ns: float) -> NDArray[np.float64]:
