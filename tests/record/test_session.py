@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -325,6 +327,43 @@ def test_an_end_in_the_window_keeps_the_whole_steps(tmp_path: Path) -> None:
     assert [(event["steps"], event["settling"], event["why"]) for event in run.events("recorded")] == [(3, 1, "exit")]
     assert [plain["host_ns"] for plain in run.events("plain")] == [100e6]
     assert [(event["why"], event["phase"]) for event in run.events("over")] == [("exit", "plain_after")]
+
+
+class _OfItsThread(Logging):
+    """Begins and ends on one thread, and takes its time for both."""
+
+    def start(self) -> None:
+        super().start()
+        self._thread = threading.get_ident()
+        time.sleep(0.1)
+
+    def stop(self) -> None:
+        assert threading.get_ident() == self._thread
+        time.sleep(0.2)
+        super().stop()
+
+
+@pytest.mark.parametrize("begun", ["own start", "mark"])
+def test_an_end_by_another_thread_waits_for_a_window_that_begins_and_for_what_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    monkeypatch.setattr(import_module("unstall.record.session"), "_END_WAITS_S", 0.15)
+    run = Driven(tmp_path, _OfItsThread([], any_thread=False), warmup=1, steps=10**6)
+
+    def train() -> None:
+        while run.session.phase is not Phase.OVER:
+            run.steps(1, took_ms=100)
+            time.sleep(0.001)
+
+    run.session.begin()
+    thread = threading.Thread(target=train)
+    thread.start()
+    while begun not in (*run.log, *(event["event"] for event in run.events("mark"))):
+        time.sleep(0.001)
+    run.session.end("exit")
+    assert [event["why"] for event in run.events("recorded")] == ["exit"]
+    assert run.events("failed") == []
+    thread.join()
 
 
 def test_an_end_in_warm_up_says_how_far_it_was(tmp_path: Path) -> None:

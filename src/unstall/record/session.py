@@ -43,6 +43,7 @@ from unstall.record.window import MakeLineClock, MakeRecorder, Window, give_up
 _LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
 _END_WAITS_S = 1.0  # for a mark that another thread is at
 _THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # for a mark of the thread that alone can stop the window
+_WRITING_WAITS_S = 60.0  # for that to write what was recorded
 BY_TIME = "time"
 
 
@@ -132,8 +133,7 @@ class Session:
 
     def end(self, why: str) -> None:
         """End it in whatever phase it is, and keep what there is. Never raises."""
-        self._have_its_thread_end(why)
-        got = self._lock.acquire(timeout=_END_WAITS_S)
+        got = self._lock_to_end(why)
         try:
             self._end(why)
         except Exception as error:
@@ -203,12 +203,22 @@ class Session:
         else:
             self._plain.spoil()
 
-    def _have_its_thread_end(self, why: str) -> None:
-        """If another thread than this must stop the window, have it do so at its next mark, for which is waited."""
+    def _lock_to_end(self, why: str) -> bool:
+        """Whether it got the lock. If another thread than this must stop the window, that does so before, at its next
+        mark, for which is waited."""
         self._asked_to_end = why
+        got = self._lock.acquire(timeout=_END_WAITS_S)
+        if not got or self._may_stop_here():
+            return got
+        self._lock.release()
         until = time.monotonic() + _THREAD_WAITS_S
-        while (window := self._window) is not None and not window.may_stop_here and time.monotonic() < until:
+        while not self._may_stop_here() and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN_S)
+        return self._lock.acquire(timeout=_WRITING_WAITS_S)
+
+    def _may_stop_here(self) -> bool:
+        window = self._window
+        return window is None or window.may_stop_here
 
     def _take(self, source: Source, at_ns: int) -> None:
         step = source.kind in (LOADER, FORWARD)
