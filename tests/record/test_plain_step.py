@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unstall.record.on_device import on_device
 from unstall.record.plain import Plain
 from unstall.record.plain_step import plain_step
 from unstall.timeline import I64
@@ -144,3 +145,27 @@ def test_the_devices_clock_counts_only_where_it_measured_all() -> None:
     nothing = np.zeros(0, np.int64)
     assert plain_step([before, after], nothing, 0.0).ns == 98.0
     assert plain_step([before, Plain("after", 5, 104.0, None, ())], nothing, 0.0).ns == 102.0
+
+
+def test_the_devices_own_time_is_without_what_it_waits_for_the_host() -> None:
+    """Ops 0 to 10, 30 to 40 and 45 to 50, the second launched at 25, the third before the second ended: idle for its
+    host from 10 to 25, and by itself from 25 to 30 and from 40 to 45."""
+    start, end = (np.array(times, np.int64) for times in ((45, 0, 30), (50, 10, 40)))
+    of_call, ended = (np.array(each, np.int64) for each in ((7, 1, 4), (38, 0, 25)))
+    correlation = np.array((7, 1, 4), np.int64)
+    assert on_device((start, end, correlation), (of_call, ended)).own_time_ns == 50 - 15
+    unknown, none = np.full(3, -1, np.int64), np.zeros(0, np.int64)
+    assert on_device((start, end, unknown), (of_call, ended)).own_time_ns == 10 + 10 + 5
+    assert on_device((start, end, correlation), (none, none)).own_time_ns == 10 + 10 + 5
+    assert on_device((none, none, none), (of_call, ended)).own_time_ns == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 50), st.integers(0, 1000)), min_size=1, max_size=20))
+def test_the_devices_own_time_is_from_what_it_was_at_work_to_all_of_it(ops: list[tuple[int, int, int]]) -> None:
+    start, length, before = np.array(ops, np.int64).T
+    numbers = np.arange(len(ops))
+    found = on_device((start, start + length, numbers), (numbers, start - before)).own_time_ns
+    at_work = np.zeros(1100, np.bool_)
+    for begun, took, _ in ops:
+        at_work[begun : begun + took] = True
+    assert at_work.sum() <= found <= (start + length).max() - start.min()

@@ -167,13 +167,13 @@ def test_pauses_between_plain_steps_are_no_part_of_what_a_step_takes(made: Folde
 def test_waits_for_all_that_is_queued_are_no_pauses_though_the_device_is_behind_by_more_than_was_recorded(
     made: Folder,
 ) -> None:
-    """The host asks for a step in 100 µs, for which the device takes 1 ms, by kernels 1 µs apart, and begins with these
+    """The host asks for a step in 100 µs, for which the device takes 1 ms, by kernels 5 µs apart, and begins with these
     steps after 10 ms of others. Every 50th step the host waits for all."""
     done = _ZERO + 10_000 * _US
     for at in range(0, 400, 100):
         for kernel in range(100):
             launch = made.call("cuLaunchKernel", _ZERO + (at + 1) * _US + kernel, _ZERO + (at + 1) * _US + kernel + 1)
-            made.kernel("relu", done, done + 9 * _US, launch)
+            made.kernel("relu", done, done + 5 * _US, launch)
             done += 10 * _US
     made.marks(*(_ZERO + at * _US for at in range(0, 500, 100)))
     _over(made, settling=1)

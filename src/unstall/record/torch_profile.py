@@ -15,14 +15,19 @@ import numpy as np
 from unstall.errors import TraceError
 from unstall.read.names import call_kind
 from unstall.record.host_times import TIMED
+from unstall.record.on_device import OnDevice, on_device
 from unstall.record.torch_profiler import CLOCK, FILE
-from unstall.timeline import I64, HostKind
+from unstall.timeline import HostKind
 
 CLOCK_OFF_NS = 3_000
 """How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 _OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _OF_AUTOGRAD = "autograd::engine::evaluate_function"
+
+
+class _Arguments(msgspec.Struct):
+    correlation: int = -1  # of a call, and of what it put on the device
 
 
 class _Event(msgspec.Struct):
@@ -33,6 +38,7 @@ class _Event(msgspec.Struct):
     tid: int | str = 0
     ts: Decimal = Decimal(0)  # µs since months ago: a float would not tell every ns
     dur: Decimal = Decimal(0)
+    args: _Arguments = msgspec.field(default_factory=_Arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class Profile:
     base_ns: int  # what the file's clock showed then
     calls: np.ndarray  # operators and calls, with the columns of TIMED: ns of our clock, and a HostKind as `what`
     backward: list[int]  # threads that autograd worked on
-    at_work: tuple[I64, I64]  # starts and ends of what was on the device: ns of our clock
+    on_device: OnDevice
 
     def of_file(self, at_ns: int) -> int:
         """A time of our clock by the file's, in ns."""
@@ -53,17 +59,21 @@ class Profile:
 
 
 def read_profile(folder: Path) -> Profile:
-    """The profile in a recording's folder. Raises TraceError where there is none."""
+    """The profile in a recording's folder. Raises TraceError where there is none, or it is not whole."""
     try:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
+        raw = head.pop("traceEvents")
+        texts = [bytes(event).decode() for event in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+        events = msgspec.json.decode(raw, type=list[_Event])
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise TraceError(
+            f"nothing was recorded: the profile that torch's profiler left is not whole ({error})"
+        ) from error
     except OSError as error:
         raise TraceError(
             "nothing was recorded: torch's profiler left no profile. It writes only once it has stopped: the program "
             f"ended before that, or the disk of {folder.parent} is full"
         ) from error
-    raw = head.pop("traceEvents")
-    texts = [bytes(event).decode() for event in msgspec.json.decode(raw, type=list[msgspec.Raw])]
-    events = msgspec.json.decode(raw, type=list[_Event])
     clocks = [each for each in events if each.name.startswith(CLOCK) and each.cat == "user_annotation"]
     zero_ns = _zero_ns([(int(each.name.removeprefix(CLOCK)), *_times(each, 0)) for each in clocks])
     made = [each for each in events if each.cat in _OF_HOST and isinstance(each.tid, int)]
@@ -72,9 +82,11 @@ def read_profile(folder: Path) -> Profile:
     base = msgspec.json.decode(head["baseTimeNanoseconds"]) if "baseTimeNanoseconds" in head else 0
     base_ns = base if isinstance(base, int) else 0
     shown = [text for text in texts if CLOCK not in text]
-    on_device = np.array([_times(each, zero_ns) for each in events if each.cat in _OF_DEVICE], np.int64).reshape(-1, 2)
-    at_work = (on_device[:, 0], on_device[:, 1])
-    return Profile(dict(head), shown, zero_ns, base_ns, calls, sorted(backward), at_work)
+    put = [each for each in events if each.cat in _OF_DEVICE]
+    ops = np.array([(*_times(each, zero_ns), each.args.correlation) for each in put], np.int64).reshape(-1, 3)
+    of_call = np.array([each.args.correlation for each in made], np.int64)
+    done = on_device((ops[:, 0], ops[:, 1], ops[:, 2]), (of_call, calls["end"].astype(np.int64)))
+    return Profile(dict(head), shown, zero_ns, base_ns, calls, sorted(backward), done)
 
 
 @lru_cache(maxsize=4096)  # a few names come again and again

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from unstall.errors import TraceError
-from unstall.grouping import union
 from unstall.record import host_only, journal, slices, torch_profile, trace_file
 from unstall.record.call_stacks import BACKWARD, LOADING
 from unstall.record.clocks import throttled
@@ -21,6 +20,7 @@ from unstall.record.decode import Activity, read_activity
 from unstall.record.host_times import TIMED, host_times, kinds_of, told
 from unstall.record.journal import Event
 from unstall.record.layouts import Kind
+from unstall.record.on_device import OnDevice, on_device
 from unstall.record.places import Places, read_places
 from unstall.record.plain import Plain
 from unstall.record.plain_step import PlainStep, plain_step
@@ -29,7 +29,6 @@ from unstall.timeline import I32, I64, HostTimes
 
 _SCHEMA = "unstall.recording/1"
 _HARDLY_EVER_ELSE = 0.9  # of a thread's calls
-_QUEUED_APART_NS = 1_500  # at most, between two that the device has both been given: it is at work on them all the time
 _SETTLING = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
 _LOST = "the steps of which the host alone was recorded made more calls than there is room for, and tell nothing"
@@ -53,14 +52,14 @@ def write_trace(folder: Path, path: Path) -> None:
         clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
         times = _host_times(folder, story, profile.calls, profile.backward)
-        told = _told(story, _plain_step(story, *profile.at_work), *times, profile.of_file)
+        told = _told(story, _plain_step(story, profile.on_device), *times, profile.of_file)
         head = {**profile.head, "unstall": told}
         trace_file.write(path, head, itertools.chain(profile.events, more))
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
     times = _host_times(folder, story, kinds_of(activity.calls), _of_backward(activity, places))
-    told = _told(story, _plain_step(story, *_at_work(activity)), *times)
+    told = _told(story, _plain_step(story, _on_device(activity)), *times)
     head = {**_head(story, activity), "unstall": told}
     trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
 
@@ -105,22 +104,24 @@ def _host_times(
     return times, None if times else _UNLIKE
 
 
-def _plain_step(story: _Story, start: I64, end: I64) -> PlainStep | None:
-    """The step time without recording, if it was timed; these are the times of what was on the device."""
+def _plain_step(story: _Story, on_device: OnDevice) -> PlainStep | None:
+    """The step time without recording, if it was timed; `on_device` is what was recorded."""
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
         return None
     # All that was recorded, not what was done between the borders: the device may be many steps behind the host then.
-    begun, done = union(start, end + _QUEUED_APART_NS)
     steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.borders, np.int64)).astype(np.int64)
-    return plain_step(measured, recorded_ns, float((done - begun).sum()) / max(steps, 1))
+    return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
 
 
-def _at_work(activity: Activity) -> tuple[I64, I64]:
-    """When what was on the device began and ended."""
+def _on_device(activity: Activity) -> OnDevice:
     tables = [activity.tables[kind] for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET)]
-    start, end = (np.concatenate([table[side].astype(np.int64) for table in tables]) for side in ("start", "end"))
-    return start, end
+
+    def column(name: str, *of: np.ndarray) -> I64:
+        return np.concatenate([each[name].astype(np.int64) for each in of])
+
+    start, end, correlation = (column(name, *tables) for name in ("start", "end", "correlation"))
+    return on_device((start, end, correlation), (column("correlation", activity.calls), column("end", activity.calls)))
 
 
 def _told(
