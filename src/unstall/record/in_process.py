@@ -98,9 +98,9 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._running is not None:
-            self._running.end("done" if error is None else "exception")
-        self._running, self._ended = None, True
+        running, self._running, self._ended = self._running, None, True
+        if running is not None:
+            running.end("done" if error is None else "exception")
 
     def save(self, path: str | Path) -> None:
         """Write the trace file (.json or .json.gz), which Perfetto opens too.

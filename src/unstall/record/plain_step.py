@@ -57,19 +57,19 @@ class PlainStep:
         return notes
 
 
-def plain_step(measured: Sequence[Plain], recorded_ns: I64, busy_ns: float) -> PlainStep:
-    """What these stretches tell, one at least; the recorded steps took so long each, and keep the device busy for
-    `busy_ns` a step.
+def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
+    """What these stretches tell, one at least; the recorded steps took so long each, and the device by itself takes
+    `own_ns` for one (`OnDevice.own_time_ns`).
 
     Where a recorded step had a pause too, or many of the others, nothing is left out: the replay of the recorded ones
     has it as well, or it is part of what the program does.
     """
     took = [np.diff(np.array(each.marks_ns, np.int64)).astype(np.int64) for each in measured]
-    pauses = [_pauses(each, busy_ns) for each in took]
+    pauses = [_pauses(each, own_ns) for each in took]
     often = sum(int((each > 0).sum()) for each in pauses) > max(1, _MOST_PAUSES * sum(map(len, took)))
-    if often or _pauses(recorded_ns, busy_ns).any():
+    if often or _pauses(recorded_ns, own_ns).any():
         return PlainStep(tuple(measured), tuple(measured), 0)
-    cleared = [_without(each, one, busy_ns) for each, one in zip(measured, pauses, strict=True)]
+    cleared = [_without(each, one, own_ns) for each, one in zip(measured, pauses, strict=True)]
     return PlainStep(tuple(plain for plain, _ in cleared), tuple(measured), sum(count for _, count in cleared))
 
 
@@ -79,14 +79,14 @@ def _times(measured: Sequence[Plain]) -> list[float]:
     return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
 
 
-def _without(plain: Plain, pauses: NDArray[np.float64], busy_ns: float) -> tuple[Plain, int]:
+def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[Plain, int]:
     """A stretch as long as it would have been without its pauses, and how many steps had one.
 
-    No more is left out than the device's own clock has beyond what steps keep it busy for.
+    No more is left out than the device's own clock has beyond what it takes for the steps by itself.
     """
     out_ns = float(pauses.sum())
     if plain.device_ns is not None:
-        out_ns = min(out_ns, plain.steps * (plain.device_ns - busy_ns))
+        out_ns = min(out_ns, plain.steps * (plain.device_ns - own_ns))
     if not pauses.any() or out_ns < _NOTABLE * plain.steps * plain.host_ns:
         return plain, 0
     each = out_ns / plain.steps
@@ -94,7 +94,7 @@ def _without(plain: Plain, pauses: NDArray[np.float64], busy_ns: float) -> tuple
     return replace(plain, host_ns=plain.host_ns - each, device_ns=device_ns), int((pauses > 0).sum())
 
 
-def _pauses(took_ns: I64, busy_ns: float) -> NDArray[np.float64]:
+def _pauses(took_ns: I64, own_ns: float) -> NDArray[np.float64]:
     """By step, how much longer it took the host than others, where that is far longer.
 
     A host that runs ahead waits now and then for all that it has queued. Such a wait is no pause: the device is behind
@@ -102,15 +102,15 @@ def _pauses(took_ns: I64, busy_ns: float) -> NDArray[np.float64]:
     """
     if not len(took_ns):
         return np.zeros(0)
-    behind = _behind(took_ns, busy_ns, 0.0)
+    behind = _behind(took_ns, own_ns, 0.0)
     # How far behind it was as the first step began is not known: as it is later on, as a rule.
-    behind = _behind(took_ns, busy_ns, float(behind.max()))
-    usual = max(float(np.median(took_ns)), busy_ns)
-    beyond = took_ns - np.maximum(behind + busy_ns, usual)
+    behind = _behind(took_ns, own_ns, float(behind.max()))
+    usual = max(float(np.median(took_ns)), own_ns)
+    beyond = took_ns - np.maximum(behind + own_ns, usual)
     return np.where(beyond > max((_PAUSE_TIMES - 1) * usual, _PAUSE_NS), beyond, 0.0)
 
 
-def _behind(took_ns: I64, busy_ns: float, at_first_ns: float) -> NDArray[np.float64]:
+def _behind(took_ns: I64, own_ns: float, at_first_ns: float) -> NDArray[np.float64]:
     """By step, how much work the device has left as the step begins, by Lindley's recursion for a queue."""
-    drift = at_first_ns + np.append(0.0, np.cumsum(busy_ns - took_ns)[:-1])
+    drift = at_first_ns + np.append(0.0, np.cumsum(own_ns - took_ns)[:-1])
     return drift - np.minimum(np.minimum.accumulate(drift), 0.0)
