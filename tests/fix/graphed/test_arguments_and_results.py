@@ -119,6 +119,22 @@ def test_an_argument_that_later_shares_memory_with_what_is_written_is_eagers(sha
     assert all(map(torch.equal, run(lambda function: function), run(on_tape)))
 
 
+def test_what_is_written_into_an_expanded_argument_is_in_its_memory() -> None:
+    """torch writes into no tensor that has an element twice, but a part of one that has not is written to as ever."""
+    row, weight = torch.zeros(4), torch.randn(4, 4)
+
+    def scale(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x[0] = y.sum(0)
+        return y @ weight @ weight
+
+    step = on_tape(scale)
+    for number in range(6):
+        y = torch.full((2, 4), float(number))
+        step(row.expand(2, 4), y)
+        assert row.tolist() == [2.0 * number] * 4
+    assert step.stats().hits == 4
+
+
 def test_an_argument_that_is_also_read_beside_is_refused_by_name() -> None:
     state = torch.ones(4)
 

@@ -130,7 +130,7 @@ class Ready:
         if self.subject.written_inputs:
             with torch.no_grad():
                 for place in self.subject.written_inputs:
-                    inputs[place].copy_(self.subject.buffers.tensors[place])
+                    self.subject.buffers.give_back(place, inputs[place])
         for leaf, grad in self._exit_grads:
             if leaf.grad is not grad:
                 leaf.grad = grad

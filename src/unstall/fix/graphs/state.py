@@ -72,6 +72,13 @@ class Buffers:
         with torch.no_grad():
             self._fill(inputs)
 
+    def give_back(self, place: int, tensor: torch.Tensor) -> None:
+        """What was written into one goes to the argument, on the current stream. Not for autograd."""
+        buffer = self.tensors[place]
+        if self._overlaps[place]:  # as an expanded one does: torch writes into no tensor that has an element twice
+            buffer, tensor = _each_once(buffer), _each_once(tensor)
+        tensor.copy_(buffer)
+
     def _fill(self, inputs: list[torch.Tensor]) -> None:
         if self._together:  # by one kernel for those of a dtype
             torch._foreach_copy_(self.tensors, inputs)
@@ -100,6 +107,14 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 def _overlaps(tensor: torch.Tensor) -> bool:
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _each_once(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of each element of an expanded tensor."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[torch.Tensor]:
