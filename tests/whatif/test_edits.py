@@ -431,6 +431,27 @@ def test_a_place_where_nothing_was_recorded_is_refused(edit: str) -> None:
         edited(subject_of(run(read_back)), edit)
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("remove-syncs:trian.py:10", "train.py:10"),
+        ("remove-syncs:train.py:12", "train.py:10"),
+        ("graph:train.py:trian", "train.py:train"),
+    ],
+)
+def test_a_place_that_may_have_been_meant_is_told(typed: str, meant: str) -> None:
+    trace = TraceBuilder()
+    with trace.step(), trace.frame("train.py", 10, "train"), trace.op("aten::mm"):
+        small(trace)
+    with pytest.raises(UsageError, match=f"did you mean {meant}"):
+        edited(subject_of(trace), typed)
+
+
+def test_a_line_is_no_place_for_a_graph() -> None:
+    with pytest.raises(UsageError, match="a graph is of a function"):
+        parse("graph:train.py:46")
+
+
 def test_an_edit_is_a_file() -> None:
     assert names() == [
         "graph",

@@ -67,6 +67,8 @@ class Outlook:
         said = [self._off()] if abs(known.error) >= _REPLAY_OFF else []
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
+        elif abs(step / max(known.replayed_step_ns, 1) - 1) >= _OFF:
+            said.append(f"Again and again such a step takes {duration(round(step))}: gains and the plan are of that.")
         if known.left_out_ns:
             said.append(f"That leaves out {duration(known.left_out_ns)} of pauses that one step alone had.")
         free, twice = self.host_free_step_ns, self.host_twice_step_ns

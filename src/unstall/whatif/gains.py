@@ -65,11 +65,11 @@ def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple
     return f"{saw}; mending it alone gains next to nothing, {there}"
 
 
-def _beyond(gain_ns: float, alone_ns: float, noise_ns: float) -> list[str]:
+def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
     """Why a step of the plan gains more than its finding does by itself."""
-    if gain_ns - alone_ns < max(noise_ns, alone_ns):
+    if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
-    own = f"{duration(round(alone_ns))} by itself" if alone_ns > 0 else "nothing by itself"
+    own = f"{duration(round(alone_ns))} by itself" if alone_ns >= _NOTHING * base_ns else "nothing by itself"
     return [f"{own}: it is what holds a step up once the changes before it are made"]
 
 
@@ -115,7 +115,7 @@ def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
                 edit=p.edit.text,
                 step_ns=round(p.step_ns),
                 gain_ns=round(p.gain_ns),
-                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], WORTH * base)),
+                notes=(*p.notes, *_beyond(p.gain_ns, gained[p.edit.text][1], base)),
             )
             for p in best
         ),

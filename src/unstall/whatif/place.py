@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -33,8 +34,29 @@ class Place:
         """Which host events are there. Raises UsageError if none is."""
         chosen = self._in_function(places) if self.function is not None else self._on_line(places)
         if not chosen.any():
-            raise UsageError(f"nothing was recorded at {self}")
+            raise UsageError(f"nothing was recorded at {self}{self._instead(places)}")
         return chosen
+
+    def _instead(self, places: Places) -> str:
+        """A place that may have been meant, of the file of most nearly that name: the closest line at which something
+        was recorded, or the function of most nearly that name."""
+        timeline, lines = places.timeline, places.timeline.lines
+        if self.file is None:
+            return ""
+        known = np.arange(len(lines))
+        if self.line is not None:
+            known = known[np.isin(known, places.place)]
+        files = [timeline.text(int(lines.file[row])) for row in known.tolist()]
+        near = get_close_matches(self.file, set(files), 1)
+        if not near:
+            return ""
+        of_it = [row for row, file in zip(known.tolist(), files, strict=True) if file == near[0]]
+        if self.line is not None:
+            found = str(min((int(lines.line[row]) for row in of_it), key=lambda line: abs(line - (self.line or 0))))
+        else:
+            names = {timeline.text(int(lines.function[row])) for row in of_it}
+            found = next(iter(get_close_matches(self.function or "", names, 1)), "")
+        return f": did you mean {near[0]}:{found}?" if found else ""
 
     def _on_line(self, places: Places) -> Bool:
         timeline = places.timeline
@@ -91,4 +113,6 @@ def parse_function(text: str) -> Place:
     """FILE:FUNCTION. Raises UsageError."""
     if (match := _FUNCTION.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as findings have it")
+    if match["function"].isdecimal():
+        raise UsageError(f"{text!r} is a line: a graph is of a function, FILE:FUNCTION")
     return Place(file=match["file"], function=match["function"])

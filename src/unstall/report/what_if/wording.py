@@ -7,6 +7,7 @@ from unstall.report.wording import plain, saved
 from unstall.result import WhatIf
 
 _SAME = 0.005  # of the step
+_SETTLED = 0.02  # apart: the host gets ahead, or the device catches up, in what was recorded
 _EXACT = 0.0005
 
 
@@ -38,6 +39,8 @@ def rows(result: WhatIf) -> list[tuple[str, str, str, tuple[str, ...]]]:
     ]
     if result.undistorted_by != "nothing":
         table.append(("without the recorder", duration(result.undistorted_step_ns), "", (_basis(result),)))
+    elif abs(result.undistorted_step_ns / max(result.replayed_step_ns, 1) - 1) >= _SETTLED:
+        table.append(("settled", duration(result.undistorted_step_ns), "", ("such steps again and again",)))
     for number, edit in enumerate(result.edits, 1):
         table.append(
             (
