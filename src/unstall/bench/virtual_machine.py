@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from unstall.record.active import virtual_machine
+
 if TYPE_CHECKING:
-    from unstall.virtual.process.machine import Machine
     from unstall.virtual.simulation.keeper import Keeper
 
 
 def keeper() -> Keeper | None:
     """What simulates it; None where this process has none."""
-    machine = _machine()
+    machine = virtual_machine()
     return machine.keeper if machine is not None else None
 
 
 def is_clock_virtual() -> bool:
     """Whether `time.perf_counter` is the virtual clock now, which stands still while Python alone is at work."""
-    machine = _machine()
+    machine = virtual_machine()
     return machine is not None and machine.is_watched and machine.keeper is not None
 
 
@@ -29,8 +29,3 @@ def ops_so_far() -> int:
         return 0
     simulator.drain()
     return simulator.simulation.history.ran.length
-
-
-def _machine() -> Machine | None:
-    module = sys.modules.get("unstall.virtual.process.machine")
-    return module.current() if module is not None else None

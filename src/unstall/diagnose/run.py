@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,12 +10,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unstall.ancestry import nearest
 from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import Activity, dispatch_threads, find_activity, is_comm
 from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.depth import depth_at_launch, depth_over_time
 from unstall.diagnose.spans import Spans
 from unstall.grouping import groups, members
+from unstall.locate.kinds import named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
 from unstall.locate.steps import Steps, find_steps
@@ -280,14 +283,26 @@ class Run:
         """
         if edit is None or ":" in edit:
             return edit
-        told_by_lines = len(self.timeline.stacks) > 0
+        told = len(self.timeline.stacks) > 0
         if edit == "graph":
-            return f"{edit}:{where.file}:{where.function}" if where.file else None if told_by_lines else edit
+            if where.file is not None:
+                return f"{edit}:{where.file}:{where.function}"
+            return None if told else edit
         if where.file is None:
-            told = told_by_lines or has_operators(self.timeline)
-            return f"{edit}:-:-:{where.op}" if where.op else None if told else edit
+            if where.op:
+                return f"{edit}:-:-:{where.op}"
+            return None if told or has_operators(self.timeline) else edit
         operator = f":{where.op}" if where.op and where.line_is == "def" else ""
         return f"{edit}:{where.file}:{where.line}{operator}"
+
+    def within(self, rows: I64, file: re.Pattern[str]) -> Bool:
+        """Which of these host rows have a frame above them of a file that the pattern matches at its start."""
+        stacks, lines = self.timeline.stacks, self.timeline.lines
+        frames = nearest(stacks.parent, named(self.timeline, file, lines.file)[stacks.line])
+        stack = self.timeline.host.stack[rows]
+        found = np.zeros(len(rows), dtype=np.bool_)
+        found[stack >= 0] = frames[stack[stack >= 0]] >= 0
+        return found
 
     def _steps_with(self, rows: I64) -> int:
         """In how many of the steps these host rows begin; what was before the first is the first's."""

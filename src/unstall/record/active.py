@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from unstall.errors import UsageError
 from unstall.interrupts import remember_interrupt
 from unstall.record.tally import EXPLICIT, LOADER
+
+if TYPE_CHECKING:
+    from unstall.virtual.process.machine import Machine
 
 
 class Active(Protocol):
@@ -56,6 +60,12 @@ class _Slot:
 
 
 _slot = _Slot()
+
+
+def virtual_machine() -> Machine | None:
+    """That of this process's virtual GPU, which sees all that a recorder would; None where it has none."""
+    module = sys.modules.get("unstall.virtual.process.machine")
+    return module.current() if module is not None else None
 
 
 def activate(recording: Active) -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from unstall.errors import UsageError
+from unstall.record import active
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
@@ -77,8 +78,7 @@ class Recording:
         was used before."""
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
-        virtual = sys.modules.get("unstall.virtual.process.machine")
-        machine = virtual.current() if virtual is not None else None
+        machine = active.virtual_machine()
         if machine is not None:  # between its blocks too: a recorder would have its kernels and the machine's clock
             raise UsageError(machine.under_way)
         from unstall.record.child import open_journal

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from unstall.errors import UnstallError, UsageError
 from unstall.ipython import Shell, display, usage_error
+from unstall.record import active
 from unstall.record.settings import LINE_CLOCKS, RECORDERS
 
 if TYPE_CHECKING:
@@ -96,8 +97,7 @@ def _begin(options: dict[str, Any]) -> Recording | VirtualGpu:
 
 def _virtual(options: dict[str, Any]) -> VirtualGpu | None:
     """A stretch of this process's virtual GPU, which sees all that a recorder would; None where it has none."""
-    process = sys.modules.get("unstall.virtual.process.machine")
-    machine = process.current() if process is not None else None
+    machine = active.virtual_machine()
     if machine is None:
         return None
     if options:

@@ -12,7 +12,7 @@ from unstall.locate.kinds import named
 from unstall.result import Finding
 
 _SINGLE = re.compile(r".*_SingleProcessDataLoaderIter")
-_PREFETCH = re.compile(r"(^|/)unstall/fix/batches/")
+_PREFETCH = re.compile(r"(.*/)?unstall/fix/batches/")
 _WORTH = 0.005  # of the window
 
 
@@ -90,12 +90,7 @@ def _ahead(run: Run, group: Group) -> bool:
 
 def _by_prefetch(run: Run, group: Group) -> bool:
     """Whether it is unstall.prefetch that asks, where its frames were recorded."""
-    timeline, stack = run.timeline, int(run.timeline.host.stack[group.rows[0]])
-    while stack >= 0:
-        if _PREFETCH.search(timeline.text(int(timeline.lines.file[timeline.stacks.line[stack]]))):
-            return True
-        stack = int(timeline.stacks.parent[stack])
-    return False
+    return bool(run.within(group.rows[:1], _PREFETCH).any())
 
 
 def _in_this_process(run: Run, group: Group) -> bool:

@@ -6,11 +6,9 @@ import re
 
 import numpy as np
 
-from unstall.ancestry import nearest
 from unstall.diagnose.late_launches import TINY_ROW, Late, divide, usual_length
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
-from unstall.locate.kinds import named
 from unstall.result import Finding
 from unstall.timeline import I64, HostKind
 
@@ -126,11 +124,7 @@ def _is_module(run: Run, group: Group) -> bool:
 
 def _generates(run: Run, group: Group) -> bool:
     """Whether most is launched within `generate` of transformers, a loop that nobody can capture as it stands."""
-    stacks, lines = run.timeline.stacks, run.timeline.lines
-    of_loop = named(run.timeline, _GENERATE, lines.file)[stacks.line]
-    stack = run.timeline.host.stack[group.rows]
-    within = nearest(stacks.parent, of_loop)[stack[stack >= 0]] >= 0
-    return bool(within.sum() > _MOSTLY * len(group.rows))
+    return bool(run.within(group.rows, _GENERATE).sum() > _MOSTLY * len(group.rows))
 
 
 def _in_graphs(run: Run, ops: I64) -> float:
