@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from unstall.bench.adapters import Adapter
-from unstall.bench.compare import compare
-from unstall.bench.statistics import Interval, ratio_interval
+from unstall.measuring.adapters import Adapter
+from unstall.measuring.compare import compare
+from unstall.measuring.statistics import Interval, ratio_interval
 
 LEAST_SAME, LEAST_NAMED = 0.95, 0.90
 MORE = 1.03

@@ -261,11 +261,11 @@ def kernels(fn: Case, cache: Any, torch: Any) -> dict[str, float]:
     """By CUPTI: the sum of a call's kernels alone, ns, and how many they are."""
     import numpy as np
 
-    from unstall.bench.adapters import adapter_for
-    from unstall.bench.by_cupti import ByCupti
-    from unstall.bench.cache import Caching
-    from unstall.bench.call import Call
-    from unstall.timeline import DeviceKind
+    from unstall.measuring.adapters import adapter_for
+    from unstall.measuring.by_cupti import ByCupti
+    from unstall.measuring.cache import Caching
+    from unstall.measuring.call import Call
+    from unstall.timeline.columns import DeviceKind
 
     adapter = adapter_for([torch.empty(1, device="cuda")])
     caching = Caching(Call(fn), cache, adapter)

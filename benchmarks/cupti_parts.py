@@ -73,7 +73,7 @@ class _Part:
 
 def _parts() -> dict[str, _Part]:
     """By what they are called here."""
-    from unstall.record.calls import DRIVER
+    from unstall.cupti.driver_calls import DRIVER
 
     ops, calls = (_KERNEL, _MEMCPY, _MEMSET), tuple(DRIVER)
     return {
@@ -119,7 +119,7 @@ class _Cupti:
     """libcupti with callbacks that do nothing but take its buffers."""
 
     def __init__(self) -> None:
-        from unstall.record.cupti import find_library
+        from unstall.cupti.recorder import find_library
 
         self._library: Any = ctypes.CDLL(str(find_library()))
         self._subscriber = ctypes.c_void_p()

@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.on_device import measured_on, why_skipped
-from unstall.record.host_only import SETTLING, TIMES, HostOnly
-from unstall.record.journal import Journal
+from unstall.recording.host_only import SETTLING, TIMES, HostOnly
+from unstall.recording.journal import Journal
 
 Row = dict[str, Any]
 Steps = Callable[[int, int], float]
@@ -204,8 +204,8 @@ def recorded(way: str) -> Iterator[None]:
         with torch.profiler.profile(with_stack=True, record_shapes=True):
             yield
         return
-    from unstall.record.choose import choose
-    from unstall.record.settings import Settings
+    from unstall.recording.choose import choose
+    from unstall.recording.settings import Settings
 
     with tempfile.TemporaryDirectory() as folder:
         recorder, clock = choose(Settings(folder, "torch" if way == "torch" else "cupti"))

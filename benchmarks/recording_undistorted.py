@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.on_device import measured_on, why_skipped
 from benchmarks.recording import timed
-from unstall.record.journal import read
+from unstall.recording.journal import read
 
 if TYPE_CHECKING:
-    from unstall.record.settings import RecorderName
-    from unstall.timeline import Timeline
+    from unstall.recording.settings import RecorderName
+    from unstall.timeline.columns import Timeline
 
 Row = dict[str, Any]
 
@@ -159,7 +159,7 @@ def _told(timeline: Timeline) -> Row:
     """The step time that a recording tells with its plain one withheld, in ns, against that; and without the steps of
     the host alone, by the usual cost."""
     from unstall.diagnose.explain import explain
-    from unstall.timeline import HostTimes
+    from unstall.timeline.columns import HostTimes
 
     plain_ns = timeline.meta.plain_step_ns
     withheld = replace(timeline, meta=replace(timeline.meta, plain_step_ns=None))

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall import ancestry
-from unstall.timeline import I32
+from unstall.timeline import ancestry
+from unstall.timeline.columns import I32
 
 Flags = list[bool]
 

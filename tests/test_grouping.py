@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall import grouping
+from unstall.timeline import grouping
 
 VALUES = st.lists(st.one_of(st.integers(-3, 9), st.sampled_from([-(2**40), 2**40])), max_size=20)
 

@@ -12,7 +12,7 @@ import pytest
 _PROGRAM = """
 import atexit, sys
 from collections import namedtuple
-from unstall.interrupts import remember_interrupt
+from unstall.guest.interrupts import remember_interrupt
 
 def at_exit():
     namedtuple("Compiled", "from_text")

@@ -10,7 +10,7 @@ import pytest
 from unstall.cli import build_parser, verbs
 from unstall.cli._recording import Teller
 from unstall.diagnose.explain import explain
-from unstall.record.journal import Follower, Journal
+from unstall.recording.journal import Follower, Journal
 from unstall.report import terminal
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import recording, recording_over
 from benchmarks.recording_undistorted import kept_speed, shown, steps_told, summary
-from unstall.record.host_only import TIMES
+from unstall.recording.host_only import TIMES
 
 _MS = 1_000_000
 _EVENTS: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ import pytest
 from unstall.diagnose.explain import Report, explain
 from unstall.errors import TraceError
 from unstall.result import Accounts, Finding
-from unstall.timeline import CopyDirection, DeviceKind, HostKind, HostMemory
+from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
 ALL = sorted(TRACES.rglob("*.json.gz"))

@@ -27,7 +27,7 @@ from typing import Any, Literal
 import msgspec
 
 from unstall.read import load
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 PROCESS = 400
 MAIN, AUTOGRAD = 400, 445

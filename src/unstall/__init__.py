@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from unstall import errors
@@ -11,10 +9,6 @@ from unstall._version import __version__
 
 if TYPE_CHECKING:
     from unstall._api import explain, whatif
-    from unstall.bench.compare import compare
-    from unstall.bench.measure import bench
-    from unstall.bench.stopwatch import Stopwatch
-    from unstall.bench.timer import Timer
     from unstall.diagnose.explain import Report
     from unstall.fix.graphed import graphed
     from unstall.fix.metrics import MetricBuffer
@@ -22,11 +16,15 @@ if TYPE_CHECKING:
     from unstall.fix.stream_map import stream_map
     from unstall.fix.to_host import to_host
     from unstall.fix.warm_up import warm_up
+    from unstall.guest.steps import step
+    from unstall.measuring.compare import compare
+    from unstall.measuring.measure import bench
+    from unstall.measuring.stopwatch import Stopwatch
+    from unstall.measuring.timer import Timer
     from unstall.read import load
-    from unstall.record.active import step
-    from unstall.record.in_process import record
+    from unstall.recording.in_process import record
     from unstall.result import Finding
-    from unstall.timeline import Timeline
+    from unstall.timeline.columns import Timeline
     from unstall.virtual.entry import virtual_gpu
 
 __all__ = [
@@ -57,39 +55,24 @@ _HOMES = {
     "Finding": "unstall.result",
     "MetricBuffer": "unstall.fix.metrics",
     "Report": "unstall.diagnose.explain",
-    "Stopwatch": "unstall.bench.stopwatch",
-    "Timeline": "unstall.timeline",
-    "Timer": "unstall.bench.timer",
-    "bench": "unstall.bench.measure",
-    "compare": "unstall.bench.compare",
+    "Stopwatch": "unstall.measuring.stopwatch",
+    "Timeline": "unstall.timeline.columns",
+    "Timer": "unstall.measuring.timer",
+    "bench": "unstall.measuring.measure",
+    "compare": "unstall.measuring.compare",
     "explain": "unstall._api",
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",
-    "load_ipython_extension": "unstall._magics",  # IPython's name for what `%load_ext unstall` calls
+    "load_ipython_extension": "unstall.notebook.load",  # IPython's name for what `%load_ext unstall` calls
     "prefetch": "unstall.fix.prefetch",
-    "record": "unstall.record.in_process",
-    "step": "unstall.record.active",
+    "record": "unstall.recording.in_process",
+    "step": "unstall.guest.steps",
     "stream_map": "unstall.fix.stream_map",
     "to_host": "unstall.fix.to_host",
     "virtual_gpu": "unstall.virtual.entry",
     "warm_up": "unstall.fix.warm_up",
     "whatif": "unstall._api",
 }
-
-
-class _Package(ModuleType):
-    """A package whose public functions keep their names beside subpackages of the same name.
-
-    Importing `unstall.record.journal` binds the subpackage to `unstall.record`, which is to stay the function: so
-    a subpackage like that is reached by `from unstall.record import …` alone.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:

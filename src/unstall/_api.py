@@ -10,7 +10,7 @@ from unstall.diagnose.explain import Report
 from unstall.diagnose.explain import explain as explain_timeline
 from unstall.diagnose.what_if import what_if as whatif
 from unstall.read.live import Profile, read_profile
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 
 def explain(

@@ -16,7 +16,7 @@ from unstall.diff.result import DiffResult
 from unstall.report.html import render
 from unstall.report.what_if import html as what_if_html
 from unstall.result import Result, WhatIf
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 
 pytestmark = pytest.mark.browser
 

@@ -155,11 +155,11 @@ def test_lines_are_told_in_the_cheapest_way_there_is() -> None:
 def test_a_recorder_that_cannot_be_imported_leaves_the_rest_of_the_checks(tmp_path: Path) -> None:
     """Given a package beside this one in which a recorder is broken."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nsys.modules['unstall.record.cupti'] = sys.modules['torch'] = None\n"
+        "import sys\nsys.modules['unstall.cupti.recorder'] = sys.modules['torch'] = None\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "unstall", "doctor"]
     shown = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
     said = " ".join(shown.split())  # however wide the terminal is
-    assert "looking for libcupti failed (import of unstall.record.cupti halted; None in sys.modules)" in said
+    assert "looking for libcupti failed (import of unstall.cupti.recorder halted; None in sys.modules)" in said
     assert "source lines " in shown

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from cli.command import Cli
-from record.folders import Folder
+from recording.folders import Folder
 
 from unstall import load
-from unstall.record.journal import Journal, read
+from unstall.recording.journal import Journal, read
 
-pytest.importorskip("unstall.record._cupti", reason="its C extension is not built", exc_type=ImportError)
+pytest.importorskip("unstall.cupti._cupti", reason="its C extension is not built", exc_type=ImportError)
 
 _ENDED = 2**22 + 1
 """No process has that number: Linux's go up to 2 ** 22."""

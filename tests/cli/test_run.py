@@ -12,10 +12,10 @@ from cli.command import Cli, Outcome
 
 from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, why_nothing
 from unstall.cli.run import free_trace_name
-from unstall.record.device import has_driver
-from unstall.record.journal import Follower, Journal, read
-from unstall.record.launch import Ended
-from unstall.record.settings import Settings
+from unstall.guest.device import has_driver
+from unstall.launching.launch import Ended
+from unstall.recording.journal import Follower, Journal, read
+from unstall.recording.settings import Settings
 
 _NO_TORCH = "nothing was recorded: the program did not import torch"
 _FAILED = "nothing was recorded: the program ended before it had imported torch"

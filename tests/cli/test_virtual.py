@@ -11,10 +11,10 @@ from unstall.cli import parse
 from unstall.cli._virtual import command_with_gpu, part_asked_for, read_run
 from unstall.diagnose.explain import explain
 from unstall.errors import UsageError
+from unstall.launching.launch import Ended
 from unstall.locate.steps import find_steps
-from unstall.record.launch import Ended
-from unstall.timeline import HostKind, Timeline
-from unstall.virtual.process.kept import TIMELINE
+from unstall.timeline.columns import HostKind, Timeline
+from unstall.virtual.kept import TIMELINE
 
 
 def _run(steps: int) -> Timeline:

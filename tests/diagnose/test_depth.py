@@ -8,7 +8,7 @@ from programs import Program, programs
 from traces import TraceBuilder
 
 from unstall.diagnose.depth import depth_at_launch, depth_over_time
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 A_FEW = settings(max_examples=20)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from unstall.locate.frameworks import is_framework, top_module
+from unstall.frameworks import is_framework, top_module
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,6 @@ def test_a_path_is_of_its_top_level_module(path: str, module: str) -> None:
 
 
 def test_a_recorder_asks_this_without_importing_what_reads_traces() -> None:
-    code = "import sys, unstall.locate.frameworks; print(*sys.modules)"
+    code = "import sys, unstall.frameworks; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"msgspec", "numpy", "rich", "torch"}.isdisjoint(done.stdout.split())

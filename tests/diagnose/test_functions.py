@@ -8,7 +8,7 @@ from programs import Program, programs
 from traces import TraceBuilder
 
 from unstall.locate.functions import functions
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 
 def by_line(lines: str) -> Timeline:

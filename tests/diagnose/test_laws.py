@@ -16,7 +16,7 @@ from unstall.diagnose.explain import explain
 from unstall.diagnose.run import analyse
 from unstall.diagnose.spans import Spans
 from unstall.result import IDLE_CAUSES, Accounts, Result
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 A_FEW = settings(max_examples=25, deadline=None, phases=set(Phase) - {Phase.explain})
 

@@ -9,7 +9,7 @@ import pytest
 from traces import TraceBuilder
 
 from unstall.locate.operations import operations
-from unstall.timeline import HostKind, Timeline
+from unstall.timeline.columns import HostKind, Timeline
 
 
 def paired(trace: TraceBuilder) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from traces import AUTOGRAD, TraceBuilder
 from unstall.diagnose.explain import Report, explain
 from unstall.report import markdown, terminal
 from unstall.result import Finding
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 STEPS = 4
 

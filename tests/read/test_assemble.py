@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from programs import Program, programs
 from traces import PROCESS, Event, TraceBuilder
 
-from unstall.timeline import DeviceKind, HostKind, Timeline
+from unstall.timeline.columns import DeviceKind, HostKind, Timeline
 
 A_FEW = settings(max_examples=20)
 

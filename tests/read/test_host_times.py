@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstall.read import load
-from unstall.timeline import HostTimes
+from unstall.timeline.columns import HostTimes
 
 _ZERO = 5_000_000_000
 TOLD = {"recorded_ns": [_ZERO + 3_000, 10, 0, 40], "alone_ns": [7, 5, 0, 20]}

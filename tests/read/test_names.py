@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unstall.read import names
-from unstall.timeline import CopyDirection, HostKind, HostMemory, WaitKind
+from unstall.timeline.columns import CopyDirection, HostKind, HostMemory, WaitKind
 
 
 @pytest.mark.parametrize(

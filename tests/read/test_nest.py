@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unstall.read.nest import find_parents
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 
 Interval = tuple[HostKind, int, int, int]  # kind, thread, start, end
 SOLID = (HostKind.OP, HostKind.PYTHON, HostKind.LAUNCH)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unstall.read import load
-from unstall.timeline import Races
+from unstall.timeline.columns import Races
 
 RACE = {
     "kind": "read_early",

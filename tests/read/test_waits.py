@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import Event, TraceBuilder
 
-from unstall.timeline import Timeline, WaitKind
+from unstall.timeline.columns import Timeline, WaitKind
 
 STREAMS = (7, 20)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from virtual.simulate.logs import Log
 from virtual.simulate.runs import begin
 
-from unstall.grouping import groups
-from unstall.timeline import Streams, Timeline
+from unstall.timeline.columns import Streams, Timeline
+from unstall.timeline.grouping import groups
 from unstall.virtual.log import Code
 
 CAPTURING = 20  # the stream of lane 0; of lane n it is this + n

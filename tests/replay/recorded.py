@@ -11,7 +11,7 @@ from traces import Event, TraceBuilder
 from unstall.diagnose.run import analyse
 from unstall.replay.build import build
 from unstall.replay.program import Code, Program
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 A_FEW = settings(
     max_examples=25,

@@ -12,7 +12,7 @@ from traces import Event
 
 from unstall.replay.engine import replay
 from unstall.replay.program import QUEUE_CAPACITY, Code
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 
 SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 

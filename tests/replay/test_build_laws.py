@@ -20,7 +20,7 @@ from unstall.read import load
 from unstall.replay.engine import replay
 from unstall.replay.program import Program as Made
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 SOME = settings(A_FEW, max_examples=60)
 

@@ -18,7 +18,7 @@ from unstall.diagnose.run import analyse
 from unstall.locate.steps import find_steps
 from unstall.replay.engine import replay
 from unstall.replay.program import Program
-from unstall.timeline import HostKind, Timeline
+from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.timeline.window import cut
 
 _CLOSE = 0.01

@@ -15,7 +15,7 @@ from unstall.diagnose.outlook import replayed_run
 from unstall.diagnose.run import Run, analyse
 from unstall.replay.program import Code
 from unstall.result import Accounts, DeviceAccounts
-from unstall.timeline import HostKind, Timeline
+from unstall.timeline.columns import HostKind, Timeline
 from unstall.whatif.edits import parse
 from unstall.whatif.model import model
 

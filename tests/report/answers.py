@@ -26,7 +26,7 @@ from unstall.diff.result import (
 )
 from unstall.report.picture import Picture
 from unstall.result import Accounts, Busy, EditStep, Idle, PlanStep, Replay, WhatIf, Where
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 
 _UNRECORDED = Accounts(
     wall_ns=129_000_000,

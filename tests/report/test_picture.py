@@ -10,7 +10,7 @@ from report.timelines import Recording, drawn, large, no_waits, training_step
 
 from unstall.report.picture import EventKind, Picture
 from unstall.result import IDLE_CAUSES
-from unstall.timeline import DeviceKind, HostKind, WaitKind, Waits
+from unstall.timeline.columns import DeviceKind, HostKind, WaitKind, Waits
 
 
 def labels(picture: Picture) -> list[str]:

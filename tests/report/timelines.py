@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unstall.report.picture import IdleIntervals, Picture, picture_of
-from unstall.timeline import (
+from unstall.timeline.columns import (
     CopyDirection,
     Device,
     DeviceKind,

@@ -16,7 +16,7 @@ from whatif.made import edited, same, step_us, subject_of
 from unstall.errors import UsageError
 from unstall.replay.program import Code
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 from unstall.whatif.edits import names, parse
 from unstall.whatif.place import parse_line
 from unstall.whatif.subject import SYNCS

@@ -20,7 +20,7 @@ from unstall.diagnose.run import Run, analyse
 from unstall.read import load
 from unstall.replay.program import Code
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import I64, HostKind, HostTimes, Timeline
+from unstall.timeline.columns import I64, HostKind, HostTimes, Timeline
 from unstall.whatif.model import Model, model
 
 RECORDED = Path(__file__).parent / "recorded"

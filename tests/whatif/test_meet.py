@@ -13,7 +13,7 @@ from whatif.made import same
 
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.meet import meet, meet_alone
+from unstall.whatif.calibrate import meet, meet_alone
 from unstall.whatif.undistort import undistort
 
 _NS = 20  # what rounding each of the times of a step to a nanosecond may come to

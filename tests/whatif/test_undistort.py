@@ -21,7 +21,7 @@ from unstall.errors import UsageError
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.meet import meet
+from unstall.whatif.calibrate import meet
 from unstall.whatif.model import as_a_rule, model
 from unstall.whatif.undistort import RecorderCost, own_work, undistort, without_pauses
 

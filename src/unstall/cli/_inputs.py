@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from unstall.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
-    from unstall.timeline import Timeline
+    from unstall.timeline.columns import Timeline
 
 STDIN = "-"
 

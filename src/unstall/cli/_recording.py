@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.figures import counted, duration
-from unstall.record.device import has_driver
-from unstall.record.plain import LEAST_NS, LEAST_STEPS
+from unstall.guest.device import has_driver
+from unstall.recording.plain import LEAST_NS, LEAST_STEPS
 
 if TYPE_CHECKING:
-    from unstall.record.journal import Event, Follower
-    from unstall.record.launch import Ended
-    from unstall.record.settings import Settings
+    from unstall.launching.launch import Ended
+    from unstall.recording.journal import Event, Follower
+    from unstall.recording.settings import Settings
 
 _AMD_DRIVER = Path("/dev/kfd")
 _OF_PYTHON = "Python did not load unstall's sitecustomize as it started"

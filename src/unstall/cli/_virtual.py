@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from unstall.cli._recording import say, signal_name
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
-from unstall.record.settings import Settings
-from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
+from unstall.launching.children import arming_children
+from unstall.recording.settings import Settings
+from unstall.virtual.options import ARMED_BY, ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
 
 if TYPE_CHECKING:
-    from unstall.record.launch import Ended
-    from unstall.timeline import Timeline
+    from unstall.launching.launch import Ended
+    from unstall.timeline.columns import Timeline
 
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
 _END = 2**62  # ns, after any run's end
@@ -80,20 +81,14 @@ def virtual_gpu_for_children(options: Options) -> Iterator[None]:
 
     gpu_named(options.gpu)
     build(installed_torch())  # now, and not within the program
-    before = os.environ.get(ENVIRONMENT)
-    os.environ[ENVIRONMENT] = options.to_json()
-    try:
+    with arming_children(ARMED_BY, {ENVIRONMENT: options.to_json()}):
         yield
-    finally:
-        del os.environ[ENVIRONMENT]
-        if before is not None:
-            os.environ[ENVIRONMENT] = before
 
 
 def read_run(folder: Path, ended: Ended) -> Timeline | None:
     """What the program did on the virtual GPU; None, and a sentence why, where it did nothing or nothing is known."""
     from unstall.read import load
-    from unstall.virtual.process.kept import FAILED, TIMELINE
+    from unstall.virtual.kept import FAILED, TIMELINE
 
     if (folder / TIMELINE).exists():
         timeline = load(folder / TIMELINE)

@@ -18,17 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unstall.bench.amounts import parse_bytes, parse_flops, parse_share
 from unstall.cli._arguments import add_output_group, add_quiet_option, add_value, parse_count, parse_seconds
 from unstall.cli._bench_progress import shown
 from unstall.errors import UsageError
 from unstall.files import check_targets, write_atomically
+from unstall.measuring.amounts import parse_bytes, parse_flops, parse_share
 from unstall.report.formats import format_of
 
 if TYPE_CHECKING:
-    from unstall.bench.baseline import Entry
-    from unstall.bench.comparison import Comparison
-    from unstall.bench.measurement import Measurement
+    from unstall.measuring.baseline import Entry
+    from unstall.measuring.comparison import Comparison
+    from unstall.measuring.measurement import Measurement
 
 # Of `unstall.bench`, whose modules take numpy, which no `--help` waits for; a test holds them alike.
 _CACHES = ("cold", "hot", "rotate")
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     by = args.by
     if args.baseline is not None:
-        from unstall.bench.baseline import read
+        from unstall.measuring.baseline import read
 
         entries = read(args.baseline).entries  # what is wrong with it is said before anything is measured
         kinds = {entry.by for entry in entries.values()}
@@ -130,11 +130,11 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _measured(args: argparse.Namespace, by: Any) -> Measurement | Comparison:
-    from unstall.bench.compare import compare
-    from unstall.bench.measure import bench
-    from unstall.bench.progress import begin, heard_by
-    from unstall.bench.rounds import MARGIN
-    from unstall.bench.statement import functions, told, told_of
+    from unstall.measuring.compare import compare
+    from unstall.measuring.measure import bench
+    from unstall.measuring.progress import begin, heard_by
+    from unstall.measuring.rounds import MARGIN
+    from unstall.measuring.statement import functions, told, told_of
 
     with ExitStack() as stack:
         stack.enter_context(heard_by(stack.enter_context(shown(quiet=args.quiet or args.format is not None))))
@@ -182,10 +182,10 @@ def _without_launcher(found: Measurement) -> Measurement:
 
 
 def _show(found: Measurement | Comparison) -> None:
-    from unstall.bench.comparison import Comparison
+    from unstall.measuring.comparison import Comparison
 
     if isinstance(found, Comparison):
-        from unstall.bench.tables import show
+        from unstall.measuring.tables import show
 
         show([found])
     else:
@@ -199,29 +199,29 @@ def _rendered(found: Measurement | Comparison, form: str) -> str:
         return f"{found}\n"
     if form == "markdown":
         return f"```\n{found}\n```\n"
-    from unstall.bench.plot import page
+    from unstall.measuring.plot import page
 
     return page(found)
 
 
 def _code(found: Measurement | Comparison, args: argparse.Namespace) -> int:
     """1 where a statement computes something else than the first, or is slower than the baseline allows."""
-    from unstall.bench.comparison import Comparison
+    from unstall.measuring.comparison import Comparison
 
     code = 0 if not isinstance(found, Comparison) or found.agrees else 1
     entries = _entries(found)
     if args.baseline is not None:
         code = max(code, _against_baseline(entries, args))
     if args.save_baseline is not None:
-        from unstall.bench.baseline import save
+        from unstall.measuring.baseline import save
 
         save(args.save_baseline, entries)
     return code
 
 
 def _against_baseline(entries: dict[str, Entry], args: argparse.Namespace) -> int:
-    from unstall.bench.baseline import held_against
-    from unstall.bench.wording import precise
+    from unstall.measuring.baseline import held_against
+    from unstall.measuring.wording import precise
     from unstall.report.wording import plain
 
     allowed = _ALLOWED if args.fail_above is None else args.fail_above
@@ -240,8 +240,8 @@ def _against_baseline(entries: dict[str, Entry], args: argparse.Namespace) -> in
 
 
 def _entries(found: Measurement | Comparison) -> dict[str, Entry]:
-    from unstall.bench.baseline import entry
-    from unstall.bench.comparison import Comparison
+    from unstall.measuring.baseline import entry
+    from unstall.measuring.comparison import Comparison
 
     device, cache = found.device_name, found.cache
     if isinstance(found, Comparison):

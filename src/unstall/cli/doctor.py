@@ -198,7 +198,7 @@ def _virtual_gpu(torch: str | None) -> Check:
 
 
 def _recording(torch: str | None, seen: Mapping[str, str]) -> list[Check]:
-    is_built = _is_built("unstall.record._cupti")
+    is_built = _is_built("unstall.cupti._cupti")
     driver = _driver()
     library, trouble = _usable_cupti(can_load=is_built and driver is not None)
     return [
@@ -211,7 +211,7 @@ def _recording(torch: str | None, seen: Mapping[str, str]) -> list[Check]:
             environment=os.environ,
         ),
         torch_recorder(torch, seen, os.environ),
-        source_lines(sys.version_info[:2], stacks=_no_stacks(), is_built=_is_built("unstall.record._lines")),
+        source_lines(sys.version_info[:2], stacks=_no_stacks(), is_built=_is_built("unstall.lines._lines")),
     ]
 
 
@@ -307,7 +307,7 @@ def _usable_cupti(*, can_load: bool) -> tuple[Path | None, str | None]:
     from unstall.errors import UnstallError
 
     try:
-        from unstall.record.cupti import Cupti, find_library
+        from unstall.cupti.recorder import Cupti, find_library
 
         library = find_library()
         if library is not None and can_load:
@@ -322,7 +322,7 @@ def _usable_cupti(*, can_load: bool) -> tuple[Path | None, str | None]:
 def _no_stacks() -> str | None:
     """Why stacks cannot be read at calls, None where they can."""
     try:
-        from unstall.record.call_stacks import unavailable
+        from unstall.cupti.call_stacks import unavailable
 
         return unavailable()
     except Exception as error:  # as above

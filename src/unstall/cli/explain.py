@@ -27,7 +27,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.trace, others=[args.save_timeline])
     from unstall.diagnose.explain import explain as explain_timeline
-    from unstall.read.store import is_timeline
+    from unstall.timeline.store import is_timeline
 
     if args.save_timeline and not is_timeline(Path(args.save_timeline)):
         check_replaced(Path(args.save_timeline), (".unstall",), "timeline")

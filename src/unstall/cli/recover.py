@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from unstall.cli._arguments import parse_file
 from unstall.errors import TraceError, UsageError
-from unstall.record.settings import FOLDER_PREFIX, Settings
+from unstall.recording.settings import FOLDER_PREFIX, Settings
 
 if TYPE_CHECKING:
-    from unstall.record.journal import Event
+    from unstall.recording.journal import Event
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     from unstall.cli._recording import failure, say, why_nothing
     from unstall.cli.run import free_trace_name
     from unstall.files import check_targets
-    from unstall.record.journal import read
-    from unstall.record.write import write_trace
+    from unstall.recording.journal import read
+    from unstall.recording.trace.write import write_trace
 
     folder = Path(args.folder)
     events = read(folder) if folder.is_dir() else []
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(temporary: Path) -> int:
     """Print the recordings whose program has ended, the latest last, and say what to do with them."""
     from unstall.cli._recording import say
-    from unstall.record.journal import read
+    from unstall.recording.journal import read
     from unstall.report.wording import plain
 
     left = []
@@ -97,7 +97,7 @@ def _program(events: Sequence[Event]) -> str:
 
 def _recorded(folder: Path, events: Sequence[Event]) -> bool:
     """Whether something was. What the recorder torch has is on disk only once its window is over."""
-    from unstall.record.torch_profiler import FILE
+    from unstall.recording.torch_profiler import FILE
 
     window = next((event for event in events if event["event"] == "window"), None)
     return window is not None and (window.get("recorder") != "torch" or (folder / FILE).exists())

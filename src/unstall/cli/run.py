@@ -41,12 +41,12 @@ from unstall.cli._virtual import (
     write_run,
 )
 from unstall.errors import TraceError, UnstallError, UsageError
-from unstall.record.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
+from unstall.recording.settings import ARMED_BY, FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
-    from unstall.record.journal import Event
-    from unstall.record.launch import Ended
-    from unstall.timeline import Timeline
+    from unstall.launching.launch import Ended
+    from unstall.recording.journal import Event
+    from unstall.timeline.columns import Timeline
     from unstall.virtual.options import Options
 
 _USUAL = Settings("")
@@ -96,8 +96,8 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args, *([] if args.module else program[:1]), others=[str(trace)])
     check_replaced(trace)
     _check_folders([*map(Path, args.output), trace])
-    from unstall.record.journal import Follower, read
-    from unstall.record.launch import launch, leave_as
+    from unstall.launching.launch import launch, leave_as
+    from unstall.recording.journal import Follower, read
 
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     settings = Settings(
@@ -114,7 +114,8 @@ def run(args: argparse.Namespace) -> int:
     teller = Teller(Follower(folder), quiet=args.quiet or bool(rank))
     try:
         with virtual_gpu_for_children(virtual) if virtual else nullcontext():
-            ended = launch(program, settings, stdout_to_stderr=bool(args.format), meanwhile=teller.tell)
+            armed_with = str(folder) if virtual else settings.to_json()
+            ended = launch(program, ARMED_BY, armed_with, stdout_to_stderr=bool(args.format), meanwhile=teller.tell)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -204,7 +205,7 @@ def _options_behind(args: argparse.Namespace, program: Sequence[str]) -> list[st
 
 def _check_cupti(args: argparse.Namespace) -> None:
     """Raise UsageError where CUPTI is asked for, and does not work on this machine."""
-    from unstall.record.cupti import unavailable
+    from unstall.cupti.recorder import unavailable
 
     asked = "--recorder cupti" if args.recorder == "cupti" else "--lines calls" if args.lines == "calls" else None
     if asked and (why := unavailable()):
@@ -243,7 +244,7 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
     failed = failure(events)
     if missing is None:
         try:
-            from unstall.record.write import write_trace
+            from unstall.recording.trace.write import write_trace
 
             write_trace(folder, trace)
         except TraceError as error:

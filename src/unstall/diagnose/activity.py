@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import nearest, outermost
 from unstall.diagnose.spans import Spans
-from unstall.grouping import groups
 from unstall.locate.kinds import is_asleep, is_collective, is_data_loading, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
-from unstall.timeline import (
+from unstall.timeline.ancestry import nearest, outermost
+from unstall.timeline.columns import (
     I32,
     I64,
     Bool,
@@ -23,6 +22,7 @@ from unstall.timeline import (
     HostMemory,
     Timeline,
 )
+from unstall.timeline.grouping import groups
 
 PYTHON_LEAST_NS = 100_000
 """The host is at work in Python when it calls no operator for so long (DESIGN 4)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
 
 _FAR_LESS = 2
 

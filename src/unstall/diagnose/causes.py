@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import first_reaching, nearest
 from unstall.diagnose.accounts import CAUSE, Gaps
 from unstall.diagnose.activity import Activity
 from unstall.diagnose.spans import Spans
-from unstall.grouping import groups
 from unstall.result import IDLE_CAUSES
-from unstall.timeline import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
+from unstall.timeline.ancestry import first_reaching, nearest
+from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
+from unstall.timeline.grouping import groups
 
 _SKEW_NS = 10_000  # host and device clocks are aligned no better than that
 _MOST_CANDIDATES = 16  # of events that may cover an interval, the latest to start

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.grouping import groups
-from unstall.timeline import I32, I64, Timeline
+from unstall.timeline.columns import I32, I64, Timeline
+from unstall.timeline.grouping import groups
 
 
 def depth_at_launch(timeline: Timeline) -> tuple[I64, I32]:

@@ -9,7 +9,7 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
 from unstall.result import IDLE_CAUSES
-from unstall.timeline import I32, I64
+from unstall.timeline.columns import I32, I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)

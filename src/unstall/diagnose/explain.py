@@ -22,7 +22,7 @@ from unstall.errors import UsageError
 from unstall.figures import share
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 from unstall.whatif.gains import with_gains
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unstall.ancestry import depths, nearest, sums_below
 from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
-from unstall.grouping import groups
 from unstall.locate.functions import function_of, functions
-from unstall.timeline import I64, HostKind
+from unstall.timeline.ancestry import depths, nearest, sums_below
+from unstall.timeline.columns import I64, HostKind
+from unstall.timeline.grouping import groups
 
 _WORTH = 0.01  # of the window
 _LATE = 0.1  # of a stretch's launches: with fewer, the host is ahead and only restarts late

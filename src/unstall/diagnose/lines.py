@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.result import IDLE_CAUSES, LineCost, Where
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
 
 
 def cost_by_line(run: Run) -> tuple[LineCost, ...]:

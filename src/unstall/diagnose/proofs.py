@@ -10,7 +10,7 @@ from unstall.diagnose.run import Run
 from unstall.diagnose.spans import Spans
 from unstall.figures import share
 from unstall.locate.kinds import named
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 
 PROVING = ("_capture", "_observe", "_checked")
 """Methods of `Graphed` below which a function is looked at, captured and held against eager, and no call is served."""

@@ -10,13 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from unstall.ancestry import nearest
 from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import Activity, dispatch_threads, find_activity, is_comm
 from unstall.diagnose.causes import explain_gaps
 from unstall.diagnose.depth import depth_at_launch, depth_over_time
 from unstall.diagnose.spans import Spans
-from unstall.grouping import groups, members
 from unstall.locate.kinds import named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
@@ -29,7 +27,9 @@ from unstall.result import (
     Finding,
     Where,
 )
-from unstall.timeline import I32, I64, Bool, Timeline
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import I32, I64, Bool, Timeline
+from unstall.timeline.grouping import groups, members
 
 _MOST_DEVICES = 256  # more than any one process drives
 _MOST_SPANS = 100

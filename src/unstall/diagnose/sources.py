@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from unstall.ancestry import nearest
 from unstall.diagnose.run import Run
 from unstall.locate.kinds import is_data_loading, named
 from unstall.locate.operations import has_operators
-from unstall.timeline import I64, Bool, HostKind
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import I64, Bool, HostKind
 
 Source = Literal["kept", "made", "loader", "workers", "derived", "unknown"]
 """`loader` is a DataLoader that makes its batches in this process, `workers` one whose workers do, and `derived` what

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)

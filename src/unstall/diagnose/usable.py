@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unstall.errors import TraceError
 from unstall.read import load
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 # Notes of read/kineto.py.
 _ENDS_EARLY = re.compile(r".* at byte [\d,]+ of the text, after [\d,]+ events?")

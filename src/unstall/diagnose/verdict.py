@@ -9,7 +9,7 @@ from unstall.diagnose.long_steps import of_long_steps
 from unstall.diagnose.run import Run
 from unstall.figures import share
 from unstall.result import IDLE_CAUSES, Accounts, Verdict
-from unstall.timeline import Bool
+from unstall.timeline.columns import Bool
 
 _SAYS = {
     "device": "Device-bound: the device computes {share} of the time.",

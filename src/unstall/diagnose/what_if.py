@@ -15,7 +15,7 @@ from unstall.diagnose.verdict import bound_by
 from unstall.errors import UsageError
 from unstall.replay.steady import settle
 from unstall.result import EditStep, Integrity, WhatIf
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 from unstall.whatif.edits import about, parse
 from unstall.whatif.predict import predict
 

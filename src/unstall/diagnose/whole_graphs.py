@@ -10,7 +10,7 @@ from unstall.diagnose.rules.tiny_kernels import tiny_kernels
 from unstall.diagnose.run import Run
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Finding
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 from unstall.whatif.edits import parse
 from unstall.whatif.model import Model
 from unstall.whatif.place import parse_function

@@ -13,10 +13,10 @@ from unstall.diff.match import unique_pairs
 from unstall.diff.result import Became, CopyChange, Count, Size, Status
 from unstall.diff.sides import Side, Sides
 from unstall.diff.spread import Sums, count, time
-from unstall.grouping import distinct
 from unstall.locate.operations import operations
 from unstall.result import Where
-from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory
+from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory
+from unstall.timeline.grouping import distinct
 
 _VALUE_BYTES = 16  # the largest single value, a complex128
 _LARGE_BYTES = 1 << 20  # copies of exactly as many bytes per step are the same ones, whatever copies them

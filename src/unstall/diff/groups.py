@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.diff.spread import Sums, sums
-from unstall.grouping import distinct
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
+from unstall.timeline.grouping import distinct
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,9 +10,9 @@ from unstall.diff.groups import Grouped, common
 from unstall.diff.result import Count, KernelChange, Launches
 from unstall.diff.sides import Side, Sides
 from unstall.diff.spread import count, per_step, time
-from unstall.grouping import distinct
 from unstall.result import Where
-from unstall.timeline import I64, DeviceKind, HostKind
+from unstall.timeline.columns import I64, DeviceKind, HostKind
+from unstall.timeline.grouping import distinct
 
 _AS_OFTEN = 0.9  # steps at the ends of a recording may lack some of their launches
 

@@ -11,7 +11,7 @@ from unstall.diff.groups import Grouped
 from unstall.diff.result import LineChange
 from unstall.diff.sides import Side, Sides
 from unstall.diff.spread import Sums, count, time
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
 
 
 def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:

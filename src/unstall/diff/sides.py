@@ -11,10 +11,10 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.diff.match import Place, pairs_of_places
-from unstall.grouping import distinct
 from unstall.locate.places import find_places, programs
 from unstall.result import Where
-from unstall.timeline import I32, I64, Bool
+from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.grouping import distinct
 
 MatchedBy = Literal["line", "function", "operator"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.diff.result import Count, Time
-from unstall.grouping import distinct
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
+from unstall.timeline.grouping import distinct
 
 # Student's t, 97.5 %, for 1, 2, … degrees of freedom.
 _STUDENT = (

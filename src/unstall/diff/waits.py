@@ -10,7 +10,7 @@ from unstall.diff.sides import Side, Sides
 from unstall.diff.spread import count, time
 from unstall.locate.operations import has_operators
 from unstall.result import Where
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
 
 
 def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:

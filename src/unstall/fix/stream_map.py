@@ -21,8 +21,8 @@ from unstall.fix.tensors.outside import Outside
 from unstall.fix.tensors.parts import bytes_of, record
 from unstall.fix.tensors.staging import SMALL_BYTES, Sender
 from unstall.fix.wrapped import wrapped
-from unstall.random_states import RandomStates, drawn_from, random_states
-from unstall.record.active import HandedOn, handed
+from unstall.guest.rng import RandomStates, drawn_from, random_states
+from unstall.guest.steps import HandedOn, item_handed_on
 
 Strategy = Literal["auto", "streams", "engines"]
 Out = Literal["pinned", "cpu", "device"]
@@ -125,7 +125,7 @@ class StreamMap:
     def __next__(self) -> Any:
         loop = self._loop
         result = next(loop) if loop is not None else self._next()
-        handed(self._fn)
+        item_handed_on(self._fn)
         return result
 
     def _next(self) -> Any:

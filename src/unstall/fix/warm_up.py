@@ -14,7 +14,7 @@ from unstall.fix.tensors.accelerator import accelerator_for, is_there
 from unstall.fix.tensors.nesting import tensors_in
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.wrapped import Printed
-from unstall.random_states import RandomStates
+from unstall.guest.rng import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
 Trace = list[tuple[str, int, int, int]]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import depths
-from unstall.grouping import distinct
-from unstall.timeline import I32, I64, Timeline
+from unstall.timeline.ancestry import depths
+from unstall.timeline.columns import I32, I64, Timeline
+from unstall.timeline.grouping import distinct
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unstall.grouping import by_text
-from unstall.timeline import I32, Bool, HostKind, Timeline
+from unstall.timeline.columns import I32, Bool, HostKind, Timeline
+from unstall.timeline.grouping import by_text
 
 _KERNEL = re.compile(r"(?:void )?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
 _LOADING = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.timeline import I32, HostKind, Timeline, WaitKind
+from unstall.timeline.columns import I32, HostKind, Timeline, WaitKind
 
 _AT_ONCE_NS = 20_000
 """From the end of a copy's call to the wait for it, where torch makes both: 0.2 to 9 us on an H200's host, while a

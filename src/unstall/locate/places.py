@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import nearest, outermost
-from unstall.grouping import by_text
-from unstall.locate.frameworks import is_framework
+from unstall.frameworks import is_framework
 from unstall.locate.operations import operations
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Caller, Where
-from unstall.timeline import I32, I64, Bool, HostKind, Timeline
+from unstall.timeline.ancestry import nearest, outermost
+from unstall.timeline.columns import I32, I64, Bool, HostKind, Timeline
+from unstall.timeline.grouping import by_text
 
 
 @dataclass(frozen=True, eq=False, slots=True)

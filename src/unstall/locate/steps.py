@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from unstall.errors import UsageError
-from unstall.grouping import distinct
-from unstall.timeline import I64, Bool, HostKind, Timeline
+from unstall.timeline.columns import I64, Bool, HostKind, Timeline
+from unstall.timeline.grouping import distinct
 
 FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from unstall.read import store
 from unstall.read.assemble import assemble
 from unstall.read.kineto import read as read_kineto
-from unstall.timeline import Timeline
+from unstall.timeline import store
+from unstall.timeline.columns import Timeline
 
 __all__ = ["load"]
 

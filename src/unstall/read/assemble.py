@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.ancestry import nearest
-from unstall.grouping import by_text, distinct
 from unstall.read import names
 from unstall.read.autograd import forward_operators
 from unstall.read.events import Events
@@ -18,7 +16,8 @@ from unstall.read.nest import find_parents
 from unstall.read.races import races_of
 from unstall.read.stacks import Interner, StackTree
 from unstall.read.waits import find_waits
-from unstall.timeline import (
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import (
     I8,
     I32,
     I64,
@@ -31,6 +30,7 @@ from unstall.timeline import (
     Threads,
     Timeline,
 )
+from unstall.timeline.grouping import by_text, distinct
 
 _NOTHING = -1
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.ancestry import nearest
-from unstall.grouping import groups
 from unstall.read.events import Events
-from unstall.timeline import I8, I32, I64, HostKind, Threads
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import I8, I32, I64, HostKind, Threads
+from unstall.timeline.grouping import groups
 
 
 def forward_operators(

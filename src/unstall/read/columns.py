@@ -17,7 +17,7 @@ from unstall.read.decode import Rows
 from unstall.read.events import Events
 from unstall.read.names import SYNCS, device_kind, host_kind
 from unstall.read.schema import NO_JSON, Args, ArrowEnd
-from unstall.timeline import I32, I64, HostKind, Meta
+from unstall.timeline.columns import I32, I64, HostKind, Meta
 
 _UNKNOWN_U32 = 2**32 - 1  # what CUPTI writes for a stream or an event that it does not know
 _MOST_I32 = 2**31 - 1

@@ -19,7 +19,7 @@ import numpy as np
 
 from unstall.read.mend import mend
 from unstall.read.schema import Arrow, ArrowEnd, Complete, Event, Instant, Label, event_type
-from unstall.timeline import I64
+from unstall.timeline.columns import I64
 
 _Timed = TypeVar("_Timed", Complete[Any], Arrow[Any], Instant[Any])
 _ToNs: TypeAlias = Callable[[list[Any]], I64 | None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from unstall.read.host_times import ToldHostTimes
 from unstall.read.races import ToldRace
-from unstall.timeline import I32, I64, Meta
+from unstall.timeline.columns import I32, I64, Meta
 
 
 @dataclass(slots=True)

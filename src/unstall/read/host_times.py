@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from unstall.timeline import HostTimes
+from unstall.timeline.columns import HostTimes
 
 _MOST = 1_000_000
 _MOST_NS = 2**62  # of a clock

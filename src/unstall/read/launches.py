@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unstall.grouping import distinct
-from unstall.timeline import I32, I64, Bool, Device, Host, HostKind
+from unstall.timeline.columns import I32, I64, Bool, Device, Host, HostKind
+from unstall.timeline.grouping import distinct
 
 _SKEW_NS = 1_000  # older recorders write whole microseconds
 _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from unstall.errors import UsageError
 from unstall.read import load
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 _NAME = "torch.profiler.profile"
 

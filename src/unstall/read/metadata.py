@@ -13,7 +13,7 @@ from unstall.figures import MOST_NS
 from unstall.read.host_times import TellsHostTimes, ToldHostTimes
 from unstall.read.mend import mended
 from unstall.read.races import MOST_RACES, TellsRaces, ToldRace
-from unstall.timeline import Meta, Recorder, StepMarks
+from unstall.timeline.columns import Meta, Recorder, StepMarks
 
 _Value = TypeVar("_Value")
 _MOST_DEVICES = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from unstall.timeline import CopyDirection, DeviceKind, HostKind, HostMemory, WaitKind
+from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory, WaitKind
 
 # Event categories, as spelled from torch 1.8 ("Operator") to today ("cpu_op"), in lower case.
 _HOST_KINDS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.ancestry import first_reaching
-from unstall.timeline import I8, I32, I64, HostKind
+from unstall.timeline.ancestry import first_reaching
+from unstall.timeline.columns import I8, I32, I64, HostKind
 
 _CLIP_ROUNDS = 3  # children that outlive their parent by a rounding microsecond, and their children
 

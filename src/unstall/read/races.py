@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from unstall.timeline import I8, I64, HostKind, RaceKind, Races, Streams
+from unstall.timeline.columns import I8, I64, HostKind, RaceKind, Races, Streams
 
 MOST_RACES = 10_000
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import depths, nearest
-from unstall.grouping import by_text, distinct
 from unstall.read.names import frame
-from unstall.timeline import I32, I64, Bool, Lines, Stacks
+from unstall.timeline.ancestry import depths, nearest
+from unstall.timeline.columns import I32, I64, Bool, Lines, Stacks
+from unstall.timeline.grouping import by_text, distinct
 
 
 @dataclass(slots=True)

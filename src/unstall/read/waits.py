@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.grouping import by_text, groups
 from unstall.read.events import Events
 from unstall.read.names import wait_kind
 from unstall.read.stacks import Interner
-from unstall.timeline import I32, I64, Bool, Device, Host, HostKind, Streams, WaitKind, Waits
+from unstall.timeline.columns import I32, I64, Bool, Device, Host, HostKind, Streams, WaitKind, Waits
+from unstall.timeline.grouping import by_text, groups
 
 _LONG_AGO, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

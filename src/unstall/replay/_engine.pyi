@@ -1,4 +1,4 @@
-from unstall.timeline import I8, I32, I64
+from unstall.timeline.columns import I8, I32, I64
 
 def replay(
     code: I8,

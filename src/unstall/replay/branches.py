@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from unstall.grouping import distinct, groups
-from unstall.timeline import I32, I64, Bool
+from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.grouping import distinct, groups
 
 TICK_NS = 32
 """What times of the device are good to: H200, CUPTI 13."""

@@ -11,7 +11,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.replay.calls import allocations, find_capacity, launches
 from unstall.replay.device import Queued, engines, queue_up
 from unstall.replay.order import Order, find_order
@@ -19,7 +18,8 @@ from unstall.replay.program import Code, Instructions, Ops, Program, Recorded
 from unstall.replay.rows import Rows, rows_of
 from unstall.replay.threads import find_joins, merge_threads
 from unstall.replay.waits import held_until, waits
-from unstall.timeline import I8, I32, I64, HostKind, Threads, Timeline, WaitKind
+from unstall.timeline.columns import I8, I32, I64, HostKind, Threads, Timeline, WaitKind
+from unstall.timeline.grouping import groups
 
 _MOST_NS = 1 << 57  # four years, which may be replayed many times over before any time overflows
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.replay.branches import first_of
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.replay.program import QUEUE_CAPACITY, Code
 from unstall.replay.rows import Rows, rows_of
 from unstall.replay.waits import drained
-from unstall.timeline import Bool, HostKind, Timeline
+from unstall.timeline.columns import Bool, HostKind, Timeline
+from unstall.timeline.grouping import groups
 
 LAUNCH_NS = 5_000
 """A launch that need not wait for room, the recorder at work: H200, CUDA 13."""

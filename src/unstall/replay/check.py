@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unstall.replay.program import Code, Program
-from unstall.timeline import I8, I32, I64, Bool
+from unstall.timeline.columns import I8, I32, I64, Bool
 
 MOST_NS = 1 << 62
 """Every time is the sum of some of the program's times, each taken once: while all add up to this, none overflows."""

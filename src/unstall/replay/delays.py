@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unstall.grouping import distinct
-from unstall.timeline import I32, I64, Bool
+from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.grouping import distinct
 
 _FEW = 3
 _TRIMMED = 10  # one in so many at either end

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unstall.grouping import by_text, groups, union
 from unstall.locate.kinds import is_collective
 from unstall.replay.branches import by_stream, ended_last, first_of, launched_on, roots, spread
 from unstall.replay.delays import learn
-from unstall.timeline import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
+from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
+from unstall.timeline.grouping import by_text, groups, union
 
 LATENCY_NS = 2_000
 """From the end of a launching call to the start of its op on an idle stream: H200, CUDA 13."""

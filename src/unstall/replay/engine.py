@@ -11,7 +11,7 @@ import numpy as np
 from unstall.errors import UsageError
 from unstall.replay import interpreter
 from unstall.replay.program import Program, Replayed
-from unstall.timeline import I8, I32, I64
+from unstall.timeline.columns import I8, I32, I64
 
 try:
     from unstall.replay import _engine

@@ -9,7 +9,7 @@ import numpy as np
 from unstall.replay.branches import first_of, joins
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
-from unstall.timeline import I32, I64, Timeline
+from unstall.timeline.columns import I32, I64, Timeline
 
 LAG_NS = 1_500
 """From the end of an op to the start of one on another stream that waited for it: H200, CUDA 13."""

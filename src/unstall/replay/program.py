@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 
 from unstall.locate.steps import device_begins
-from unstall.timeline import I8, I32, I64, Bool
+from unstall.timeline.columns import I8, I32, I64, Bool
 
 
 class Code(IntEnum):

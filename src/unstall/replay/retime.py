@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.replay.program import Code, Program, Replayed
-from unstall.timeline import I32, I64, Bool, HostKind, Streams, Timeline
+from unstall.timeline.columns import I32, I64, Bool, HostKind, Streams, Timeline
+from unstall.timeline.grouping import groups
 
 
 def retime(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.timeline import I8, I32, I64, Timeline
+from unstall.timeline.columns import I8, I32, I64, Timeline
 
 
 @dataclass(eq=False, slots=True)

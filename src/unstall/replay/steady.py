@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Instructions, Ops, Program
-from unstall.timeline import I32, I64
+from unstall.timeline.columns import I32, I64
+from unstall.timeline.grouping import groups
 
 _SETTLING, _LOOKED_AT = 8, 4  # steps, at the least
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.grouping import groups, union
-from unstall.timeline import I32, I64, HostKind, Timeline
+from unstall.timeline.columns import I32, I64, HostKind, Timeline
+from unstall.timeline.grouping import groups, union
 
 _IDLE_NS = 100_000
 _ALONE_SHARE = 0.02  # of a thread's time at work that may coincide with another's, by the skew of their hand-over

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.replay.branches import by_stream
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.replay.order import Order
 from unstall.replay.program import Code
 from unstall.replay.rows import Rows, rows_of
-from unstall.timeline import I32, I64, Timeline, WaitKind
+from unstall.timeline.columns import I32, I64, Timeline, WaitKind
+from unstall.timeline.grouping import groups
 
 SYNC_NS = 3_000
 """A wait that finds everything done: H200, CUDA 13."""

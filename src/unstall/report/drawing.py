@@ -8,7 +8,7 @@ from unstall.diagnose.accounts import Gaps
 from unstall.diagnose.run import Run
 from unstall.report.picture import IdleIntervals, Picture, picture_of
 from unstall.report.wording import place
-from unstall.timeline import I32
+from unstall.timeline.columns import I32
 
 _ALL_DEVICES = -1
 

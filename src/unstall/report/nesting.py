@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.ancestry import depths, nearest
-from unstall.timeline import I32, I64, Bool
+from unstall.timeline.ancestry import depths, nearest
+from unstall.timeline.columns import I32, I64, Bool
 
 
 def depth_within(parent: I32, is_counted: Bool) -> I32:

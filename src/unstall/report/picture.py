@@ -19,7 +19,7 @@ from unstall.locate.kinds import is_collective
 from unstall.report.nesting import depth_within, lane_of_overlap, shallowest
 from unstall.report.texts import Texts, described_copies, described_waits
 from unstall.result import IDLE_CAUSES
-from unstall.timeline import I8, I32, I64, Bool, DeviceKind, HostKind, Timeline
+from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, HostKind, Timeline
 
 EVENT_LIMIT = 2_000_000
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from unstall.report.wording import map_texts
 from unstall.result import Result
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 
 Scrub: TypeAlias = Callable[[str], str]
 

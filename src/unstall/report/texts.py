@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.timeline import (
+from unstall.timeline.columns import (
     I32,
     CopyDirection,
     Device,

@@ -8,12 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from unstall.errors import UsageError
+from unstall.virtual.machine import Machine, Watch, machine
 from unstall.virtual.options import HostClock, Numerics, parse
-from unstall.virtual.process.machine import Machine, Watch, machine
 
 if TYPE_CHECKING:
     from unstall.diagnose.explain import Report
-    from unstall.timeline import Timeline
+    from unstall.timeline.columns import Timeline
 
 
 class VirtualGpu:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.replay.program import Code, Program
-from unstall.timeline import I64, Bool, HostTimes
+from unstall.timeline.columns import I64, Bool, HostTimes
 
 _WAITS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT, Code.JOIN)
 

@@ -16,9 +16,9 @@ from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
-from unstall.timeline import Bool, DeviceKind, HostMemory, Timeline
+from unstall.timeline.columns import Bool, DeviceKind, HostMemory, Timeline
+from unstall.whatif.calibrate import meet, meet_alone
 from unstall.whatif.host_alone import host_alone
-from unstall.whatif.meet import meet, meet_alone
 from unstall.whatif.subject import Subject
 from unstall.whatif.undistort import USUAL_OF, own_work, undistort, without_pauses
 

@@ -8,10 +8,10 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from unstall.ancestry import nearest
 from unstall.errors import UsageError
 from unstall.locate.places import Places
-from unstall.timeline import Bool
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import Bool
 
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>-?\d{1,9}|-)(?::(?P<op>.+))?")
 _OPERATOR = re.compile(r"\w+::[\w.:]*\w")

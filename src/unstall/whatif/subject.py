@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.grouping import groups, union
 from unstall.locate.kinds import is_data_loading
 from unstall.locate.places import Places
 from unstall.locate.steps import Steps
 from unstall.replay.program import Code, Program
-from unstall.timeline import I32, I64, Bool, Timeline
+from unstall.timeline.columns import I32, I64, Bool, Timeline
+from unstall.timeline.grouping import groups, union
 from unstall.whatif.place import Place
 
 SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unstall.grouping import groups, union
 from unstall.replay.program import Code, Program, Recorded
-from unstall.timeline import I64, Bool, Recorder
+from unstall.timeline.columns import I64, Bool, Recorder
+from unstall.timeline.grouping import groups, union
 
 
 @dataclass(frozen=True, slots=True)

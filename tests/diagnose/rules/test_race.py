@@ -11,7 +11,7 @@ from traces import TraceBuilder
 from unstall.diagnose.explain import Report, explain
 from unstall.report.formats import render
 from unstall.result import Finding
-from unstall.timeline import HostKind, RaceKind, Races, Timeline
+from unstall.timeline.columns import HostKind, RaceKind, Races, Timeline
 
 HOST = -1
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 from fix.graphed.harness import batches, mlp, on_tape, training_step
-from record.recorders import Driven
+from recording.recorders import Driven
 
 import unstall
-from unstall.record import active
+from unstall.guest import active
 
 _PROGRAM = """
 import torch, unstall

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstall.errors import UsageError
-from unstall.timeline import CopyDirection, DeviceKind
+from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
 from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides, parse
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from unstall.record.importing import when_imported
-from unstall.virtual.process.around_import import around_import
+from unstall.guest.around_import import around_import
+from unstall.guest.imports import when_imported
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from unstall.diagnose.explain import explain
 from unstall.locate.kinds import is_asleep
 from unstall.read import load
 from unstall.report.formats import render
-from unstall.timeline import Host, HostKind, RaceKind, Races, Timeline
+from unstall.timeline.columns import Host, HostKind, RaceKind, Races, Timeline
 from unstall.virtual.log import Code
 from unstall.virtual.profiler.chrome_trace import write_trace
 

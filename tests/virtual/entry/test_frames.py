@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 from traces import TraceBuilder
 
-from unstall.timeline import Host, HostKind
+from unstall.timeline.columns import Host, HostKind
 from unstall.virtual.profiler.frames import slices_of
 
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from unstall.virtual.process import kept
+from unstall.virtual import kept
 
 
 def test_a_ctrl_c_meanwhile_is_let_go_by_and_a_second_one_is_not(capsys: pytest.CaptureFixture[str]) -> None:

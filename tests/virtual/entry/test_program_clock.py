@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from unstall.virtual.process.program_clock import ProgramClock
+from unstall.virtual.program_clock import ProgramClock
 
 _MACHINES = (time.perf_counter, time.perf_counter_ns, time.time, time.time_ns, time.sleep, timeit.default_timer)
 
@@ -83,7 +83,7 @@ def test_sleeping_takes_the_time_asked_for_on_both_clocks(clock: ProgramClock, v
     assert time.monotonic() - real >= 0.009
 
 
-@pytest.mark.skipif(find_spec("unstall.record._after") is None, reason="the extension is not built here")
+@pytest.mark.skipif(find_spec("unstall.guest._after") is None, reason="the extension is not built here")
 def test_its_functions_are_no_methods_of_whose_attribute_they_are_and_are_pickled(clock: ProgramClock) -> None:
     class Stopwatch:
         now, wall, rest = time.perf_counter, time.time, time.sleep
@@ -97,7 +97,7 @@ def test_its_functions_are_no_methods_of_whose_attribute_they_are_and_are_pickle
         assert inspect.getdoc(function)
 
 
-@pytest.mark.skipif(find_spec("unstall.record._after") is None, reason="the extension is not built here")
+@pytest.mark.skipif(find_spec("unstall.guest._after") is None, reason="the extension is not built here")
 def test_what_sleeping_raises_has_no_frame_of_ours(clock: ProgramClock) -> None:
     with pytest.raises(ValueError, match="non-negative") as raised:
         time.sleep(-1)

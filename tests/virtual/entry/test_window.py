@@ -23,7 +23,7 @@ from unstall.read import load
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.report.formats import render
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 from unstall.virtual.profiler.chrome_trace import write_trace
 from unstall.virtual.timeline.steps import with_steps
 from unstall.virtual.timeline.window import cut

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unstall.timeline import RaceKind
+from unstall.timeline.columns import RaceKind
 from unstall.virtual.log import RECORD, USE, Code, CopyFlag
 from unstall.virtual.races import Placement, Race, find_races
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virtual.races.logs import Log
 
-from unstall.timeline import RaceKind
+from unstall.timeline.columns import RaceKind
 from unstall.virtual.log import Code
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from virtual.races.logs import DOWNLOAD, UPLOAD, WHOLE, Log, placed
 
-from unstall.timeline import RaceKind
+from unstall.timeline.columns import RaceKind
 from unstall.virtual.log import Code, CopyFlag
 
 PINNED = -1

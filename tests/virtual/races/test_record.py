@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from virtual.races.logs import DOWNLOAD, Log, placed
 from virtual.races.test_twin import CALLS, Call
 
-from unstall.timeline import RaceKind
+from unstall.timeline.columns import RaceKind
 from unstall.virtual.log import Code, CopyFlag
 from unstall.virtual.races import RaceLog
 

@@ -11,7 +11,7 @@ from traces import TraceBuilder
 from virtual.races.logs import Log
 
 from unstall.read import load
-from unstall.timeline import RaceKind, Races, Timeline
+from unstall.timeline.columns import RaceKind, Races, Timeline
 from unstall.virtual.log import Code
 from unstall.virtual.races import races_table
 

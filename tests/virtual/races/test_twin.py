@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from virtual.races.logs import Log, Range
 from virtual.races.twin import Twin
 
-from unstall.timeline import RaceKind
+from unstall.timeline.columns import RaceKind
 from unstall.virtual.log import Code, CopyFlag
 
 Call = Callable[[Log], None]

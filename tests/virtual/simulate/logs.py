@@ -14,7 +14,7 @@ from unstall.virtual.log import RECORD, USE, Code, CopyFlag, Stack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from unstall.timeline import CopyDirection
+    from unstall.timeline.columns import CopyDirection
     from unstall.virtual.costs.signature import Signature
     from unstall.virtual.simulation.keeper import Keeper
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from virtual.simulate.logs import Fixed, Log
 
-from unstall.timeline import HostKind, Timeline
+from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.options import Options
 from unstall.virtual.simulation.keeper import Keeper
 

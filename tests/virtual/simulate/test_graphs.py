@@ -5,7 +5,7 @@ from __future__ import annotations
 from virtual.simulate.logs import HOST, LIMITS, MIB, Log
 from virtual.simulate.runs import begin, calls, ops
 
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 from unstall.virtual.log import Code, CopyFlag
 
 CAPTURING = 3

@@ -11,7 +11,7 @@ import pytest
 from virtual.simulate.logs import HOST, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
-from unstall.timeline import HostKind, Timeline
+from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.log import Code
 from unstall.virtual.options import Options
 from unstall.virtual.simulation.keeper import Keeper

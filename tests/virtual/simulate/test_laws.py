@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from virtual.simulate.logs import Fixed, Log
 
 from unstall.diagnose.explain import explain
-from unstall.timeline import HostKind, Timeline
+from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.log import Code, CopyFlag
 from unstall.virtual.options import Options
 from unstall.virtual.simulation.keeper import Keeper

@@ -10,7 +10,7 @@ from virtual.simulate.logs import HOST, LIMITS, MIB, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
 from unstall.errors import UnstallError
-from unstall.timeline import CopyDirection
+from unstall.timeline.columns import CopyDirection
 from unstall.virtual import OutOfMemoryError
 from unstall.virtual.allocator.caching import CachingAllocator
 from unstall.virtual.log import Code, CopyFlag

@@ -8,7 +8,7 @@ import pytest
 from virtual.simulate.logs import HOST, LIMITS, MIB
 from virtual.simulate.runs import begin, calls, ops
 
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 from unstall.virtual.log import Code, CopyFlag
 
 H2D, D2H, D2D = CopyFlag.HOST_TO_DEVICE, CopyFlag.DEVICE_TO_HOST, CopyFlag.DEVICE_TO_DEVICE

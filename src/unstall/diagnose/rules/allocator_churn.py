@@ -9,7 +9,7 @@ from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
 from unstall.locate.kinds import named
 from unstall.result import Finding
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 
 _PINNED = re.compile(r"(cuda|cu|hip)(Host|MallocHost|FreeHost|MemHost|MemAllocHost|MemFreeHost)")
 

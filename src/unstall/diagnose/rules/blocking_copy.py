@@ -8,7 +8,7 @@ from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Run
 from unstall.figures import counted
 from unstall.result import Finding
-from unstall.timeline import HostMemory
+from unstall.timeline.columns import HostMemory
 
 
 def blocking_copy(run: Run) -> list[Finding]:

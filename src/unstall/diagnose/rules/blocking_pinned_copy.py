@@ -6,7 +6,7 @@ from unstall.diagnose.copies import uploads, with_waits
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
 from unstall.result import Finding
-from unstall.timeline import HostKind, HostMemory
+from unstall.timeline.columns import HostKind, HostMemory
 
 
 def blocking_pinned_copy(run: Run) -> list[Finding]:

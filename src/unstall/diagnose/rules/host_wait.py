@@ -14,7 +14,7 @@ from unstall.diagnose.ways_to_wait import VALUE_BYTES, WAYS, Read, Wait, Way, ca
 from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
-from unstall.timeline import I32, I64, CopyDirection, HostKind
+from unstall.timeline.columns import I32, I64, CopyDirection, HostKind
 from unstall.whatif.edits.remove_syncs import READ_BACK_BYTES
 from unstall.whatif.gains import COSTS_NOTHING
 

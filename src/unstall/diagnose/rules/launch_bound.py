@@ -10,7 +10,7 @@ from unstall.diagnose.late_launches import TINY_ROW, Late, divide, usual_length
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
 from unstall.result import Finding
-from unstall.timeline import I64, HostKind
+from unstall.timeline.columns import I64, HostKind
 
 _GENERATE = re.compile(r"(.*/)?transformers/generation/")
 _MOSTLY = 0.5

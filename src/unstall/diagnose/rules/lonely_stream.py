@@ -8,7 +8,7 @@ from unstall.diagnose.run import Run
 from unstall.diagnose.streams import LONELY, overlap
 from unstall.figures import duration, share
 from unstall.result import Finding
-from unstall.timeline import Bool
+from unstall.timeline.columns import Bool
 
 _WORTH = 0.005  # of the window
 _ADDS_GRADIENTS = "torch::autograd::AccumulateGrad"  # on a stream that autograd chooses, where no program can move it

@@ -9,7 +9,7 @@ from unstall.diagnose.run import Run
 from unstall.diagnose.sources import Source, source_of_copies
 from unstall.figures import counted, size
 from unstall.result import Finding
-from unstall.timeline import HostMemory
+from unstall.timeline.columns import HostMemory
 
 _SMALL_BYTES = 64 << 10  # a copy; up to here the driver stages it and goes on
 

@@ -8,7 +8,7 @@ from unstall.diagnose.run import Run
 from unstall.diagnose.streams import LONELY, overlap
 from unstall.figures import counted, duration, share, size
 from unstall.result import Finding
-from unstall.timeline import I64, CopyDirection, DeviceKind
+from unstall.timeline.columns import I64, CopyDirection, DeviceKind
 
 _WORTH = 0.05  # of the window
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
-from unstall.grouping import groups
 from unstall.locate.kinds import is_waiting_for_thread
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
+from unstall.timeline.grouping import groups
 
 _WORTH = 0.02  # of the window
 _MOSTLY = 0.5

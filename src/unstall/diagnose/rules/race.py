@@ -9,7 +9,7 @@ import numpy as np
 from unstall.diagnose.run import Group, Run
 from unstall.figures import size
 from unstall.result import Finding
-from unstall.timeline import RaceKind
+from unstall.timeline.columns import RaceKind
 
 _TITLES = {
     RaceKind.READ_EARLY: "Race: read before the write has finished",

@@ -7,7 +7,7 @@ import numpy as np
 from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
 from unstall.result import Finding
-from unstall.timeline import HostKind, Recorder
+from unstall.timeline.columns import HostKind, Recorder
 
 _WORTH = 0.002  # of the window
 _SLOWER = 1.05

@@ -7,7 +7,7 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.figures import counted, share, size
 from unstall.result import Finding
-from unstall.timeline import CopyDirection, DeviceKind
+from unstall.timeline.columns import CopyDirection, DeviceKind
 
 _WORTH = 0.01  # of the window
 

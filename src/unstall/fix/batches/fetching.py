@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.nesting import tensors_in
 from unstall.fix.tensors.staging import Sender, Sent
-from unstall.random_states import drawn_from, random_states
-from unstall.record.active import HandedOn
+from unstall.guest.rng import drawn_from, random_states
+from unstall.guest.steps import HandedOn
 
 _WATCHED = 16  # first batches of which it is seen whether fetching draws random numbers, and each so many later
 _ROOM = 16  # batches that the device has not come to yet may take this part of its memory

@@ -18,8 +18,8 @@ from unstall.fix.batches.seen import Seen
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import Sender, Sent
-from unstall.random_states import drawn_from, random_states
-from unstall.record.active import handed
+from unstall.guest.rng import drawn_from, random_states
+from unstall.guest.steps import item_handed_on
 
 _Mode = Literal["look", "ahead", "again", "beside", "plain"]
 
@@ -113,7 +113,7 @@ class Iteration:
         self._place.note_dry(asked)
         self._tally.note_copy(needed, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
-        handed(self._loader)
+        item_handed_on(self._loader)
         return sent.value
 
     def close(self, patience_s: float | None = PATIENCE_S) -> None:
@@ -331,7 +331,7 @@ class Iteration:
             place.news = None
         if batches.has_state:
             self._passes.state = batches.state()
-        handed(self._loader)
+        item_handed_on(self._loader)
         return value
 
     def _heed(self, news: News) -> None:

@@ -10,7 +10,7 @@ import torch
 from unstall.fix.batches.stats import Tally
 from unstall.fix.tensors.accelerator import is_there
 from unstall.fix.tensors.nesting import map_tensors
-from unstall.record.active import HandedOn, handed
+from unstall.guest.steps import HandedOn, item_handed_on
 
 
 class PlainLoop:
@@ -31,7 +31,7 @@ class PlainLoop:
         self._tally.batches += 1
         if self._here:
             value = map_tensors(value, lambda tensor: tensor.to(self._device))
-        handed(self._loader)
+        item_handed_on(self._loader)
         return value
 
     def __repr__(self) -> str:

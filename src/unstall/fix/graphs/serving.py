@@ -29,11 +29,11 @@ from unstall.fix.graphs.sharing import Sharing
 from unstall.fix.graphs.signature import Call, call_of
 from unstall.fix.graphs.state import Saved
 from unstall.fix.graphs.stats import GraphedStats, Tally
-from unstall.fix.graphs.steps import mark_again
 from unstall.fix.graphs.subject import Kind
 from unstall.fix.graphs.through_autograd import served_through_autograd
 from unstall.fix.graphs.verify import check
 from unstall.fix.tensors.nesting import tensors_in
+from unstall.guest.step_replay import repeat_boundaries
 
 _VARIANTS = 2  # graphs of one shape for different states, as of a module that is switched between train and eval
 _STRIKES = 3  # captures in a row that served next to nothing before what they rely on had changed
@@ -225,7 +225,7 @@ class Graphed:
         tally.hits += 1
         tally.launches_saved += ready.launches
         tally.seconds_saved += ready.saves_seconds
-        mark_again(ready.subject.seen.steps)
+        repeat_boundaries(ready.subject.seen.steps)
         return True, result
 
     def _checked(self, shelf: _Shelf, ready: Ready, call: Call) -> bool:

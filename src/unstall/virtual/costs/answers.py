@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unstall.timeline import CopyDirection, DeviceKind
+from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.families import Family, Shape, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from unstall.timeline import CopyDirection, DeviceKind
+from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.signature import Signature
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import nearest
-from unstall.timeline import I32, I64, Host, HostKind, Stacks, Timeline
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import I32, I64, Host, HostKind, Stacks, Timeline
 
 
 @dataclass(frozen=True, eq=False, slots=True)

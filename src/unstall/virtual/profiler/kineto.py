@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from unstall.timeline import DeviceKind, HostKind, Timeline
+from unstall.timeline.columns import DeviceKind, HostKind, Timeline
 from unstall.virtual.profiler.chrome_trace import write_trace
 from unstall.virtual.profiler.frames import StackTexts
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unstall.timeline import Timeline
+from unstall.timeline.columns import Timeline
 from unstall.virtual.profiler.kineto import Asked, Result
 from unstall.virtual.timeline.window import cut
 

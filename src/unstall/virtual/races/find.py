@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.timeline import I64, RaceKind
+from unstall.timeline.columns import I64, RaceKind
 from unstall.virtual.log import Code
 from unstall.virtual.races.clocks import Clocks
 from unstall.virtual.races.found import Placement, Race

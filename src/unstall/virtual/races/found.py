@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unstall.timeline import I64, RaceKind
+from unstall.timeline.columns import I64, RaceKind
 
 
 @dataclass(frozen=True, slots=True)

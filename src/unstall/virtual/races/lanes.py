@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.grouping import distinct
-from unstall.timeline import I32, I64, Bool
+from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.grouping import distinct
 from unstall.virtual.log import Code
 
 WORK = (Code.LAUNCH, Code.COPY, Code.SLEEP)

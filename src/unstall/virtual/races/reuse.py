@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from unstall.timeline import I32, I64, Bool, RaceKind
+from unstall.timeline.columns import I32, I64, Bool, RaceKind
 from unstall.virtual.log import Code
 from unstall.virtual.races.clocks import Clocks
 from unstall.virtual.races.found import Placement

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.timeline import I32, I64
+from unstall.timeline.columns import I32, I64
 from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag
 from unstall.virtual.races.lanes import Lanes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from unstall.timeline import I32, Races
+from unstall.timeline.columns import I32, Races
 from unstall.virtual.races.found import Access, Race
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unstall.timeline import RaceKind
+from unstall.timeline.columns import RaceKind
 from unstall.virtual.races.found import Access, Race
 from unstall.virtual.races.lanes import Lanes
 

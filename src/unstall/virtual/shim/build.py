@@ -20,10 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from unstall import lines
 from unstall.errors import UnstallError
 
 SHIM = Path(__file__).parent
-FRAMES = Path(__file__).parents[2] / "record"
+FRAMES = Path(lines.__file__).parent
 OLDEST_TORCH = (2, 11)
 PROVED = "2.13"
 CPU_WHEEL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
@@ -144,7 +145,7 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: d
 
 def _shortened(torch: Torch) -> list[str]:
     """So that warnings and errors, which name the line of C++ they come from, name no folder of this machine."""
-    named = {torch.root: "torch", FRAMES: "unstall/record", SHIM: "unstall/virtual/shim"}
+    named = {torch.root: "torch", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from unstall.record.importing import when_imported
+from unstall.guest.imports import when_imported
 from unstall.virtual.shim.build import VirtualGpuError, build, installed_torch
 from unstall.virtual.torch_cuda import storages
 from unstall.virtual.torch_cuda.install import finish, install

@@ -1,4 +1,4 @@
-// Where a thread is in Python: record/_frames.c, which reads it without the GIL.
+// Where a thread is in Python: lines/_frames.c, which reads it without the GIL.
 #pragma once
 #include <cstdint>
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unstall.replay.program import Code as Do
-from unstall.timeline import CopyDirection, DeviceKind, HostMemory
+from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import parse
 from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag, chosen

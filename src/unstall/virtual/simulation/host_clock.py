@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from unstall.timeline import I64, Bool
+from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.log import Code, Stack
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unstall.errors import UnstallError, UsageError
-from unstall.locate.frameworks import OURS, is_framework, is_left_out_of_stacks
-from unstall.record.lines import line_at
-from unstall.record.places import Shortened
+from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks
+from unstall.lines.clock import line_at
+from unstall.lines.places import Shortened
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
 from unstall.virtual.costs.gpu_file import gpu_named
@@ -25,7 +25,7 @@ from unstall.virtual.simulation.host_clock import Measured, Modelled
 from unstall.virtual.simulation.simulate import Simulation
 
 if TYPE_CHECKING:
-    from unstall.timeline import Timeline
+    from unstall.timeline.columns import Timeline
     from unstall.virtual.allocator.segments import TraceEntry
 
 

@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 
 from unstall.replay.program import Code
-from unstall.timeline import CopyDirection, DeviceKind, HostMemory
+from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 
 
 class Call(IntEnum):

@@ -11,7 +11,7 @@ import numpy as np
 from unstall.replay.engine import begin
 from unstall.replay.program import Code as Do
 from unstall.replay.program import Instructions, Ops, Program, Replayed
-from unstall.timeline import I64, Bool
+from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import Costs
 from unstall.virtual.log import Code, Stack, chosen
 from unstall.virtual.simulation.actions import Actions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.timeline import I32, I64
+from unstall.timeline.columns import I32, I64
 from unstall.virtual.simulation.captures import Place
 
 _BRANCHES = 1 << 40

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.timeline import I64, Bool
+from unstall.timeline.columns import I64, Bool
 from unstall.virtual.log import Code, chosen
 from unstall.virtual.simulation.captures import Place
 

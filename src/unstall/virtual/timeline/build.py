@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.locate.kinds import SLEEP
-from unstall.timeline import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.timeline.columns import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
+from unstall.timeline.grouping import groups
 from unstall.virtual.log import Stack
 from unstall.virtual.options import HostClock, Options
 from unstall.virtual.races import Race, races_table

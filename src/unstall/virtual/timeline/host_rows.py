@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.ancestry import first_reaching, nearest
-from unstall.grouping import groups
 from unstall.read.autograd import link_by_sequence
 from unstall.read.nest import find_parents
-from unstall.timeline import I8, I32, I64, Host, HostKind, WaitKind, Waits
+from unstall.timeline.ancestry import first_reaching, nearest
+from unstall.timeline.columns import I8, I32, I64, Host, HostKind, WaitKind, Waits
+from unstall.timeline.grouping import groups
 from unstall.virtual.log import Code
 from unstall.virtual.simulation.history import Done, Happened
 from unstall.virtual.simulation.recipes import Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from unstall.timeline import I64, Bool, Device, Host, Memory, Waits
+from unstall.timeline.columns import I64, Bool, Device, Host, Memory, Waits
 
 _Table = TypeVar("_Table", Host, Device, Waits, Memory)
 

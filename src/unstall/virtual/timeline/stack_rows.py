@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from unstall.record.lines import line_at
-from unstall.record.places import Shortened
-from unstall.timeline import I32, Lines, Stacks
+from unstall.lines.clock import line_at
+from unstall.lines.places import Shortened
+from unstall.timeline.columns import I32, Lines, Stacks
 from unstall.virtual.log import Stack
 from unstall.virtual.simulation.history import Happened
 

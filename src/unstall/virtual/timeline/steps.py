@@ -10,23 +10,23 @@ from typing import cast
 
 import numpy as np
 
+from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources
 from unstall.locate.steps import RECORDED_STEP, begins_with_a_step, find_steps
 from unstall.read.nest import find_parents
-from unstall.record.tally import EXPLICIT, OPTIMIZER, Source, Tally
-from unstall.timeline import Host, HostKind, StepMarks, Timeline, Waits
+from unstall.timeline.columns import Host, HostKind, StepMarks, Timeline, Waits
 from unstall.virtual.timeline.rows import rows_of
 
 _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 
 
-def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[Source, int]]) -> Timeline:
+def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[StepSource, int]]) -> Timeline:
     """By the marks, in ns, that come first by the rules of a recording: by hand, else of an optimizer, which is marked
     where graphs serve calls that step it, else of what is iterated or called. The last only where nothing else than
     the period of the launches would tell steps apart: items in flight have several."""
-    tally = Tally()
+    sources = StepSources()
     for source, _ in marks:
-        tally.add(source)
-    leader = tally.leader()
+        sources.add(source)
+    leader = sources.leader()
     if leader is None:
         return timeline
     times = [at_ns for source, at_ns in marks if source == leader]

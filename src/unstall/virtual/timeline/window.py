@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.timeline import I32, Bool, Timeline
+from unstall.timeline.columns import I32, Bool, Timeline
 from unstall.virtual.timeline.rows import rows_of
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.locate.kinds import is_no_code
 from unstall.replay.program import Code
-from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostKind
+from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
+from unstall.timeline.grouping import groups
 from unstall.whatif.place import Place, parse_function
 from unstall.whatif.subject import SYNCS, Subject
 

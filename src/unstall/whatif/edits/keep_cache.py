@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import Subject
 

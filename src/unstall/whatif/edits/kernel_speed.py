@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.locate.kinds import is_collective
-from unstall.timeline import DeviceKind
+from unstall.timeline.columns import DeviceKind
 from unstall.whatif.edits.host_speed import parse_factor
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import Subject

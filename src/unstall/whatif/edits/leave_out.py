@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstall.errors import UsageError
-from unstall.timeline import HostKind
+from unstall.timeline.columns import HostKind
 from unstall.whatif.place import Place, parse_function
 from unstall.whatif.subject import Subject
 

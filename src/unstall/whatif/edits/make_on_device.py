@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.replay.program import Code
-from unstall.timeline import CopyDirection, HostKind
+from unstall.timeline.columns import CopyDirection, HostKind
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import Subject
 

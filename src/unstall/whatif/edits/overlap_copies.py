@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.grouping import groups
 from unstall.locate.operations import operations
 from unstall.replay.order import LAG_NS
 from unstall.replay.program import Code, Program
-from unstall.timeline import I64, Bool, CopyDirection, DeviceKind
+from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind
+from unstall.timeline.grouping import groups
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import SYNCS, Subject
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from unstall.locate.operations import operations
 from unstall.replay.program import Code
-from unstall.timeline import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
+from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import SYNCS, Subject
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.locate.operations import operations
 from unstall.replay.program import Code
-from unstall.timeline import Bool, CopyDirection
+from unstall.timeline.columns import Bool, CopyDirection
 from unstall.whatif.edits.pin_copies import pinned
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import SYNCS, Subject

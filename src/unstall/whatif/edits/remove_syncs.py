@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.replay.program import Code
-from unstall.timeline import Bool, CopyDirection
+from unstall.timeline.columns import Bool, CopyDirection
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import SYNCS, Subject, neutral
 

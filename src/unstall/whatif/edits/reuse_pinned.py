@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.timeline import CopyDirection, HostMemory
+from unstall.timeline.columns import CopyDirection, HostMemory
 from unstall.whatif.edits.pin_copies import pinned
 from unstall.whatif.place import Place, parse_line
 from unstall.whatif.subject import Subject

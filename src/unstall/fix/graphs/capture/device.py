@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from unstall.captures import capture, is_sound, nvidia_driver, own_stream
+from unstall.guest.graph_capture import capture, is_sound, nvidia_driver, own_stream
 
 _T = TypeVar("_T")
 

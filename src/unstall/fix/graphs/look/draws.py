@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from unstall.fix.graphs.refusals import Refusal
-from unstall.locate.frameworks import top_module
-from unstall.random_states import drawn_from, random_states
+from unstall.frameworks import top_module
+from unstall.guest.rng import drawn_from, random_states
 
 _NAMES = {"torch": "torch's CPU generator", "random": "Python's random", "numpy.random": "numpy.random"}
 _OF_TORCH = {"aten", "prims", "prim"}  # namespaces of operators that carry a tag where they draw

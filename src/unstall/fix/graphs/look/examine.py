@@ -20,10 +20,10 @@ from unstall.fix.graphs.look.watch import Watch
 from unstall.fix.graphs.refusals import Refusal, Refused, raising_place
 from unstall.fix.graphs.signature import Call, call_of
 from unstall.fix.graphs.state import Saved
-from unstall.fix.graphs.steps import noted
 from unstall.fix.graphs.subject import Kind, own_autocast_cache
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import is_plain, storage_of
+from unstall.guest.step_replay import observed_boundaries
 
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), enum.Enum, type, slice, range)
 _SIMPLE_OF_TORCH = (torch.dtype, torch.device, torch.Size, torch.memory_format, torch.layout)
@@ -61,7 +61,7 @@ def examined(
         [(tensor, tensor.requires_grad) for tensor in (*watch.tensors, *call.tensors) if is_leaf(tensor)],
     )
     grads = {id(tensor): tensor.grad for tensor in watch.tensors if is_leaf(tensor)}
-    with device.side(), own_autocast_cache(), inside(), no_stream_warnings(), noted() as steps:
+    with device.side(), own_autocast_cache(), inside(), no_stream_warnings(), observed_boundaries() as steps:
         result, seen = observed(lambda: function(*args, **kwargs), call.tensors, device)
     seen.steps = steps
     tensors = tensors_in(result)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from unstall.record.active import aside
+from unstall.guest.steps import ignoring_steps
 
 
 @contextmanager
@@ -52,5 +52,5 @@ def always(message: str, *, beside: str = "") -> Iterator[None]:
 @contextmanager
 def unheard() -> Iterator[None]:
     """For runs that only prove something: what they warn of is not shown, and their steps are none of the program's."""
-    with heard(lambda _: False), aside():
+    with heard(lambda _: False), ignoring_steps():
         yield

@@ -23,9 +23,9 @@ from unstall.fix.graphs.look.users import is_users_code
 from unstall.fix.graphs.look.waits import SYNCHRONIZING, wait_of, waits_named
 from unstall.fix.graphs.look.watch import Scope
 from unstall.fix.graphs.refusals import Refusal, Refused, calling_place, calls_through
-from unstall.fix.graphs.steps import Marked
 from unstall.fix.tensors.storages import Touched, decomposed, is_plain, lies_in, storage_of, tensors_of, touched_by
-from unstall.locate.frameworks import OURS, top_module
+from unstall.frameworks import OURS, top_module
+from unstall.guest.step_replay import Boundary
 
 _FROM_HOST = (
     "a copy from CPU memory would be of the memory of one call",
@@ -80,7 +80,7 @@ class Observation:
     asks_whether_captured: bool = False  # and may take another way then
     warns: str = ""  # a warning that was shown
     moves: bool = False  # it gave one of `externals` other memory
-    steps: list[Marked] = field(default_factory=list)  # of a recording, in order
+    steps: list[Boundary] = field(default_factory=list)  # of a recording, in order
     launches: int = 0
     bytes_made: int = 0
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from unstall.locate.frameworks import OURS, is_framework
+from unstall.frameworks import OURS, is_framework
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,88 @@
+"""Compares the figures of two checkouts: the JSON of explain, whatif and diff on every trace in `examples/`.
+
+    git worktree add ../before REVISION
+    (cd ../before && pip install --no-deps --target build/installed .)    # its C extensions
+    python -m benchmarks.same_figures ../before
+
+Only text may differ: numbers, truth values, nulls, keys and lengths are compared. Prints every difference, with both
+values, and exits with 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+EXAMPLES = HERE / "examples"
+TRACES = sorted([*EXAMPLES.glob("traces/*.json.gz"), *EXAMPLES.glob("transformers/recorded/*.json.gz")])
+
+
+def commands() -> Iterator[list[str]]:
+    """What is run: the arguments of `unstall`."""
+    reference = {"traces": "train_item.json.gz", "recorded": "gpt2_generate-0.trace.json.gz"}
+    for trace in TRACES:
+        yield ["explain", str(trace)]
+        yield ["whatif", str(trace), "--edit", "host-speed:2", "--edit", "kernel-speed:2"]
+        yield ["whatif", str(trace), "--edit", "remove-syncs", "--edit", "graph"]
+        yield ["diff", str(trace), str(trace.parent / reference[trace.parent.name])]
+
+
+def answer(checkout: Path, command: list[str]) -> Any:
+    """The JSON that this checkout's code prints; its message if it refuses."""
+    installed = checkout / "build/installed"
+    source = installed if installed.is_dir() else checkout / "src"
+    ran = subprocess.run(
+        [sys.executable, "-m", "unstall", *command, "--json", "-q"],
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return json.loads(ran.stdout) if ran.returncode == 0 else {"exit code": ran.returncode}
+
+
+def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """Where two JSON values differ, text aside."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            if key not in before or key not in after:
+                yield f"{where}.{key}: only {'after' if key in after else 'before'}"
+            else:
+                yield from differences(before[key], after[key], f"{where}.{key}")
+    elif isinstance(before, list) and isinstance(after, list):
+        if len(before) != len(after):
+            yield f"{where}: {len(before)} entries, then {len(after)}"
+        for row, (one, other) in enumerate(zip(before, after, strict=False)):
+            yield from differences(one, other, f"{where}[{row}]")
+    elif before != after and not (isinstance(before, str) and isinstance(after, str)):
+        yield f"{where}: {before}, then {after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path, help="the other checkout")
+    before = parser.parse_args().before.resolve()
+    different = 0
+    asked = list(commands())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = pool.map(lambda command: (answer(before, command), answer(HERE, command)), asked)
+        for command, (one, other) in zip(asked, answers, strict=True):
+            found = list(differences(one, other))
+            different += bool(found)
+            name = " ".join(word.removeprefix(f"{EXAMPLES}/") for word in command)
+            for difference in found:
+                print(f"{name}: {difference}")
+    print(f"{different} of {len(asked)} answers differ")
+    return min(different, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

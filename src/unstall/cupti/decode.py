@@ -1,0 +1,141 @@
+"""What the recorder `cupti` wrote → tables, as numpy sees them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unstall.cupti import layouts
+from unstall.cupti.layouts import FIELDS, Kind
+from unstall.cupti.recorder import CALLS, CHUNK_BYTES, NAMES, RECORDS, VERSION
+from unstall.errors import TraceError
+from unstall.timeline.columns import I64
+from unstall.timeline.grouping import groups
+
+_NAME_HEAD = struct.Struct("<QI")
+_LONGEST_NAME = 1 << 16
+_CALL = np.dtype(
+    [
+        ("start", "<u8"),
+        ("end", "<u8"),
+        ("what", "<u4"),
+        ("correlation", "<u4"),
+        ("thread", "<u4"),
+        ("stack", "<i4"),
+        ("event", "<u8"),
+        ("stream", "<u4"),
+        ("context", "<u4"),
+        ("spare", "<u8", 2),
+    ]
+)
+SPAN = 1 << 30  # as in _cupti.c
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Activity:
+    """Records by kind, each table of the type of `record_types`, in no order; calls, and spans of watched
+    functions (`what` is a span's number), by thread and start; kernels' names by pointer."""
+
+    tables: dict[Kind, np.ndarray]
+    calls: np.ndarray
+    spans: np.ndarray
+    names: dict[int, str]
+    cupti_version: int
+
+
+def read_activity(folder: Path) -> Activity:
+    """All that was recorded; of a killed process, whatever it left. Raises TraceError where that is nothing or gone."""
+    try:
+        about = json.loads((folder / VERSION).read_text())
+    except (OSError, ValueError) as error:
+        raise TraceError("nothing was recorded: CUPTI had not begun") from error
+    of_kind = layouts.sizes(about["version"], about["library"])
+    try:
+        tables = _tables(folder / RECORDS, of_kind)
+        calls = _calls(folder / CALLS)
+        names = _names((folder / NAMES).read_bytes())
+    except FileNotFoundError as error:
+        raise TraceError(f"{error.filename}: gone, and with it what the recording is of") from error
+    is_span = calls["what"] >= SPAN
+    spans = calls[is_span]
+    spans["what"] -= SPAN
+    return Activity(tables, calls[~is_span], spans, names, about["version"])
+
+
+def record_types(of_kind: dict[Kind, int]) -> dict[Kind, np.dtype[np.void]]:
+    """The numpy type of one record by kind."""
+    return {kind: _type(kind, size) for kind, size in of_kind.items()}
+
+
+def _tables(path: Path, of_kind: dict[Kind, int]) -> dict[Kind, np.ndarray]:
+    from unstall.cupti import _cupti
+
+    sizes = layouts.size_table(of_kind)
+    found: dict[Kind, list[np.ndarray]] = {kind: [] for kind in of_kind}
+    with path.open("rb") as file:
+        while block := file.read(CHUNK_BYTES):
+            chunk = np.frombuffer(block, np.uint8)
+            offsets: I64 = np.frombuffer(_cupti.walk(chunk, sizes), np.int64)
+            for kind in of_kind if len(offsets) else ():
+                found[kind].append(rows(chunk, offsets, kind, of_kind))
+    empty = {kind: np.zeros(0, type_) for kind, type_ in record_types(of_kind).items()}
+    return {kind: np.concatenate(each) if each else empty[kind] for kind, each in found.items()}
+
+
+def _type(kind: Kind, size: int) -> np.dtype[np.void]:
+    fields = FIELDS[kind]
+    return np.dtype(
+        {
+            "names": list(fields),
+            "offsets": [offset for offset, _ in fields.values()],
+            "formats": [form for _, form in fields.values()],
+            "itemsize": size,
+        }
+    )
+
+
+def rows(chunk: np.ndarray, offsets: I64, kind: Kind, of_kind: dict[Kind, int]) -> np.ndarray:
+    """The records of one kind in a chunk of bytes, of the type of `record_types`; `offsets` are of all its records."""
+    if not len(offsets):
+        return np.zeros(0, _type(kind, of_kind[kind]))
+    kinds = chunk[offsets[:, None] + np.arange(4)].view(np.uint32)[:, 0]
+    mine = offsets[kinds == kind]
+    picked = np.ascontiguousarray(chunk[mine[:, None] + np.arange(of_kind[kind])])
+    return picked.view(_type(kind, of_kind[kind]))[:, 0]
+
+
+def _calls(path: Path) -> np.ndarray:
+    """What was written of each chunk: the rest of it is zero."""
+    rows = np.fromfile(path, _CALL, count=path.stat().st_size // _CALL.itemsize)
+    rows = rows[rows["start"] > 0]
+    return rows[np.lexsort((rows["start"], rows["thread"]))]
+
+
+def _names(text: bytes) -> dict[int, str]:
+    """Names by pointer, up to the first that is cut off."""
+    names, at = {}, 0
+    while at + _NAME_HEAD.size <= len(text):
+        pointer, length = _NAME_HEAD.unpack_from(text, at)
+        at += _NAME_HEAD.size
+        if length > _LONGEST_NAME or at + length > len(text):
+            break
+        names[pointer] = text[at : at + length].decode(errors="replace")
+        at += length
+    return names
+
+
+def outermost(calls: np.ndarray) -> np.ndarray:
+    """Without those made within another one of the same thread, in the order that they begin in.
+
+    `calls` have a start, an end and a thread; of two that begin together the longer one is around the other.
+    """
+    calls = calls[np.lexsort((-calls["end"].astype(np.int64), calls["start"]))]
+    chosen = np.ones(len(calls), np.bool_)
+    for _, mine in groups(calls["thread"].astype(np.int64)):
+        reach = np.maximum.accumulate(calls["end"][mine])
+        chosen[mine[1:]] = calls["start"][mine[1:]] >= reach[:-1]
+    return calls[chosen]

@@ -1,0 +1,158 @@
+"""The cheap recorder: CUPTI activity records, which libcupti writes into a file without Python.
+
+What is recorded: kernels, copies and memsets, and those of the driver's calls that are in `calls`, with what waits wait
+for, and each with the stack that it was made from, if `CallStacks` made code known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from unstall.cupti import driver_calls as calls
+from unstall.cupti import layouts
+from unstall.cupti.layouts import Kind
+from unstall.errors import UnstallError
+from unstall.guest import device
+
+try:
+    from unstall.cupti import _cupti
+except ImportError:
+    _cupti = None  # type: ignore[assignment]  # built only on Linux, where there is a C compiler
+
+RECORDS, NAMES, CALLS, VERSION = "activity.bin", "names.bin", "calls.bin", "cupti.json"
+CHUNK_BYTES = 2 << 20
+FIRST_BYTES = 32 << 20  # reserved when recording starts
+MOST_BYTES = 4 << 30
+FLUSH_MS = 1000
+_NOT_BUILT = "the C extension for CUPTI is not built: install a C compiler, then unstall again"
+_NO_DRIVER = "there is no NVIDIA driver here"
+_KINDS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET, Kind.OVERHEAD)
+
+
+class CuptiError(UnstallError):
+    """CUPTI cannot be used here, or not now."""
+
+
+class Cupti:
+    """Records the device's activities and the host's calls into `folder`, from `start` to `stop`."""
+
+    name = "cupti"
+    any_thread = True
+
+    def __init__(self, folder: Path) -> None:
+        """Load libcupti, and see whether it takes a client.
+
+        Raises CuptiError where that cannot be, UnknownLayoutError where its records are not known.
+        """
+        if _cupti is None:
+            raise CuptiError(_NOT_BUILT)
+        library = find_library()
+        if library is None:
+            raise CuptiError("libcupti was not found: it comes with torch's CUDA builds, or with the CUDA toolkit")
+        try:
+            self._version = _cupti.load(str(library))
+        except OSError as error:
+            raise CuptiError(f"libcupti cannot be loaded: {error}") from error
+        self._library, self._folder = library, folder
+        self._sizes = layouts.sizes(self._version, library.name)
+        self._counts: dict[str, object] = {}
+        # Only asked for here: who never starts must not keep others away.
+        try:
+            _cupti.subscribe()
+        except RuntimeError as error:
+            raise CuptiError(_why(error)) from error
+        _cupti.unsubscribe()
+
+    def start(self) -> None:
+        """Begin to record. Raises CuptiError with CUPTI's own reason: another client, say, or no driver."""
+        about = {"version": self._version, "library": self._library.name}
+        (self._folder / VERSION).write_text(json.dumps(about))
+        try:
+            _cupti.subscribe()
+            _cupti.start(
+                str(self._folder / RECORDS),
+                str(self._folder / NAMES),
+                str(self._folder / CALLS),
+                tuple(_KINDS),
+                tuple(calls.DRIVER),
+                layouts.size_table(self._sizes),
+                CHUNK_BYTES,
+                FIRST_BYTES,
+                MOST_BYTES,
+                FLUSH_MS,
+            )
+        except (RuntimeError, OSError) as error:
+            _cupti.unsubscribe()
+            raise CuptiError(_why(error)) from error
+
+    def flush(self) -> None:
+        """Have what is done written to the folder."""
+        _cupti.flush()
+
+    def stop(self) -> None:
+        """Record no more, and let go of CUPTI. The device should be done with what was launched."""
+        _cupti.flush()
+        self._counts = _cupti.stop()
+
+    def forked(self) -> None:
+        """In a forked child: CUDA is not usable there, and so nothing is recorded."""
+
+    def facts(self) -> dict[str, object]:
+        """What the trace says of this recorder."""
+        return {"version": self._version, "library": self._library.name, **self._counts}
+
+
+def _why(error: Exception) -> str:
+    if "MULTIPLE_SUBSCRIBERS" in str(error):
+        return (
+            "another profiler uses CUPTI in this process (torch.profiler, nsys or the like), and only one can at a time"
+        )
+    if not device.has_driver():
+        return _NO_DRIVER
+    return f"CUPTI does not record here: {error}"
+
+
+def unavailable() -> str | None:
+    """Why CUPTI records nothing here, as far as that is known before a program runs; None where it may work."""
+    if _cupti is None:
+        return _NOT_BUILT
+    return None if device.has_driver() else _NO_DRIVER
+
+
+def find_library() -> Path | None:
+    """libcupti: the one that is loaded, else the one that torch brings, else the toolkit's."""
+    return _loaded() or next(filter(Path.is_file, _candidates()), None)
+
+
+def _loaded() -> Path | None:
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    return next((Path(line.split(maxsplit=5)[5]) for line in maps.splitlines() if "/libcupti.so" in line), None)
+
+
+def _candidates() -> list[Path]:
+    homes = [Path(home) for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    toolkits = [*homes, Path("/usr/local/cuda")]
+    folders = [
+        *(package / below for package in _packages("nvidia") for below in ("cu13/lib", "cuda_cupti/lib")),
+        *(package / "lib" for package in _packages("torch")),
+        *(toolkit / below for toolkit in toolkits for below in ("extras/CUPTI/lib64", "lib64")),
+    ]
+    return [library for folder in folders for library in sorted(folder.glob("libcupti.so*"), reverse=True)]
+
+
+def _packages(name: str) -> list[Path]:
+    """The folders of an installed package, which is not imported."""
+    if name in sys.modules:
+        return [Path(folder) for folder in sys.modules[name].__path__]
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []

@@ -1,0 +1,97 @@
+"""The one recording of this process: ended when the process ends, forgotten in its forked children.
+
+Most programs that call `unstall.step()` are not being recorded, so nothing that a recording needs is imported here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Protocol
+
+from unstall.errors import UsageError
+from unstall.guest.interrupts import remember_interrupt
+
+
+class Active(Protocol):
+    """A recording that is armed or running."""
+
+    under_way: str
+    """Why a second recording cannot begin, and what to do about it: an error message."""
+
+    def step_boundary(self, kind: str, who: int = 0) -> None: ...
+
+    def end(self, why: str) -> None: ...
+
+    def forked(self) -> None: ...
+
+
+RECORDING = (
+    "a recording of this process is under way: end it before another begins; or, if it is that of `unstall run`, start "
+    "the program by plain python"
+)
+
+
+class _Slot:
+    """Holds the recording. Callbacks on a fork cannot be taken back, so one is registered for good."""
+
+    def __init__(self) -> None:
+        self.recording: Active | None = None
+        self.refusal: str | None = None
+        self._watches_forks = False
+
+    def watch_forks(self) -> None:
+        if not self._watches_forks:
+            os.register_at_fork(after_in_child=self.forked)
+            self._watches_forks = True
+
+    def forked(self) -> None:
+        recording, self.recording = self.recording, None
+        if recording is not None:
+            atexit.unregister(_exit)
+            recording.forked()
+
+
+_slot = _Slot()
+
+
+def activate(recording: Active) -> None:
+    """Make it the process's recording.
+
+    Raises:
+        UsageError: Another recording is active.
+    """
+    if _slot.recording is not None:
+        raise UsageError(_slot.recording.under_way)
+    _slot.recording = recording
+    _slot.watch_forks()
+    atexit.register(_exit)
+
+
+def deactivate(recording: Active) -> None:
+    """End it; another may begin."""
+    if _slot.recording is recording:
+        _slot.recording = None
+        atexit.unregister(_exit)
+
+
+def current() -> Active | None:
+    """The process's recording, if there is one."""
+    return _slot.recording
+
+
+def refuse_recordings(why: str) -> None:
+    """Let no recording of a block begin in this process from now on; `why` is the error message."""
+    _slot.refusal = why
+
+
+def refusal() -> str | None:
+    """The error message for a recording of a block, if this process can have none."""
+    return _slot.refusal
+
+
+def _exit() -> None:
+    recording = _slot.recording
+    if recording is not None:
+        recording.end("exit")
+        remember_interrupt()

@@ -1,0 +1,90 @@
+"""Marks at the calls of a program's outermost module, by sys.monitoring (Python 3.12 and newer)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from types import CodeType
+from typing import Any
+
+from unstall.errors import UnstallError
+from unstall.guest.monitoring import let_go, take
+from unstall.guest.step_hooks import is_outermost
+from unstall.guest.step_source import FORWARD, StepSource
+
+assert sys.version_info >= (3, 12)
+
+
+class ModelCallHooks:
+    """Watches where every module is called, which costs each of these calls some tenths of a microsecond; once one is
+    followed, and two of its calls were alike, only its class's `forward`."""
+
+    def __init__(self, mark: Callable[[str, int], None]) -> None:
+        self._mark = mark
+        self._call: CodeType = import_module("torch.nn").Module.__call__.__code__
+        self._forwards: dict[int, CodeType | None] = {}
+        self._followed: int | None = None
+        self._forward: CodeType | None = None
+        self._starts = 0
+        self._a_call: int | None = None  # starts of the followed `forward` within one call of the followed module
+        self._narrow = False
+        self._tool: int | None = None
+        with suppress(UnstallError):  # its other steps are seen all the same
+            self._tool = take("unstall steps")
+        if self._tool is not None:
+            sys.monitoring.register_callback(self._tool, sys.monitoring.events.PY_START, self._started)
+            self._watch(self._call)
+
+    def follow(self, source: StepSource | None) -> None:
+        """Watch this module's calls only; all modules', if None."""
+        if self._tool is None:
+            return
+        if self._forward is not None:
+            self._unwatch(self._forward)
+        self._followed = source.who if source is not None else None
+        self._forward = self._forwards.get(source.who) if source is not None else None
+        self._starts, self._a_call, self._narrow = 0, None, False
+        self._watch(self._call)
+        if self._forward is not None:
+            self._watch(self._forward)
+
+    def remove(self) -> None:
+        """Free the tool; nothing is watched any more."""
+        if self._tool is None:
+            return
+        let_go(self._tool, filter(None, (self._call, self._forward)))
+        self._tool = None
+
+    def _watch(self, code: CodeType) -> None:
+        assert self._tool is not None
+        sys.monitoring.set_local_events(self._tool, code, sys.monitoring.events.PY_START)
+
+    def _unwatch(self, code: CodeType) -> None:
+        assert self._tool is not None
+        sys.monitoring.set_local_events(self._tool, code, sys.monitoring.events.NO_EVENTS)
+
+    def _started(self, code: CodeType, _offset: int) -> None:
+        if code is self._forward:
+            if self._narrow and self._a_call and self._starts % self._a_call == 0:
+                self._mark(FORWARD, self._followed or 0)
+            self._starts += 1
+        elif code is self._call and not self._narrow:
+            frame = sys._getframe(1)
+            if is_outermost(frame):
+                self._outermost(frame.f_locals["self"])
+
+    def _outermost(self, module: Any) -> None:
+        who = id(module)
+        if self._followed is None:
+            forward = getattr(module, "forward", None)
+            code = getattr(getattr(forward, "__func__", forward), "__code__", None)
+            self._forwards[who] = code if isinstance(code, CodeType) else None
+        elif self._followed == who and self._forward is not None:
+            if self._starts and self._starts == self._a_call:
+                self._narrow, self._starts = True, 0
+                self._unwatch(self._call)
+                return  # its `forward` starts next, and marks
+            self._starts, self._a_call = 0, self._starts
+        self._mark(FORWARD, who)

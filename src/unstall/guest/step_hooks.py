@@ -1,0 +1,100 @@
+"""Where a program's steps are seen: hooks on torch's optimizers, DataLoaders and modules, and their removal.
+
+The helpers of `unstall.fix` mark by themselves the items that they hand on, and the calls that graphs serve.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from importlib import import_module
+from types import FrameType
+from typing import Any, Protocol
+
+from unstall.guest import steps
+from unstall.guest.patching import wrap_after
+from unstall.guest.step_source import FORWARD, LOADER, OPTIMIZER, StepSource
+
+OnBoundary = Callable[[str, int], None]
+"""Called at each mark with its kind and the `id` of what made it. Never raises."""
+
+
+class StepHooks(Protocol):
+    """Hooks that are in place."""
+
+    def follow(self, source: StepSource | None) -> None:
+        """Watch this source as cheaply as can be; all of them, if None."""
+
+    def remove(self) -> None:
+        """Leave torch as it was."""
+
+
+def install(mark: OnBoundary) -> StepHooks:
+    """Have every mark told that is the program's. torch must have been imported."""
+
+    def tell(kind: str, who: int) -> None:
+        if not steps.steps_are_ignored():
+            mark(kind, who)
+
+    if sys.version_info >= (3, 12):
+        from unstall.guest.model_calls import ModelCallHooks
+
+        return _Installed(tell, lambda: ModelCallHooks(tell))
+    return _Installed(tell, lambda: None)
+
+
+class _Installed:
+    def __init__(self, mark: OnBoundary, watch_modules: Callable[[], StepHooks | None]) -> None:
+        self._watch_modules = watch_modules
+        self._modules = watch_modules()
+        with ExitStack() as undo:
+            undo.callback(self._leave_modules)
+            undo.callback(_watch_optimizers(mark))
+            undo.callback(_watch_loaders(mark))
+            self._undo = undo.pop_all()
+
+    def follow(self, source: StepSource | None) -> None:
+        if source is not None and source.kind != FORWARD:
+            self._leave_modules()
+        elif self._modules is not None:
+            self._modules.follow(source)
+        else:
+            self._modules = self._watch_modules()
+
+    def remove(self) -> None:
+        self._undo.close()
+
+    def _leave_modules(self) -> None:
+        if self._modules is not None:
+            self._modules.remove()
+            self._modules = None
+
+
+def _watch_optimizers(mark: OnBoundary) -> Callable[[], None]:
+    compiler, optimizers = import_module("torch.compiler"), import_module("torch.optim.optimizer")
+
+    def stepped(optimizer: Any, args: object, kwargs: object) -> None:
+        # A step that torch.compile traces is none yet, and must not break its graph. One within another optimizer's, or
+        # within the same one's as by super().step(), is a part of that.
+        if not compiler.is_compiling() and is_outermost(sys._getframe(1)):
+            mark(OPTIMIZER, id(optimizer))
+
+    remove: Callable[[], None] = optimizers.register_optimizer_step_post_hook(stepped).remove
+    return remove
+
+
+def is_outermost(frame: FrameType) -> bool:
+    """Whether no caller of this frame runs the same code."""
+    caller = frame.f_back
+    while caller is not None and caller.f_code is not frame.f_code:
+        caller = caller.f_back
+    return caller is None
+
+
+def _watch_loaders(mark: OnBoundary) -> Callable[[], None]:
+    def batched(iterator: Any) -> None:
+        if not steps.is_fetching():
+            mark(LOADER, id(getattr(iterator, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
+
+    return wrap_after(import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, "__next__", batched)

@@ -1,0 +1,58 @@
+"""Steps that a function marks to a recording, as by its optimizer: a replay calls none of that, and marks them anew."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+from unstall.guest import active, step_hooks, steps
+from unstall.guest.step_source import FORWARD
+
+
+class Boundary(NamedTuple):
+    """A mark, and whether autograd was on: that decides whether a call of a model may be a part of a training step."""
+
+    kind: str
+    who: int
+    grad_was_enabled: bool
+
+
+@contextmanager
+def observed_boundaries() -> Iterator[list[Boundary]]:
+    """The marks that this thread makes, in order; of a recording that begins later too."""
+    found: list[Boundary] = []
+    thread = threading.get_ident()
+
+    def note(kind: str, who: int) -> None:
+        if threading.get_ident() == thread:
+            found.append(Boundary(kind, who, torch.is_grad_enabled()))
+
+    with ExitStack() as undo:
+        undo.callback(step_hooks.install(note).remove)
+        undo.enter_context(steps.observing_steps(note))
+        if sys.version_info < (3, 12):  # where a recording sees no calls of models, it sees those that graphs serve
+            undo.callback(_watch_models(note))
+        yield found
+
+
+def repeat_boundaries(steps: Sequence[Boundary]) -> None:
+    """A graph has served a call of the function that made these marks."""
+    recording = active.current()
+    if recording is not None:
+        for kind, who, grad_was_enabled in steps:
+            with torch.set_grad_enabled(grad_was_enabled):
+                recording.step_boundary(kind, who)
+
+
+def _watch_models(note: Callable[[str, int], None]) -> Callable[[], None]:
+    def called(module: torch.nn.Module, _: Any) -> None:
+        if step_hooks.is_outermost(sys._getframe(1)):
+            note(FORWARD, id(module))
+
+    remove: Callable[[], None] = torch.nn.modules.module.register_module_forward_pre_hook(called).remove
+    return remove

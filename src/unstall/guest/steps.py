@@ -1,0 +1,92 @@
+"""Step boundaries that a program sets itself, by `unstall.step()`, or that our helpers set for it.
+
+Boundaries that torch tells of are found by `step_hooks.py`; `step_source.py` decides which of all count as steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from unstall.guest import active
+from unstall.guest.step_source import EXPLICIT, LOADER
+
+
+class HandedOn:
+    """An iterator whose items a helper hands on to the program, one for each step.
+
+    The helper sets the step boundary when it hands on an item (`item_handed_on`). What the wrapped iterator does itself
+    sets none, whichever thread fetches from it, and however far ahead.
+    """
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> HandedOn:
+        return self
+
+    def __next__(self) -> Any:
+        if active.current() is None:  # no boundary is set, unless a recording begins during this very item
+            return next(self._items)
+        _fetching.depth = getattr(_fetching, "depth", 0) + 1
+        try:
+            return next(self._items)
+        finally:
+            _fetching.depth -= 1
+
+
+def is_fetching() -> bool:
+    """Whether this thread is within a `HandedOn`."""
+    return getattr(_fetching, "depth", 0) > 0
+
+
+def item_handed_on(source: object) -> None:
+    """Begin a step: the program has got its next item of this loader, or of this mapped function."""
+    recording = active.current()
+    if recording is not None and not is_fetching():  # else whoever fetches hands it on
+        recording.step_boundary(LOADER, id(source))
+
+
+def step() -> None:
+    """End a step of the program here. If a program calls this, nothing else counts as the end of its steps."""
+    if steps_are_ignored():
+        return
+    recording = active.current()
+    if recording is not None:
+        recording.step_boundary(EXPLICIT)
+    for observe in getattr(_observing, "steps", ()):
+        observe(EXPLICIT, 0)
+
+
+@contextmanager
+def observing_steps(observe: Callable[[str, int], None]) -> Iterator[None]:
+    """Pass this thread's calls of `step` within the block to `observe(kind, who)`, whether or not anything records."""
+    before = getattr(_observing, "steps", ())
+    _observing.steps = (*before, observe)
+    try:
+        yield
+    finally:
+        _observing.steps = before
+
+
+@contextmanager
+def ignoring_steps() -> Iterator[None]:
+    """Set no step boundaries for what this thread does within the block: it is not the program's own work, but ours,
+    such as a trial run of one of its functions."""
+    _ignoring.depth = getattr(_ignoring, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _ignoring.depth -= 1
+
+
+def steps_are_ignored() -> bool:
+    """Whether this thread is within `ignoring_steps()`."""
+    return getattr(_ignoring, "depth", 0) > 0
+
+
+_fetching = threading.local()
+_observing = threading.local()
+_ignoring = threading.local()

@@ -1,0 +1,1 @@
+"""Starting a program as a child that is armed before its first line."""

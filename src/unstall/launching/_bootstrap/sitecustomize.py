@@ -1,0 +1,136 @@
+"""Arms a program before its first line: has unstall record it, or gives it a virtual GPU.
+
+Python imports this module by its name as it starts, because its folder is first on PYTHONPATH (`children.py`). It
+removes itself again: when the program begins, the environment, `sys.path` and `sys.modules` are the program's own, and
+whatever the program starts is plain Python. If this module hides another sitecustomize, that one runs in its place.
+
+The environment names the module to arm the program with, by its function `arm(settings)`: UNSTALL_ARM for this process
+alone, or UNSTALL_ARM_ALL for its children too; then that and PYTHONPATH stay.
+"""
+
+import os
+import sys
+
+
+def _restore() -> tuple[str | None, str | None, str | None, int, str]:
+    """Undo what `unstall run` changed in the environment and the path.
+
+    Returns the module that arms this process, the one that arms its children too, the settings, the supervisor's
+    process id, and the folder that will be first on the path.
+    """
+    own = os.environ.pop("UNSTALL_ARM", None)
+    everyones = os.environ.get("UNSTALL_ARM_ALL")
+    settings = os.environ.pop("UNSTALL_SETTINGS", None)
+    supervisor = int(os.environ.pop("UNSTALL_SUPERVISOR", "0"))
+    first = os.environ.pop("UNSTALL_PATH0", "")
+    path = os.environ.pop("UNSTALL_PYTHONPATH", None)
+    if everyones is None:
+        os.environ.pop("PYTHONPATH", None)
+        if path is not None:
+            os.environ["PYTHONPATH"] = path
+    here = os.path.dirname(__file__)  # noqa: PTH120 - compared as text, and pathlib need not be imported yet
+    if here in sys.path:
+        sys.path.remove(here)
+    sys.path_importer_cache.pop(here, None)
+    return own, everyones, settings, supervisor, first
+
+
+def _arm(module: str, settings: str | None) -> None:
+    """Arm this process for itself. If that fails, the program runs all the same."""
+    try:
+        _arm_by(module, settings)
+    except Exception as error:
+        sys.stderr.write(f"unstall: the program runs without being recorded: {type(error).__name__}: {error}\n")
+
+
+def _arm_all(module: str, settings: str | None) -> None:
+    """Arm this process as its parent was armed. If that fails, the program ends: it was not to run without."""
+    try:
+        _arm_by(module, settings)
+    except Exception as error:
+        sys.stderr.write(f"unstall: there is no virtual GPU here: {type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+
+def _arm_by(module: str, settings: str | None) -> None:
+    from importlib import import_module
+
+    _import_own_unstall()
+    import_module(module).arm(settings)
+
+
+def _import_own_unstall() -> None:
+    """Import the unstall that this file belongs to, whether or not the program could import it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    package = os.path.abspath(os.path.join(__file__, "..", "..", ".."))  # noqa: PTH100, PTH118
+    spec = spec_from_file_location("unstall", os.path.join(package, "__init__.py"))  # noqa: PTH118
+    if "unstall" not in sys.modules and spec is not None and spec.loader is not None:
+        sys.modules["unstall"] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+def _hand_over(names: set[str], folder: str) -> None:
+    """Forget those modules for which the program has its own of that name: it would be handed ours when it imports it.
+
+    Ours were imported when the program's folder was not on the path yet, and stay with us.
+    """
+    for name in names:
+        top = os.path.join(folder, name.partition(".")[0])  # noqa: PTH118
+        theirs = os.path.isfile(f"{top}.py") or os.path.isfile(f"{top}/__init__.py")  # noqa: PTH113
+        if theirs and name.partition(".")[0] != "unstall":
+            del sys.modules[name]
+
+
+def _first_on_path() -> str:
+    """The folder that will be first on the path, where nobody has told."""
+    from unstall.launching.launch import first_on_path, interpreter_flags
+
+    words = sys.orig_argv[1 + len(interpreter_flags(sys.orig_argv)) :]
+    return first_on_path(words or ["-"])
+
+
+def _die_with(supervisor: int) -> None:
+    """Have Linux kill this process when the supervisor is killed: nobody would forward signals to it any more."""
+    try:
+        import ctypes
+        import signal
+
+        prctl, set_parent_death_signal = ctypes.CDLL(None).prctl, 1
+        prctl(set_parent_death_signal, ctypes.c_ulong(signal.SIGKILL))
+        if os.getppid() != supervisor:  # it was killed before that; or a wrapper around Python stands in between
+            prctl(set_parent_death_signal, ctypes.c_ulong(0))
+            os.kill(supervisor, 0)
+    except ProcessLookupError:
+        os.kill(os.getpid(), signal.SIGKILL)
+    except (ImportError, OSError, AttributeError):
+        pass
+
+
+def _interrupted() -> None:
+    """End by Ctrl-C, as plain Python would in the program: here it would call it a fatal error of `site`."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+_own, _everyones, _settings, _supervisor, _first = _restore()
+if _own is not None or _everyones is not None:
+    _before = set(sys.modules)
+    if _settings is not None:
+        _die_with(_supervisor)
+    try:
+        if _everyones is not None:
+            _arm_all(_everyones, _settings)
+        elif _own is not None:
+            _arm(_own, _settings)
+    except KeyboardInterrupt:
+        _interrupted()
+    if not sys.flags.safe_path:
+        _hand_over(set(sys.modules) - _before, _first or _first_on_path())
+
+# Where there is no other, this raises what tells Python that there is none.
+del sys.modules["sitecustomize"]
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401

@@ -1,0 +1,54 @@
+"""The environment by which Python processes are armed before their first line; `_bootstrap/` reads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+_BOOTSTRAP = str(Path(__file__).parent.absolute() / "_bootstrap")
+
+
+def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) -> dict[str, str]:
+    """The environment of one process that `module` arms, by `arm(settings)`; its own children are plain Python.
+
+    If `environ` arms all processes already (`arming_children`), that module is given the settings instead. `path0` is
+    what Python will put first on the program's `sys.path`.
+    """
+    path = environ.get("PYTHONPATH")
+    return {
+        **environ,
+        "PYTHONPATH": _with_bootstrap(path),
+        **({} if path is None else {"UNSTALL_PYTHONPATH": path}),
+        "UNSTALL_PATH0": path0,
+        "UNSTALL_ARM": module,
+        "UNSTALL_SETTINGS": settings,
+        "UNSTALL_SUPERVISOR": str(os.getpid()),
+    }
+
+
+def _with_bootstrap(path: str | None) -> str:
+    folders = path.split(os.pathsep) if path else []
+    return os.pathsep.join(folders if _BOOTSTRAP in folders else [_BOOTSTRAP, *folders])
+
+
+class arming_children(ExitStack):  # noqa: N801 - used as a function is
+    """A context in which `module` arms every Python process that is started, by `arm(None)`, and theirs.
+
+    `environment` is what it reads for that, and is put back with the rest.
+    """
+
+    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
+        super().__init__()
+        path = _with_bootstrap(os.environ.get("PYTHONPATH"))
+        for name, value in {"PYTHONPATH": path, "UNSTALL_ARM_ALL": module, **environment}.items():
+            self._set(name, value)
+
+    def _set(self, name: str, value: str) -> None:
+        before = os.environ.get(name)
+        os.environ[name] = value
+        undo: Callable[[], object] = (
+            (lambda: os.environ.pop(name, None)) if before is None else (lambda: os.environ.__setitem__(name, before))
+        )
+        self.callback(undo)

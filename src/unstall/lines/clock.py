@@ -1,0 +1,209 @@
+"""The line clock: which line of the user's code each thread is on, at any time of a recording.
+
+From Python 3.12 on `sys.monitoring` calls back for each line and each call and return of the user's functions, and for
+no others; before that `sys.settrace` does, which costs more. Callbacks are in C where that was built.
+
+`lines.bin` is a header of 4096 bytes (magic, capacity, entries written in all) and a ring of entries of 16 bytes: time
+in ns (CLOCK_MONOTONIC), place, thread, depth of the stack. An entry says that from then on the thread is at that place;
+-1 is no place of the user's. `places.jsonl` has what places and threads are, in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Literal
+
+from unstall.errors import UnstallError
+from unstall.guest.monitoring import let_go, take
+from unstall.lines.reference import LineTwin
+from unstall.recording.journal import append
+
+try:
+    from unstall.lines import _lines
+except ImportError:
+    _lines = None  # type: ignore[assignment]  # built only where there is a C compiler
+
+Mode = Literal["monitoring", "settrace"]
+FILE, PLACES = "lines.bin", "places.jsonl"
+CAPACITY = 1 << 22  # entries: 64 MiB, some 4 million changes of line
+
+_TOOL_NAME = "unstall lines"
+
+
+def available() -> Mode:
+    """How lines are clocked on this Python."""
+    return "monitoring" if sys.version_info >= (3, 12) else "settrace"
+
+
+class LineClock:
+    """Writes where each thread is, into the two files in `folder`, from `start` to `stop`."""
+
+    name: str
+    any_thread: bool
+
+    def __init__(
+        self, folder: Path, mode: Mode, wants: Callable[[str], bool], *, capacity: int = CAPACITY, in_c: bool = True
+    ) -> None:
+        """`wants` tells of a file's name whether it is the user's."""
+        self.name, self.any_thread = mode, mode == "monitoring"
+        self._path, self._places_path = folder / FILE, str(folder / PLACES)
+        self._mode, self._wants_file, self._capacity = mode, wants, capacity
+        self._engine: Any = _lines if in_c and _lines is not None else LineTwin()
+        self._watched: list[CodeType] = []
+        self._written = 0
+        self._running = False
+        self._ended_by: str | None = None
+        self._undo: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Raises UnstallError where no tool of sys.monitoring is free, or something else traces; OSError on a full
+        disk."""
+        tool = take(_TOOL_NAME) if self._mode == "monitoring" else None
+        disable = getattr(getattr(sys, "monitoring", None), "DISABLE", None)
+        if tool is not None:
+            self._undo = lambda: let_go(tool, self._watched)
+        with ExitStack() as undo:
+            undo.callback(lambda: self._undo())
+            self._path.unlink(missing_ok=True)  # Ctrl-C may have ended a first start of the window, not the program
+            self._engine.start(
+                str(self._path),
+                self._capacity,
+                _running_stacks(),
+                self._wants if tool is None else lambda code: self._wants_and_watches(tool, code),
+                self._describe,
+                self._new_thread,
+                disable,
+            )
+            undo.callback(self._engine.stop)
+            self._running = True
+            if tool is None:
+                self._trace()
+            else:
+                self._monitor(tool)
+            undo.pop_all()
+
+    def stop(self) -> None:
+        """Undo all, and close the files."""
+        self._undo()
+        for thread in threading.enumerate():
+            self._write({"python_thread": thread.native_id, "name": thread.name})
+        self._written = self._engine.stop()
+
+    def flush(self) -> None:
+        """Nothing is held back: the files are memory that is shared with them."""
+
+    def facts(self) -> dict[str, object]:
+        """How many entries were written, how many of them the ring holds, and what ended it early, if anything."""
+        ended = {} if self._ended_by is None else {"ended_by": self._ended_by}
+        return {"entries": self._written, "capacity": self._capacity, **ended}
+
+    def forked(self) -> None:
+        """In a forked child: write no more, and be called no more."""
+        self._engine.pause()
+        self._undo()
+
+    def _monitor(self, tool: int) -> None:
+        if sys.version_info < (3, 12):
+            return
+        monitoring, engine = sys.monitoring, self._engine
+        events = monitoring.events
+        for event, callback in (
+            (events.PY_START, engine.py_start),
+            (events.PY_RESUME, engine.py_resume),
+            (events.PY_THROW, engine.py_throw),
+            (events.LINE, engine.line),
+            (events.PY_RETURN, engine.py_return),
+            (events.PY_YIELD, engine.py_return),
+            (events.PY_UNWIND, engine.py_unwind),
+        ):
+            monitoring.register_callback(tool, event, callback)
+        # All code is asked about once, when it first runs; what is the user's then gets events of its own.
+        monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
+        # What an earlier tool of this number need not have been told again, is told again.
+        monitoring.restart_events()
+
+    def _trace(self) -> None:
+        if sys.gettrace() is not None:
+            raise UnstallError("something else traces this program (sys.settrace): a debugger, or coverage")
+        trace = self._engine.trace
+        before = threading.gettrace()
+
+        def undo() -> None:  # what the program has set since is its own; other threads leave by themselves
+            if sys.gettrace() is trace:
+                sys.settrace(None)
+            if threading.gettrace() is trace:
+                threading.settrace(before)
+
+        self._undo = undo
+        threading.settrace(trace)
+        sys.settrace(trace)
+        for frame in _outward(sys._getframe()):
+            if self._wants(frame.f_code):
+                frame.f_trace = trace
+
+    def _wants(self, code: CodeType) -> bool:
+        return self._wants_file(code.co_filename)
+
+    def _wants_and_watches(self, tool: int, code: CodeType) -> bool:
+        wanted = self._wants(code)
+        if wanted and sys.version_info >= (3, 12):
+            events = sys.monitoring.events
+            self._watched.append(code)
+            with suppress(ValueError):  # another thread has stopped the clock meanwhile, and the tool is nobody's
+                sys.monitoring.set_local_events(tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+        return wanted
+
+    def _describe(self, place: int, code: CodeType, number: int) -> None:
+        line = number if number > 0 else code.co_firstlineno if number == 0 else line_at(code, -1 - number)
+        self._write({"place": place, "file": code.co_filename, "line": line, "function": code.co_name})
+
+    def _new_thread(self, index: int, native_id: int) -> None:
+        name = next((each.name for each in threading.enumerate() if each.native_id == native_id), "")
+        self._write({"thread": index, "id": native_id, "name": name})
+
+    def _write(self, what: dict[str, object]) -> None:
+        """Describe something. What cannot be, as on a full disk, is not followed either: the program goes on."""
+        try:
+            append(self._places_path, [what])
+        except OSError as error:
+            if not self._running:
+                raise
+            self._engine.pause()
+            self._ended_by = str(error)
+
+
+def _running_stacks() -> list[tuple[int, list[tuple[CodeType, int]]]]:
+    """The frames of every thread that runs Python, without those of this file."""
+    native = {thread.ident: thread.native_id for thread in threading.enumerate()}
+    stacks = []
+    for ident, innermost in sys._current_frames().items():
+        native_id = native.get(ident)
+        frames = [(frame.f_code, frame.f_lineno or 0) for frame in _outward(innermost)]
+        if native_id is not None:
+            stacks.append((native_id, [each for each in frames[::-1] if each[0].co_filename != __file__]))
+    return stacks
+
+
+def running_frames() -> Iterator[FrameType]:
+    """The frames of all threads that run Python."""
+    for innermost in sys._current_frames().values():
+        yield from _outward(innermost)
+
+
+def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def line_at(code: CodeType, offset: int) -> int:
+    """The line of the instruction at this offset."""
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno

@@ -1,0 +1,80 @@
+"""What the numbers of stacks, lines and threads in a recording stand for: `places.jsonl`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unstall.frameworks import OURS, is_framework
+from unstall.lines.clock import PLACES
+
+Frame = tuple[str, int, str]
+"""File, line, function."""
+
+
+@dataclass(slots=True)
+class Places:
+    """By number. Paths are as a user would write them, from the folder that the program was started in."""
+
+    stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)  # innermost first
+    spans: dict[int, str] = field(default_factory=dict)
+    lines: dict[int, Frame] = field(default_factory=dict)
+    clocked: dict[int, int] = field(default_factory=dict)  # the line clock's threads: their system's ids
+    threads: dict[int, str] = field(default_factory=dict)  # names of Python's threads, by the system's ids
+
+
+def read_places(folder: Path, started_in: str) -> Places:
+    """All that was described, up to a line that is cut off."""
+    places, short = Places(), Shortened(started_in)
+    try:
+        text = (folder / PLACES).read_bytes()
+    except FileNotFoundError:
+        return places
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        _add(places, entry, short)
+    return places
+
+
+def _add(places: Places, entry: dict[str, Any], short: Shortened) -> None:
+    match entry:
+        case {"stack": number, "frames": frames}:
+            places.stacks[number] = tuple((short[file], line, function) for file, line, function in frames)
+        case {"place": number, "file": file, "line": line, "function": function}:
+            places.lines[number] = (short[file], line, function)
+        case {"span": number, "name": name}:
+            places.spans[number] = name
+        case {"thread": number, "id": native_id, "name": name}:
+            places.clocked[number] = native_id
+            places.threads.setdefault(native_id, name)
+        case {"python_thread": native_id, "name": name}:
+            places.threads[native_id] = name
+
+
+_INSTALLED = re.compile(r"^.*/(?:site-packages|dist-packages)/|^.*/lib/python3\.\d+/(?!site-packages|dist-packages)")
+
+
+class Shortened(dict[str, str]):
+    """Paths without the folder that the program was started in, or that packages are installed in.
+
+    A path stays whole if it is the user's, and would be taken for a framework's without that folder.
+    """
+
+    def __init__(self, started_in: str) -> None:
+        self._folder = started_in.rstrip(os.sep) + os.sep
+
+    def __missing__(self, path: str) -> str:
+        if path.startswith(OURS):
+            found = "unstall/" + path.removeprefix(OURS)
+        else:
+            short = _INSTALLED.sub("", path).removeprefix(self._folder)
+            found = short if is_framework(short) == is_framework(path) else path
+        self[path] = found
+        return found

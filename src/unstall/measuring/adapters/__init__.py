@@ -1,0 +1,76 @@
+"""One file a framework. A framework that the program has not imported is not imported here either."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from unstall.measuring.adapters.adapter import Adapter, Array
+
+__all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
+
+
+def adapter_for(values: Iterable[Any]) -> Adapter:
+    """Whose arrays these values are: those on a device before those of the host.
+
+    Where none says so, and torch has CUDA in use, it is taken to be torch's: who looks then sees whether there was
+    work on the device.
+    """
+    values = list(values)
+    torch, jax, cupy = (sys.modules.get(name) for name in ("torch", "jax", "cupy"))
+    if torch is not None and hasattr(torch, "Tensor"):
+        devices = [value.device for value in values if isinstance(value, torch.Tensor)]
+        away = next((device for device in devices if device.type not in ("cpu", "meta")), None)
+        if away is not None:
+            return _torch_on(away.type, away.index)
+    if cupy is not None and any(isinstance(value, cupy.ndarray) for value in values):
+        from unstall.measuring.adapters.cupy import Cupy
+
+        return Cupy()
+    if jax is not None and hasattr(jax, "Array"):
+        arrays = [value for value in values if isinstance(value, jax.Array)]
+        platforms = {device.platform for array in arrays for device in array.devices()}
+        if platforms:
+            from unstall.measuring.adapters.jax import Jax
+
+            return Jax(min(platforms, key=lambda platform: platform == "cpu"))
+    if torch is not None and hasattr(torch, "Tensor"):
+        if torch.cuda.is_initialized():
+            return _torch_on("cuda", None)
+        if any(isinstance(value, torch.Tensor) or _is_torchs(value) for value in values):
+            return on_the_host(True)
+    return on_the_host(False)
+
+
+def copied(value: Any) -> Any:
+    """The value with copies of the arrays that are in its lists, tuples and dicts."""
+    if type(value) is dict:
+        return {key: copied(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    adapter = adapter_for([value])
+    return adapter.copied(value) if adapter.holds(value) else value
+
+
+def on_the_host(torch: bool) -> Adapter:
+    """What measures a function that leaves the device alone."""
+    if torch:
+        from unstall.measuring.adapters.torch_cpu import TorchCpu
+
+        return TorchCpu()
+    return Adapter()
+
+
+def _torch_on(kind: str, index: int | None) -> Adapter:
+    if kind == "cuda":
+        from unstall.measuring.adapters.torch_cuda import TorchCuda
+
+        return TorchCuda(index)
+    from unstall.measuring.adapters.torch_other import TorchOther
+
+    return TorchOther(kind, index)
+
+
+def _is_torchs(value: Any) -> bool:
+    return (getattr(type(value), "__module__", "") or "").split(".")[0] == "torch"

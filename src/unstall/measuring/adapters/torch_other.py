@@ -1,0 +1,49 @@
+"""torch on the devices that torch.accelerator knows beside CUDA: Intel's (xpu), Apple's (mps), and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unstall.measuring.adapters.torch_cpu import TorchCpu
+
+_UNKNOWN_CACHE_BYTES = 128 << 20  # more than any of them has
+
+
+class TorchOther(TorchCpu):
+    """Calls return when their work is queued. Device time is of events, where the device has such as tell the time."""
+
+    asynchronous = True
+
+    def __init__(self, kind: str, index: int | None = None) -> None:
+        super().__init__()
+        self.device = self.torch.device(kind, index) if index is not None else self.torch.device(kind)
+        self.name = f"torch on {self.device}"
+        self.module: Any = self.torch.get_device_module(self.device)
+
+    @property
+    def device_name(self) -> str:
+        told = getattr(self.module, "get_device_name", None)
+        return str(told(self.device)) if told is not None else str(self.device)
+
+    @property
+    def cache_bytes(self) -> int:
+        return _UNKNOWN_CACHE_BYTES
+
+    def synchronize(self) -> None:
+        self.module.synchronize()
+
+    def flusher(self) -> Callable[[], None] | None:
+        buffer = self.torch.empty(2 * self.cache_bytes, dtype=self.torch.uint8, device=self.device)
+        return lambda: buffer.zero_()
+
+    def event(self) -> Any | None:
+        kind = getattr(self.module, "Event", None) or getattr(getattr(self.module, "event", None), "Event", None)
+        if kind is None:
+            return None
+        event = kind(enable_timing=True)
+        event.record()
+        return event
+
+    def between_ns(self, first: Any, last: Any) -> float:
+        return float(first.elapsed_time(last)) * 1e6

@@ -1,0 +1,94 @@
+"""What the caches hold when a sample begins: nothing of it (cold), what the sample before left (hot), or other inputs
+(rotate)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from unstall.errors import UsageError
+from unstall.measuring.adapters import Adapter, copied
+from unstall.measuring.call import Call
+from unstall.measuring.measurement import Cache
+
+_LEAST_SETS, _MOST_SETS = 2, 64
+
+
+class Caching:
+    """`before()` comes before each sample, outside of it; `run()` is the sample."""
+
+    def __init__(self, call: Call, cache: Cache, adapter: Adapter) -> None:
+        """Raises UsageError where the cache's size is not known, or where there is nothing to rotate."""
+        self.cache = cache
+        self._adapter = adapter
+        self._flush: Callable[[], None] | None = None
+        self.same: Callable[[], Any] = call.bare()
+        """The call with the inputs that it was given, every time."""
+        self.run: Callable[[], Any] = self.same
+        if cache == "cold":
+            self._flush = adapter.flusher()
+            if self._flush is None:
+                raise UsageError(f'the size of the cache of {adapter.device_name} is not known: take cache="hot"')
+        elif cache == "rotate":
+            self.run = self._rotating(call)
+        elif cache != "hot":
+            raise UsageError(f'cache={cache!r} is none of "cold", "hot" and "rotate"')
+
+    def before(self) -> None:
+        """Drives out what the cache holds, if that is wanted; it may be under way when this returns."""
+        if self._flush is not None:
+            self._flush()
+
+    def settled(self) -> None:
+        """The same, and done; lines that were to persist in the L2 are given up too."""
+        if self._flush is not None:
+            self._flush()
+            self._adapter.synchronize()
+            if self._adapter.is_cuda and not self._adapter.virtual:
+                _give_up_persisting()
+
+    def _rotating(self, call: Call) -> Callable[[], Any]:
+        arrays = [self._adapter.array("", value) for value in _arrays((call.args, call.kwargs), self._adapter)]
+        size = sum(array.bytes for array in arrays)
+        if not size:
+            raise UsageError(
+                'cache="rotate" takes copies of the inputs by turns, and this function gets none as arguments: '
+                'pass them to bench(fn, x, …), or take cache="cold"'
+            )
+        count = min(_MOST_SETS, max(_LEAST_SETS, -(-2 * self._adapter.cache_bytes // size)))
+        sets = [Call(call.fn, *copied((call.args, dict(call.kwargs)))).bare() for _ in range(count)]
+        turn = 0
+
+        def run() -> Any:
+            nonlocal turn
+            turn = (turn + 1) % count
+            return sets[turn]()
+
+        return run
+
+
+def _arrays(value: Any, adapter: Adapter) -> list[Any]:
+    if adapter.holds(value):
+        return [value]
+    if isinstance(value, dict):
+        return [each for inner in value.values() for each in _arrays(inner, adapter)]
+    if isinstance(value, list | tuple):
+        return [each for inner in value for each in _arrays(inner, adapter)]
+    return []
+
+
+def _give_up_persisting() -> None:
+    reset = _reset_call()
+    if reset is not None:
+        reset()
+
+
+@lru_cache(maxsize=1)
+def _reset_call() -> Callable[[], int] | None:
+    try:
+        call: Callable[[], int] = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache
+    except (OSError, AttributeError):
+        return None
+    return call

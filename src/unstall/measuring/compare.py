@@ -1,0 +1,303 @@
+"""`compare`: which of several functions is the fastest, if any is, and whether they compute the same.
+
+The functions run by turns, in rounds of random order, until each is known to be within a margin of the first, or beyond
+it (`rounds.py`); what they return is compared before (`agreement.py`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+
+import numpy as np
+
+from unstall.errors import UsageError
+from unstall.measuring.adapters import Adapter, adapter_for, copied
+from unstall.measuring.agreement import Agreement, agreement, in_float64
+from unstall.measuring.amounts import seconds_of, share_of
+from unstall.measuring.cache import Caching
+from unstall.measuring.call import Call
+from unstall.measuring.choice import Choice, choose, launch_bound, probe, usual_cache
+from unstall.measuring.comparison import Candidate, Comparison, Comparisons
+from unstall.measuring.look import Look, held, look, opened
+from unstall.measuring.look_verdicts import of_look
+from unstall.measuring.measurement import Cache
+from unstall.measuring.progress import begin
+from unstall.measuring.randomness import same_randomness
+from unstall.measuring.rounds import MARGIN, Rounds, by_turns
+from unstall.measuring.statistics import Spread
+from unstall.measuring.turns import By, takes
+from unstall.measuring.virtual_machine import is_clock_virtual
+from unstall.measuring.wording import names_of
+
+_CALLS = 20  # of a function, in a comparison that has time for what tells a little more
+_NOT_COMPUTED = "the virtual GPU skips numerics: there are no results that could be compared"
+
+Functions: TypeAlias = Mapping[str, Callable[..., Any]]
+Inputs: TypeAlias = Mapping[Any, Any] | Sequence[Any]
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `compare`."""
+
+    kwargs: Mapping[str, Any] | None
+    by: By | Literal["auto"]
+    cache: Cache | Literal["auto"]
+    check: bool
+    rel_tolerance: float | None
+    ulp: float | None
+    same_within: float | str
+    max_seconds: float
+    num_threads: int | None
+    seed: int
+    label: str
+
+
+@overload
+def compare(functions: Functions, *args: Any, inputs: None = None, **options: Unpack[Options]) -> Comparison: ...
+@overload
+def compare(functions: Functions, *args: Any, inputs: Inputs, **options: Unpack[Options]) -> Comparisons: ...
+def compare(
+    functions: Functions,
+    *args: Any,
+    inputs: Inputs | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    by: By | Literal["auto"] = "auto",
+    cache: Cache | Literal["auto"] = "auto",
+    check: bool = True,
+    rel_tolerance: float | None = None,
+    ulp: float | None = None,
+    same_within: float | str = MARGIN,
+    max_seconds: float = 5.0,
+    num_threads: int | None = None,
+    seed: int = 0,
+    label: str = "",
+) -> Comparison | Comparisons:
+    """Compare functions of the same arguments with the first of them.
+
+    FAST and SLOW say that the interval of the ratio of a function's time to the first one's is on one side of 1,
+    SAME that it is within `same_within` of 1 (1.5 %), UNCLEAR that `max_seconds` were not enough to tell.
+
+    `inputs` are several arguments to compare at, by name or not: a tuple is all arguments of a call, anything else the
+    one. `by` is the time to compare: "device", "wall" (a call with the wait for its results), "throughput" (its share
+    of many, back to back), or "auto": the device's, unless the host bounds one of the functions, which makes it
+    throughput for all; where there is no device, "wall". `cache` is "cold" for the device's time, else "hot". With
+    `check`, results must agree within `ulp` units in the last place or within `rel_tolerance`, or as `agreement` says;
+    what does not agree is never the best. Raises UsageError for what cannot be compared.
+    """
+    if not isinstance(functions, Mapping) or not functions or not all(map(callable, functions.values())):
+        raise UsageError('compare takes functions by name: compare({"a": f, "b": g}, x)')
+    same_within, max_seconds = share_of(same_within, "same_within"), seconds_of(max_seconds, "max_seconds")
+    if by not in ("auto", *get_args(By)):
+        raise UsageError(f'by={by!r} is none of "device", "wall" and "throughput"')
+    rows = [("", args)] if inputs is None else [(name, (*args, *value)) for name, value in _named(inputs)]
+    if not rows:
+        raise UsageError("inputs: there is none to compare at")
+    calls = [{each: Call(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()} for _, arguments in rows]
+    with adapter_for(_values(calls[0])).threads(num_threads):
+        begin("the first calls")
+        adapters, first_s = zip(*(_adapter(each) for each in calls), strict=True)
+        begin("the results")
+        seen = [
+            _looked_at(each, adapter, took, rel_tolerance, ulp, check=check)
+            for each, adapter, took in zip(calls, adapters, first_s, strict=True)
+        ]
+        brief = any(each.is_long(max_seconds) for each in seen)
+        begin("which time to compare")
+        found = []
+        for row, choice in enumerate(_choices(calls, adapters, by, cache, brief=brief)):
+            begin("calls by turns")
+            rounds, kept = _by_turns(
+                list(calls[row].values()), choice, cache, same_within, max_seconds, seed, seen[row]
+            )
+            bound = choice.by == "device" and not choice.because
+            found.append(
+                Comparison(
+                    label=label if inputs is None else rows[row][0],
+                    candidates=_candidates(list(functions), rounds, seen[row].agreements, same_within),
+                    by=choice.by,
+                    because=choice.because,
+                    cache=kept,
+                    margin=same_within,
+                    rounds=rounds.times.shape[1],
+                    stopped=rounds.stopped,
+                    notes=(*seen[row].notes, *(_launch_bound(calls[row], rounds, choice.adapter) if bound else ())),
+                    device_name=choice.adapter.device_name,
+                    versions=choice.adapter.versions(),
+                )
+            )
+    return found[0] if inputs is None else Comparisons(tuple(found), label)
+
+
+def _adapter(calls: Mapping[str, Call]) -> tuple[Adapter, list[float]]:
+    """And what each call took until it returned, s. Of functions that make their own arrays only what they return says
+    where. Raises UsageError for coroutines."""
+    returned, took = [], []
+    for name, call in calls.items():
+        began = time.monotonic()
+        result = call()
+        took.append(time.monotonic() - began)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise UsageError(
+                f"{name} returns a coroutine, of which nothing has run: compare functions that run it, such as "
+                "lambda: asyncio.run(f(x))"
+            )
+        returned += [value for _, value in opened(result)]
+    return adapter_for([*_values(calls), *returned]), took
+
+
+def _choices(
+    calls: list[dict[str, Call]],
+    adapters: Sequence[Adapter],
+    by: By | Literal["auto"],
+    cache: Cache | Literal["auto"],
+    *,
+    brief: bool,
+) -> Iterator[Choice]:
+    """By input: the same, where all are on one device."""
+    if by != "auto":
+        yield from (Choice(by, "", adapter) for adapter in adapters)
+    elif len({adapter.name for adapter in adapters}) == 1:
+        yield from [choose(calls, adapters[0], cache, brief=brief)] * len(calls)
+    else:
+        yield from (choose([each], adapter, cache, brief=brief) for each, adapter in zip(calls, adapters, strict=True))
+
+
+def _by_turns(
+    calls: list[Call],
+    choice: Choice,
+    cache: Cache | Literal["auto"],
+    margin: float,
+    seconds: float,
+    seed: int,
+    seen: _Seen,
+) -> tuple[Rounds, Cache]:
+    kept = usual_cache(choice.by, choice.adapter) if cache == "auto" else cache
+    candidates = [Caching(call, kept, choice.adapter) for call in calls]
+    take = takes(candidates, choice.adapter, choice.by, seen.each_s, brief=seen.is_long(seconds))
+    noiseless = choice.adapter.virtual and is_clock_virtual()
+    left = max(0.0, seconds - sum(seen.each_s))
+    return by_turns(take, len(calls), margin=margin, max_seconds=left, seed=seed, noiseless=noiseless), kept
+
+
+def _values(calls: Mapping[str, Call]) -> list[Any]:
+    return [value for call in calls.values() for _, value in call.inputs()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Of one call of each function: whether their results agree, and what makes times mean something else than one
+    would think: a sentence, of all functions that it is true of."""
+
+    agreements: dict[str, Agreement]
+    notes: list[str]
+    each_s: list[float]  # the shorter of two calls, until it returned, by the machine's clock
+
+    def is_long(self, seconds: float) -> bool:
+        """Whether so much time is too little for what tells only a little more."""
+        return any(_CALLS * each_s > seconds for each_s in self.each_s)
+
+
+def _looked_at(
+    calls: Mapping[str, Call],
+    adapter: Adapter,
+    first_s: list[float],
+    rel_tolerance: float | None,
+    ulp: float | None,
+    *,
+    check: bool,
+) -> _Seen:
+    """Each call on copies of the arguments, from the same state of random numbers, against the first."""
+    computed = check and adapter.computes
+    agreements: dict[str, Agreement] = {}
+    said: dict[str, list[str]] = {}
+    each_s: list[float] = []
+    reference = exact = None
+    for number, (name, call) in enumerate(calls.items()):
+        seen, took, result = _called(call, adapter, kept=computed and len(calls) > 1)
+        each_s.append(min(took, first_s[number]))
+        for verdict in of_look(seen, virtual=adapter.virtual):
+            if verdict.serious:
+                said.setdefault(f"{verdict.kind}: {verdict.text}", []).append(name)
+        if computed and number:
+            agreements[name] = agreement(result, reference, exact=exact, rel_tolerance=rel_tolerance, ulp=ulp)
+        elif computed and len(calls) > 1:
+            reference = result
+            with same_randomness():
+                exact = in_float64(call.fn, copied(call.args), copied(dict(call.kwargs)))
+        del result
+    notes = [text if len(names) == len(calls) > 1 else f"{names_of(names)}: {text}" for text, names in said.items()]
+    return _Seen(agreements, [*notes, *([_NOT_COMPUTED] if check and not adapter.computes else [])], each_s)
+
+
+def _called(call: Call, adapter: Adapter, *, kept: bool) -> tuple[Look, float, Any]:
+    """What was seen of the call, its seconds, and its result if that is to be `kept`, even if a later call writes to
+    the same memory."""
+    if kept:
+        call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
+    results: list[Any] = []
+    took = 0.0
+
+    def run() -> Any:
+        nonlocal took
+        began = time.monotonic()
+        result = call()
+        took = time.monotonic() - began
+        if kept:
+            results.append(result)
+        return result
+
+    at_first = held(call, adapter)
+    with same_randomness() if kept else nullcontext():
+        seen = look(call, adapter, at_first, run, once=True)
+        return seen, took, copied(results[0]) if kept else None
+
+
+def _launch_bound(calls: Mapping[str, Call], rounds: Rounds, adapter: Adapter) -> list[str]:
+    """A sentence of those of which the device's time is not what a program pays."""
+    medians = np.median(rounds.times, axis=(1, 2)).tolist()
+    bound = launch_bound(
+        probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
+    )
+    return [f'{bound}. Compare by="throughput", too'] if bound else []
+
+
+def _candidates(
+    names: list[str], rounds: Rounds, agreements: Mapping[str, Agreement], margin: float
+) -> tuple[Candidate, ...]:
+    right = [one for one, name in enumerate(names) if name not in agreements or agreements[name].agrees]
+    spreads = [Spread.of(times) for times in rounds.times]
+    fastest = min(right, key=lambda one: spreads[one].median)
+    return tuple(
+        Candidate(
+            name=name,
+            time=spreads[one],
+            ratio=rounds.ratio(one, 0),
+            answer=rounds.answer(one, 0, margin) if one else None,
+            best=one in right and (one == fastest or rounds.answer(one, fastest, margin) != "SLOW"),
+            agreement=agreements.get(name),
+        )
+        for one, name in enumerate(names)
+    )
+
+
+def _named(inputs: Inputs) -> list[tuple[str, tuple[Any, ...]]]:
+    """By name all arguments of a call."""
+    named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
+    return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
+
+
+def _shown(value: Any) -> str:
+    """An array by its shape and type, anything else as it prints."""
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value))
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and dtype is not None:
+        return f"{'x'.join(map(str, shape)) or 'scalar'} {str(dtype).removeprefix('torch.')}"
+    text = repr(value)
+    return text if len(text) <= 24 else f"{text[:23]}…"

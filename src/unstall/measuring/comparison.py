@@ -1,0 +1,163 @@
+"""`Comparison`: several functions held against the first of them; `Comparisons`: the same at several inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from unstall.measuring.agreement import Agreement
+from unstall.measuring.measurement import Cache
+from unstall.measuring.rounds import Answer
+from unstall.measuring.statistics import Interval, Spread
+from unstall.measuring.turns import By
+
+SCHEMA = "unstall.compare/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One function. `ratio` is of its time to the first one's; `answer` is None of the first, as is `agreement`.
+
+    `best`: it is the fastest of those whose results agree, or not known to be slower than that by more than the margin.
+    """
+
+    name: str
+    time: Spread
+    ratio: Interval
+    answer: Answer | None
+    best: bool
+    agreement: Agreement | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it computes what the first does, as far as that was checked."""
+        return self.agreement is None or self.agreement.agrees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparison:
+    """What `compare` found. `str()` is a table for a terminal of 80 columns."""
+
+    label: str
+    candidates: tuple[Candidate, ...]
+    by: By
+    cache: Cache
+    margin: float
+    rounds: int
+    stopped: str
+    because: str = ""  # why it is by this time, where nobody asked for one
+    notes: tuple[str, ...] = ()
+    device_name: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Candidate:
+        """The candidate of this name; KeyError where there is none."""
+        for candidate in self.candidates:
+            if candidate.name == name:
+                return candidate
+        raise KeyError(name)
+
+    @property
+    def answer(self) -> Answer | None:
+        """Of the last candidate: the one there is, where two were compared."""
+        return self.candidates[-1].answer
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all results agree with the first one's, as far as that was checked."""
+        return all(candidate.agrees for candidate in self.candidates)
+
+    def to_json(self) -> str:
+        """Schema `unstall.compare/1`: times in ns, with all samples."""
+        return _json([self])
+
+    def __str__(self) -> str:
+        from unstall.measuring.tables import render
+
+        return render([self])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from unstall.measuring.tables import notebook
+
+        return notebook([self])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparisons:
+    """A comparison for each of several inputs."""
+
+    rows: tuple[Comparison, ...]
+    label: str = ""
+
+    def __iter__(self) -> Iterator[Comparison]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, label: str) -> Comparison:
+        """The comparison at this input; KeyError where there is none."""
+        for row in self.rows:
+            if row.label == label:
+                return row
+        raise KeyError(label)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all results agree with the first one's at all inputs, as far as that was checked."""
+        return all(row.agrees for row in self.rows)
+
+    def to_json(self) -> str:
+        """Schema `unstall.compare/1`, as of a comparison."""
+        return _json(self.rows)
+
+    def __str__(self) -> str:
+        from unstall.measuring.tables import render
+
+        return render(self.rows, self.label)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from unstall.measuring.tables import notebook
+
+        return notebook(self.rows, self.label)
+
+
+def _json(rows: Any) -> str:
+    from unstall._version import __version__
+
+    document = {"schema": SCHEMA, "version": __version__, "comparisons": [_plain(row) for row in rows]}
+    return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _plain(row: Comparison) -> dict[str, Any]:
+    plain = {
+        name: getattr(row, name)
+        for name in ("label", "by", "because", "cache", "margin", "rounds", "stopped", "notes", "versions")
+    }
+    return {**plain, "device": row.device_name, "candidates": [_candidate(each) for each in row.candidates]}
+
+
+def _candidate(each: Candidate) -> dict[str, Any]:
+    time = each.time
+    return {
+        "name": each.name,
+        "answer": each.answer,
+        "best": each.best,
+        "ratio": asdict(each.ratio),
+        "agreement": None if each.agreement is None else _finite(asdict(each.agreement)),
+        "time_ns": {
+            **{name: getattr(time, name) for name in ("n", "median", "low", "high", "q1", "q3", "mean")},
+            "samples": time.samples.tolist(),
+        },
+    }
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: such a distance is text."""
+    return {name: str(value) if value in (float("inf"),) or value != value else value for name, value in values.items()}

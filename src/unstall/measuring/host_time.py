@@ -1,0 +1,160 @@
+"""What a call costs the host: until it returns, until its results are there, and one of many back to back."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.measuring.adapters import Adapter
+from unstall.measuring.cache import Caching
+from unstall.measuring.noiseless import shares_of_few, shares_of_many
+from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until, sample_until
+from unstall.measuring.statistics import Spread
+from unstall.measuring.system_memory import page_faults_so_far
+
+_SAMPLE_NS = 100_000  # a sample of what is shorter holds several calls: some thousand times a clock's own cost
+_MOST_LOOPS = 1 << 16
+_BATCH_NS = 2_000_000
+_MOST_IN_BATCH = 1_000
+_LEAST_IN_BATCH = 8
+_BATCHES = 5
+
+
+def _reading_ns(clock: Callable[[], int]) -> int:
+    """What reading a clock costs, by that clock."""
+    return int(np.median([-(clock() - clock()) for _ in range(64)]))
+
+
+class Alone:
+    """A call from an idle device, timed each time that it is made: ns until it returns, and until its results are
+    there. `machine_s` is the last one's, by the machine's clock."""
+
+    def __init__(self, run: Callable[[], Any], adapter: Adapter) -> None:
+        self.host: list[int] = []
+        self.wall: list[int] = []
+        self.page_faults = 0.0
+        self.machine_s = 0.0
+        self._run, self._adapter = run, adapter
+        self._cost = _reading_ns(adapter.clock)
+
+    def __call__(self) -> Any:
+        """The result, which is there."""
+        adapter, run, clock = self._adapter, self._run, self._adapter.clock
+        adapter.synchronize()
+        faults, machine_began = page_faults_so_far(), time.monotonic()
+        began = clock()
+        result = run()
+        returned = clock()
+        adapter.wait(result)
+        done = clock()
+        self.machine_s = time.monotonic() - machine_began
+        self.page_faults = page_faults_so_far() - faults
+        self.host.append(max(0, returned - began - self._cost))
+        self.wall.append(max(0, done - began - 2 * self._cost))
+        return result
+
+
+def synchronised(
+    caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
+) -> tuple[Spread, Sampled]:
+    """Each call from an idle device: the times until it returns, and until its results are there. Some may have been
+    timed already."""
+    alone = Alone(caching.run, adapter)
+
+    def take(count: int) -> list[int]:
+        for _ in range(count):
+            caching.settled()
+            alone()
+        return alone.wall[-count:]
+
+    if there is not None:
+        alone.host[:], alone.wall[:] = there.host, there.wall
+    elif not until.brief:
+        take(1)
+        alone.host.clear()
+        alone.wall.clear()
+    known = list(alone.wall)
+    sampled = sample_until(take, until, first=until.affords(LEAST, until.least(len(known))), there=known)
+    return Spread.of(alone.host), sampled
+
+
+def by_itself(
+    caching: Caching, adapter: Adapter, until: Until, *, single: bool = False, there: Sequence[int] = ()
+) -> Sampled:
+    """Calls that return when they are done; of short ones several make a sample, where the cache may be hot, unless
+    they are to be `single`, or some were timed already."""
+    run, clock = adapter.until_done(caching.run), adapter.clock
+    single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS
+    loops = 1 if single or caching.cache == "cold" else _loops(run)
+    cost = _reading_ns(clock)
+
+    def take(count: int) -> NDArray[np.float64]:
+        samples = np.zeros(count)
+        for number in range(count):
+            caching.settled()
+            if loops == 1:
+                began = clock()
+                run()
+                samples[number] = clock() - began - cost
+            else:
+                samples[number] = _timed(run, loops, clock) / loops
+        return np.maximum(samples, 0.0)
+
+    return sample_until(take, until, first=until.affords(LEAST, until.least(len(there))), there=there)
+
+
+def empty_call_ns(adapter: Adapter) -> float:
+    """What is measured of a function that does nothing: no shorter one can be told from it."""
+    loops = 1_000
+    return min(_timed(_nothing, loops, adapter.clock) / loops for _ in range(5))
+
+
+def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
+    """A call's share of a batch that is waited for once. The caches hold what the call before left."""
+    run, clock = caching.run, adapter.clock
+
+    def batch(count: int) -> int:
+        adapter.synchronize()
+        result: Any = None
+        began = clock()
+        for _ in itertools.repeat(None, count):
+            result = run()
+        adapter.wait(result)
+        return clock() - began
+
+    if adapter.virtual:
+        shares = shares_of_few if until.brief else shares_of_many
+        few = replace(until, alike=FEWEST) if until.alike else until  # each is of many calls
+        return sample_until(lambda wanted: shares(batch, wanted), few, first=FEWEST)
+    least, batches = (2, 1) if until.brief else (_LEAST_IN_BATCH, 2)
+    count = int(min(_MOST_IN_BATCH, max(least, _BATCH_NS / max(each_ns, 1.0))))
+    first = until.affords(_BATCHES * count, batches * count) // count
+    return sample_until(lambda wanted: [batch(count) / count for _ in range(wanted)], until, first=first)
+
+
+def _loops(run: Callable[[], Any]) -> int:
+    """How many calls make a sample long enough, by the machine's own clock: the program's may stand still."""
+    loops = 1
+    while True:
+        took = _timed(run, loops, time.monotonic_ns)
+        if took >= _SAMPLE_NS or loops >= _MOST_LOOPS:
+            return loops
+        loops = min(_MOST_LOOPS, max(2 * loops, int(1.2 * loops * _SAMPLE_NS / max(took, 1))))
+
+
+def _timed(run: Callable[[], Any], loops: int, clock: Callable[[], int]) -> int:
+    forever = itertools.repeat(None, loops)
+    began = clock()
+    for _ in forever:
+        run()
+    return clock() - began
+
+
+def _nothing() -> None:
+    pass

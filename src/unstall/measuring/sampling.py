@@ -1,0 +1,108 @@
+"""How long to go on taking samples, and why one stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from unstall.figures import counted
+from unstall.measuring.progress import tell
+from unstall.measuring.statistics import Spread, entropy_flat
+from unstall.measuring.wording import percent
+
+LEAST, FEWEST = 10, 2  # samples, unless time is up; of a model, where there is time for few
+_MOST = 20_000
+_GROWTH = 2
+
+Take = Callable[[int], ArrayLike]
+"""So many more samples, ns; it may give fewer, where the time does not reach for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Samples, and why there are no more."""
+
+    spread: Spread
+    stopped: str
+    converged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """When to stop: the median is known to ± `rel_ci`, or `seconds` of the machine's own clock are over."""
+
+    rel_ci: float
+    seconds: float
+    each_s: float = 0.0  # what a call takes, by that clock; 0 where it is not known
+    alike: int = 0  # so many samples that are the same tell all, as a model's do; 0 where there is noise
+    brief: bool = False  # whether there is time for few calls only, so that none is made that tells nothing new
+
+    def affords(self, calls: int, least: int) -> int:
+        """So many calls, or as many as there is time for, but no fewer than the least. How many a model's are does not
+        go by the time that this machine needs for them, but for whether there are to be few."""
+        if self.alike:
+            return least if self.brief else calls
+        return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
+
+    def least(self, there: int) -> int:
+        """So many samples, beside those that are `there`, however long they take."""
+        return max(0, (1 if self.brief and not self.alike else 2) - there)
+
+
+def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
+    """Take samples, in batches that grow, until they are enough or the noise's entropy is flat. There is always one
+    batch, of `first`, but where some are `there` already."""
+    deadline = time.monotonic() + until.seconds
+    samples = np.asarray(there, np.float64)
+    count = first if len(samples) else max(1, first)
+    if len(samples) and (done := _enough(samples, until)):
+        return done
+    while True:
+        if count < 1:
+            return _time_is_up(Spread.of(samples), until)
+        began = time.monotonic()
+        tell(f"{counted(len(samples), 'sample')} so far" if len(samples) else "the first samples")
+        new = np.asarray(take(count), np.float64)
+        samples = np.concatenate((samples, new))
+        now = time.monotonic()
+        if done := _enough(samples, until):
+            return done
+        left, each = deadline - now, (now - began) / max(1, len(new))
+        count = min(_GROWTH * count, int(left / each) if each > 0 else count, _MOST - len(samples)) if len(new) else 0
+
+
+def _enough(samples: NDArray[np.float64], until: Until) -> Sampled | None:
+    spread = Spread.of(samples)
+    if until.alike and spread.n >= until.alike and not np.ptp(samples):
+        return Sampled(spread, "all calls take the same, as the model has it", True)
+    if spread.n >= LEAST and spread.relative_ci <= until.rel_ci:
+        return Sampled(spread, _known(until), True)
+    if entropy_flat(samples):
+        return Sampled(spread, f"more samples would tell no more: the median is known to {_percent(spread)}", True)
+    return None
+
+
+def _time_is_up(spread: Spread, until: Until) -> Sampled:
+    if spread.n == 1:
+        return Sampled(spread, "time is up after one sample, and how much others differ is not known", False)
+    if not spread.is_bounded:
+        apart = percent((spread.high - spread.low) / spread.median) if spread.median else "0 %"
+        few = f"time is up after {spread.n} samples, which are {apart} apart: how much others differ is not known"
+        return Sampled(spread, few, False)
+    if spread.relative_ci <= until.rel_ci:
+        return Sampled(spread, _known(until), True)
+    return Sampled(spread, f"time is up: the median is known to {_percent(spread)}", False)
+
+
+def _known(until: Until) -> str:
+    return f"the median is known to {100 * until.rel_ci:.3g} %"
+
+
+def _percent(spread: Spread) -> str:
+    if not np.isfinite(spread.relative_ci):
+        return "nothing"
+    return f"± {percent(spread.relative_ci)}"

@@ -1,0 +1,239 @@
+"""`Timer`: as `torch.utils.benchmark.Timer`, for whatever the statement's values are of, and waiting for them.
+
+A block is many runs of the statement back to back, waited for once: on a device that is a run's share with the pipeline
+full, and so no less than what the host needs to launch it. `bench` tells these apart.
+
+By a virtual GPU's clock blocks that are alike take the same. There `timeit` runs the statement as often as it is told,
+since whoever says a number may count on it, and `blocked_autorange` and `adaptive_autorange`, whose numbers are their
+own, run it no oftener than the model has something new to say. A statement that leaves the virtual GPU alone is timed
+by the machine's clock, since that of the GPU stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import itertools
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from unstall.errors import UsageError
+from unstall.measuring.adapters import adapter_for
+from unstall.measuring.call import Call
+from unstall.measuring.noiseless import length_of_batch
+from unstall.measuring.timing import TaskSpec, Timing
+from unstall.measuring.virtual_machine import is_clock_virtual, ops_so_far
+
+_LARGEST_BLOCK = 2**31 - 1
+_NEGLIGIBLE = 1e-4  # an empty block's share of a block's time
+_LEAST = 4  # blocks before their spread is looked at
+
+_TEMPLATE = """
+def inner(_it, _timer, _waiting):
+    {setup}
+    _wait = _waiting(locals())
+    _result = None
+    _began = _timer()
+    for _ in _it:
+        {statement}
+    _wait({results})
+    return _timer() - _began
+"""
+
+
+class Timer:
+    """Times a statement. Times are seconds, as torch's are; of torch's arguments those for C++ are refused."""
+
+    def __init__(
+        self,
+        stmt: str = "pass",
+        setup: str = "pass",
+        global_setup: str = "",
+        timer: Callable[[], float] | None = None,
+        globals: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        sub_label: str | None = None,
+        description: str | None = None,
+        env: str | None = None,
+        num_threads: int = 1,
+        language: str = "python",
+    ) -> None:
+        """Raises UsageError for C++, and SyntaxError for what is no Python. `timer` is `time.perf_counter`,
+        where none is given; `num_threads` are torch's."""
+        if str(language).lower().rpartition(".")[2] not in ("python", "py") or global_setup:
+            raise UsageError("unstall.Timer times Python alone: for C++ use torch.utils.benchmark.Timer")
+        stmt, setup = _dedented(stmt), _dedented(setup)
+        self._globals = dict(globals or {})
+        if "torch" in sys.modules:
+            self._globals.setdefault("torch", sys.modules["torch"])
+        self._names = _names(stmt)
+        self._clock = timer
+        self._now: Callable[[], float] = timer or time.perf_counter
+        self._inner = _compiled(stmt, setup, self._globals)
+        self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
+
+    def timeit(self, number: int = 1_000_000) -> Timing:
+        """One block of `number` runs, after a few that do not count."""
+        with _threads(self._task_spec.num_threads):
+            self._block(2 if self._is_exact() else max(number // 100, 2))
+            return self._timing(number, [self._block(number)])
+
+    def repeat(self, repeat: int = -1, number: int = -1) -> None:
+        """Refused, as torch does."""
+        raise NotImplementedError("see `Timer.blocked_autorange`")
+
+    def autorange(self, callback: Callable[[int, float], object] | None = None) -> None:
+        """Refused, as torch does."""
+        raise NotImplementedError("see `Timer.blocked_autorange`")
+
+    def blocked_autorange(
+        self, callback: Callable[[int, float], object] | None = None, min_run_time: float = 0.2
+    ) -> Timing:
+        """Blocks so long that the clock and the wait cost next to nothing, for `min_run_time` seconds in all."""
+        with _threads(self._task_spec.num_threads):
+            if self._is_exact():
+                return self._exactly(callback)
+            number = self._block_size(min_run_time)
+            times: list[float] = []
+            while sum(times) < min_run_time or not times:
+                self._one_more(number, times, callback)
+        return self._timing(number, times)
+
+    def adaptive_autorange(
+        self,
+        threshold: float = 0.1,
+        *,
+        min_run_time: float = 0.01,
+        max_run_time: float = 10.0,
+        callback: Callable[[int, float], object] | None = None,
+    ) -> Timing:
+        """Blocks until the interquartile range is below `threshold` of the median, or `max_run_time` is over."""
+        with _threads(self._task_spec.num_threads):
+            if self._is_exact():
+                return self._exactly(callback)
+            number = self._block_size(0.05)
+            times: list[float] = []
+            while True:
+                self._one_more(number, times, callback)
+                spent = sum(times)
+                if spent > max_run_time:
+                    break
+                enough = spent >= min_run_time and len(times) >= _LEAST
+                if enough and self._timing(number, times).meets_confidence(threshold):
+                    break
+        return self._timing(number, times)
+
+    def _is_exact(self) -> bool:
+        """Whether time is a model's. Runs the statement once where it may be."""
+        self._now = self._clock or time.perf_counter
+        if self._clock is not None or not is_clock_virtual():
+            return False
+        before = ops_so_far()
+        self._block(1)
+        if ops_so_far() == before:
+            self._now = time.monotonic
+        return self._now is not time.monotonic
+
+    def _exactly(self, callback: Callable[[int, float], object] | None) -> Timing:
+        """Two blocks by the virtual clock, so long that what fills and empties the pipeline counts for nothing."""
+        self._block(2)
+        number, times = length_of_batch(self._block), list[float]()
+        for _ in range(2):
+            self._one_more(number, times, callback)
+        return self._timing(number, times)
+
+    def _one_more(self, number: int, times: list[float], callback: Callable[[int, float], object] | None) -> None:
+        times.append(self._block(number))
+        if callback is not None:
+            callback(number, times[-1])
+
+    def _block_size(self, min_run_time: float) -> int:
+        overhead = float(np.median([self._block(0) for _ in range(5)]))
+        number = 1
+        while number * 10 <= _LARGEST_BLOCK:
+            took = self._block(number)
+            if (overhead <= _NEGLIGIBLE * took and took >= min_run_time / 1000) or took > min_run_time:
+                break
+            number *= 10
+        return number
+
+    def _block(self, number: int) -> float:
+        """Seconds of `number` runs; the setup is run before."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return float(self._inner(itertools.repeat(None, number), self._now, self._waiting))
+        finally:
+            if collects:
+                gc.enable()
+
+    def _waiting(self, known: Mapping[str, Any]) -> Callable[[Any], None]:
+        """What waits for the statement's results; all before it is waited for now."""
+        values = {name: self._globals[name] for name in self._names if name in self._globals}
+        values |= {name: value for name, value in known.items() if not name.startswith("_")}
+        adapter = adapter_for(value for _, value in Call(_nothing, (), values).inputs())
+        adapter.synchronize()
+        return adapter.wait
+
+    def _timing(self, number: int, times: Iterable[float]) -> Timing:
+        return Timing(number, list(times), self._task_spec)
+
+
+def _nothing(**_: Any) -> None:
+    pass
+
+
+def _compiled(stmt: str, setup: str, names: dict[str, Any]) -> Callable[..., float]:
+    is_value = _is_value(stmt)
+    source = _TEMPLATE.format(
+        setup=textwrap.indent(setup, "    ").strip(),
+        statement=f"_result = ({stmt})" if is_value else textwrap.indent(stmt, "        ").strip(),
+        results="_result" if is_value else f"[value for name, value in locals().items() if name in {_assigned(stmt)}]",
+    )
+    compile(setup, "<setup>", "exec")
+    compile(stmt, "<stmt>", "exec")
+    made: dict[str, Callable[..., float]] = {}
+    exec(compile(source, "<unstall.Timer>", "exec"), names, made)
+    return made["inner"]
+
+
+def _is_value(stmt: str) -> bool:
+    """Whether it is one expression on a line of its own, whose value can be waited for."""
+    body = ast.parse(stmt).body
+    return len(body) == 1 and isinstance(body[0], ast.Expr) and "\n" not in stmt and "#" not in stmt
+
+
+def _assigned(stmt: str) -> set[str]:
+    """Names that a statement gives a value: what of a framework like JAX has to be waited for."""
+    nodes = [node for node in ast.walk(ast.parse(stmt)) if isinstance(node, ast.Name)]
+    return {"", *(node.id for node in nodes if isinstance(node.ctx, ast.Store))}
+
+
+def _names(stmt: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(stmt)) if isinstance(node, ast.Name)}
+
+
+def _dedented(source: str) -> str:
+    source = textwrap.dedent(source)
+    return source.removeprefix("\n").rstrip() or "pass"
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """torch's on the CPU, where torch is in use."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "set_num_threads"):
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

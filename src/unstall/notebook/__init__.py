@@ -1,0 +1,1 @@
+"""Magics for notebooks: `%%unstall` and `%unstall_bench`."""

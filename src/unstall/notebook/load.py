@@ -1,0 +1,13 @@
+"""What `%load_ext unstall` offers in a notebook."""
+
+from __future__ import annotations
+
+from unstall.notebook.bench_magic import BenchMagic
+from unstall.notebook.cell_magic import CellMagic
+from unstall.notebook.ipython import Shell
+
+
+def load_ipython_extension(shell: Shell) -> None:
+    """Offer `%%unstall` and `%unstall_bench`; IPython calls it by this name."""
+    shell.register_magic_function(CellMagic(shell).unstall, magic_kind="cell")
+    shell.register_magic_function(BenchMagic(shell).unstall_bench, magic_kind="line_cell")

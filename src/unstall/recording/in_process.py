@@ -1,0 +1,165 @@
+"""Recording from within a program: `with unstall.record() as recording`."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from unstall.errors import UsageError
+from unstall.guest import active
+
+if TYPE_CHECKING:
+    from unstall.diagnose.explain import Report
+    from unstall.recording.session import Session
+    from unstall.recording.settings import LineClockName, RecorderName, Settings
+    from unstall.recording.whole import Whole
+    from unstall.recording.window import MakeLineClock, MakeRecorder
+    from unstall.timeline.columns import Timeline
+
+
+_NO_GPU = "there is no GPU here: unstall.virtual_gpu() simulates one"
+
+
+def record(
+    *,
+    steps: int | None = None,
+    warmup: int = 0,
+    recorder: RecorderName = "auto",
+    lines: LineClockName = "auto",
+    shapes: bool = False,
+) -> Recording:
+    """Record what a `with` block does; ask the recording to `explain()` itself after the block.
+
+    With `steps`, a window of so many steps is recorded, after `warmup` steps and some that are only timed, and before
+    four times as many of which the host alone is, as `unstall run` does; else the whole block is. The block itself
+    never fails because of the recording.
+
+    Raises UsageError for numbers that make no sense, and for choices that exclude each other.
+    """
+    if steps is not None and steps < 1:
+        raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")
+    if warmup < 0 or (warmup and steps is None):
+        raise UsageError(f"warmup={warmup}: give a number of steps, together with steps")
+    import tempfile
+
+    from unstall.recording.child import Chosen
+    from unstall.recording.settings import FOLDER_PREFIX, Settings, check_choices
+
+    check_choices(recorder, lines, shapes=shapes)
+    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
+    number = Settings(folder).steps if steps is None else steps
+    settings = Settings(folder, recorder, warmup, number, lines=lines, shapes=shapes)
+    chosen = Chosen(settings)
+    return Recording(settings, chosen.recorder, chosen.line_clock, whole=steps is None)
+
+
+class Recording:
+    """What was recorded in a `with` block. Its files are temporary: `save` keeps a trace of it."""
+
+    def __init__(
+        self, settings: Settings, make_recorder: MakeRecorder, make_line_clock: MakeLineClock, *, whole: bool
+    ) -> None:
+        import shutil
+
+        self._settings = settings
+        self._make = (make_recorder, make_line_clock)
+        self._whole = whole
+        self._running: Session | Whole | None = None
+        self._ended = False
+        self._timeline: Timeline | None = None
+        self.close = weakref.finalize(self, shutil.rmtree, settings.folder, ignore_errors=True)
+        """Remove the temporary files; it happens by itself when the recording is no longer used."""
+
+    def __enter__(self) -> Self:
+        """Raises UsageError while another recording of this process is under way, where it has a virtual GPU, or if it
+        was used before."""
+        if self._running is not None or self._ended:
+            raise UsageError("a recording is of one block: call unstall.record() again for the next")
+        why_not = active.refusal()
+        if why_not is not None:
+            raise UsageError(why_not)
+        from unstall.recording.child import open_journal
+        from unstall.recording.session import Session
+        from unstall.recording.whole import Whole
+
+        journal = open_journal(self._settings)
+        running = Whole(journal, *self._make) if self._whole else Session(self._settings, journal, *self._make)
+        try:
+            running.begin()
+        except UsageError:
+            journal.close()
+            raise
+        self._running = running
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running, self._running, self._ended = self._running, None, True
+        if running is not None:
+            running.end("done" if error is None else "exception")
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace file (.json or .json.gz), which Perfetto opens too.
+
+        Raises UsageError before the block has ended and where nothing was recorded.
+        """
+        folder = self._recorded()
+        from unstall.recording.trace.write import write_trace
+
+        write_trace(folder, Path(path))
+
+    def timeline(self) -> Timeline:
+        """What was recorded, as `unstall.load` gives it. Raises as `save` does."""
+        if self._timeline is None:
+            from dataclasses import replace
+
+            from unstall.read import load
+
+            trace = Path(self._settings.folder) / "recorded.trace.json.gz"
+            self.save(trace)
+            timeline = load(trace)
+            notes = timeline.meta.notes
+            if not len(timeline.device) and _lacks_gpu():
+                notes = (*notes, _NO_GPU)
+            # No file of ours.
+            self._timeline = replace(timeline, meta=replace(timeline.meta, path="unstall.record()", notes=notes))
+        return self._timeline
+
+    def explain(self) -> Report:
+        """Where the time went, which line, and why. Raises as `save` does."""
+        from unstall.diagnose.explain import explain
+
+        return explain(self.timeline())
+
+    def _recorded(self) -> Path:
+        """The recording's folder. Raises UsageError where there is nothing in it yet, or nothing any more."""
+        if not self._ended:
+            raise UsageError("the recording has not ended: ask for it after its `with` block")
+        if not self.close.alive:
+            raise UsageError("the recording was closed, and its files are gone")
+        from unstall.recording.journal import read
+        from unstall.recording.plain import LEAST_NS
+
+        events = read(self._settings.folder)
+        for event in events:
+            if event["event"] == "failed":
+                raise UsageError(f"nothing was recorded: {event['why']}")
+        if not any(event["event"] == "recorded" for event in events):
+            instead = f"; {_NO_GPU}" if _lacks_gpu() else ""
+            raise UsageError(
+                "nothing was recorded: the block ended before the window began, which comes after "
+                f"warmup={self._settings.warmup} steps and after some, for {LEAST_NS / 1e9:g} s or more, that are only "
+                "timed; record the whole block, without steps=, or let it take more steps, marked by unstall.step()"
+                + instead
+            )
+        return Path(self._settings.folder)
+
+
+def _lacks_gpu() -> bool:
+    """Whether this process has torch, and torch no GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and not torch.cuda.is_available()

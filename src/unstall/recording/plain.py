@@ -1,0 +1,121 @@
+"""Steps that nothing records, timed in stretches: what the recorder's own cost is told from (`plain_step.py`)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+
+from unstall.guest import device
+from unstall.recording.journal import Journal
+
+LEAST_STEPS, LEAST_NS = 3, 300_000_000
+_MOST_STEPS = 200
+_MOST_NS = 5_000_000_000
+_LOOK_AGAIN_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """One measurement. `host_ns` and `device_ns` are nanoseconds a step; the latter None without CUDA."""
+
+    which: str
+    steps: int
+    host_ns: float
+    device_ns: float | None
+    marks_ns: tuple[int, ...]
+
+
+class Stretch:
+    """Steps in a row that nothing records: the host's time at every mark, the device's at the first and the last."""
+
+    def __init__(self, which: str, at_ns: int) -> None:
+        self._which = which
+        self._marks_ns = [at_ns]
+        self._first = device.timing_event()
+        self._last: device.TimingEvent | None = None
+        self.finished = False
+
+    def add(self, at_ns: int, least_steps: int) -> bool:
+        """One more step has ended. True if that was the last: there were enough steps, for long enough."""
+        self._marks_ns.append(at_ns)
+        steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
+        long_enough = took_ns >= LEAST_NS and _doublings(steps, least_steps)
+        if long_enough or steps >= _MOST_STEPS or (took_ns >= _MOST_NS and steps >= LEAST_STEPS):
+            self._last = device.timing_event() if self._first is not None else None
+            self.finished = True
+        return self.finished
+
+    def read(self) -> Plain | None:
+        """What was measured; None as long as the device has not come to the last step's end."""
+        if self._last is not None and not self._last.query():
+            return None
+        steps = len(self._marks_ns) - 1
+        device_ns = None
+        if self._first is not None and self._last is not None:
+            device_ns = self._first.elapsed_time(self._last) * 1e6 / steps
+        host_ns = (self._marks_ns[-1] - self._marks_ns[0]) / steps
+        return Plain(self._which, steps, host_ns, device_ns, tuple(self._marks_ns))
+
+    def read_within(self, wait_s: float) -> Plain | None:
+        """What was measured, waiting so long for the device; None if it has not come to the last step's end then."""
+        until = time.monotonic() + wait_s
+        while (plain := self.read()) is None and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN_S)
+        return plain
+
+
+class PlainSteps:
+    """A session's stretches, before its recording and after it, and what its journal has of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._stretch: Stretch | None = None
+        self._spoilt = False
+
+    def begin(self, which: str, at_ns: int) -> None:
+        """A stretch begins here."""
+        self._stretch, self._spoilt = Stretch(which, at_ns), False
+
+    def spoil(self) -> None:
+        """The stretch that is under way takes its time, but is of something else as well: it is not kept."""
+        self._spoilt = True
+
+    def drop(self) -> None:
+        """What was timed of it tells nothing."""
+        self._stretch = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is one, under way or finished."""
+        return self._stretch is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its steps are over, for the host."""
+        return self._stretch is not None and self._stretch.finished
+
+    @property
+    def arrived(self) -> bool:
+        """Whether they are for the device too."""
+        return self._stretch is not None and self._stretch.finished and self._stretch.read() is not None
+
+    def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
+        """One more step of the stretch has ended. True if that was the last."""
+        return self._stretch is not None and self._stretch.add(at_ns, least_steps)
+
+    def keep(self, wait_s: float = 0.0) -> None:
+        """It is over: journal it, if it was finished, and the device comes to its end within that time."""
+        if self._stretch is not None and self._stretch.finished and not self._spoilt:
+            plain = self._stretch.read_within(wait_s)
+            if plain is not None:
+                self._journal.write("plain", **asdict(plain))
+        self._stretch = None
+
+
+def _doublings(steps: int, least_steps: int) -> bool:
+    """Whether these are the least steps, or twice, four times… as many.
+
+    Clocks are asked only then, so that the ranks of a distributed program come to the same answer at the same step:
+    one that began to record a step later would find the others' recorders in its own window.
+    """
+    return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

@@ -1,0 +1,407 @@
+"""A recording of a running program's steady state: warm up, time plain steps, record a few, time plain steps again.
+
+It is driven by marks, the borders of the program's steps, and changes its phase at marks of one source only. It never
+raises into the program: a failure of its own ends it, and the program goes on without.
+
+What it journals, beside what `Window` does (times in nanoseconds of perf_counter, as `at`):
+
+    phase         phase: warmup, plain_before, recording, host_only, plain_after; by: the kind of the marks, None while
+                  unknown
+    mark          kind, step: border number `step` of the recorded window. Step i is between borders i and i + 1; the
+                  first one after the window's start is there to settle. thread: the system's id of the one that made it
+    recorded      by, steps: whole steps recorded, the settling one not counted; settling: how many come before them
+    host_only     marks_ns: borders of steps of which only the host is recorded, to tell how long it takes without
+                  a recorder; lost: calls there was no room for
+    plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
+    waiting       why: what keeps the recording from beginning
+    failed        why: a sentence
+    over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many marks the leading
+                  source had; torch: whether the program has it; cuda: whether that was initialised;
+                  failed_for_cuda: whether an error about CUDA ends it
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from unstall.guest import active, device, step_hooks
+from unstall.guest.imports import when_imported
+from unstall.guest.own_profiler import OwnProfiler
+from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
+from unstall.recording.by_time import ByTime
+from unstall.recording.host_only import HostOnly
+from unstall.recording.journal import Journal
+from unstall.recording.plain import LEAST_STEPS, PlainSteps
+from unstall.recording.settings import Settings
+from unstall.recording.window import MakeLineClock, MakeRecorder, Window, give_up
+
+_LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
+_END_WAITS_S = 1.0  # for a mark that another thread is at
+_THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # for a mark of the thread that alone can stop the window
+_WRITING_WAITS_S = 60.0  # for that to write what was recorded
+BY_TIME = "time"
+
+
+class Phase(enum.Enum):
+    """Where a session is."""
+
+    WARMUP = "warmup"
+    PLAIN_BEFORE = "plain_before"
+    RECORDING = "recording"
+    HOST_ONLY = "host_only"
+    PLAIN_AFTER = "plain_after"
+    OVER = "over"
+
+
+class Session:
+    """One recording by steps. `begin` arms it; `mark` drives it, from any thread; `end` ends it wherever it is."""
+
+    under_way = active.RECORDING
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        make_recorder: MakeRecorder,
+        make_line_clock: MakeLineClock = lambda: None,
+        *,
+        make_host_only: Callable[[Path], HostOnly] = HostOnly,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.phase = Phase.WARMUP
+        self._settings = settings
+        self._make_host_only = make_host_only
+        self._journal = journal
+        self._make_recorder = make_recorder
+        self._make_line_clock = make_line_clock
+        self._now = now
+        self._begun_ns = now()
+        self._lock = threading.Lock()  # a mark that comes while another is at work is dropped: it is one of our own
+        self._sources = StepSources()
+        self._hooks: step_hooks.StepHooks | None = None
+        self._own_profiler = OwnProfiler(self._give_way)
+        self._forget_import: Callable[[], None] = lambda: None
+        self._forget_cuda: Callable[[], None] = lambda: None
+        self._by_time = ByTime(
+            settings.after_s,
+            settings.for_s,
+            passed_s=lambda: (self._now() - self._begun_ns) / 1e9,
+            is_wanted=self._waits_for_a_mark,
+            may_begin=self._may_begin,
+            begin=self.start_by_time,
+            end=self.stop_by_time,
+        )
+        self._chosen: StepSource | None = None
+        self._plain = PlainSteps(journal)
+        self._window: Window | None = None
+        self._host_only: HostOnly | None = None
+        self._window_ns = 0
+        self._border = 0
+        self._asked_to_end: str | None = None
+        self._said: set[str] = set()
+        self.seen = False
+        """Whether any mark has come."""
+
+    def begin(self) -> None:
+        """Become the process's recording, and watch for marks from when torch is there.
+
+        Raises UsageError while there is another recording.
+        """
+        active.activate(self)
+        try:
+            self._journal.write("phase", phase=self.phase.value, by=None)
+            self._forget_import = when_imported("torch", self._watch)
+        except Exception as error:
+            self._fail(error)
+
+    def step_boundary(self, kind: str, who: int = 0) -> None:
+        """A step of the program ends here, or begins, as seen by a source of this kind. Never raises."""
+        if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self.seen = True
+            self._take(StepSource(kind, who), self._now())
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._lock.release()
+
+    def end(self, why: str) -> None:
+        """End it in whatever phase it is, and keep what there is. Never raises."""
+        got = self._lock_to_end(why)
+        try:
+            self._end(why)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            if got:
+                self._lock.release()
+
+    def forked(self) -> None:
+        """In a forked child: this process is not recorded, and what its parent writes is left alone."""
+        self.phase, self._host_only = Phase.OVER, None
+        if self._window is not None:
+            self._window.forked()  # first: it has wrapped what the hooks have wrapped
+        with suppress(Exception):
+            self._unhook()
+        self._journal.close()
+
+    def start_by_time(self) -> bool:
+        """Record from now on, from a thread of our own, as no marks came. False if that is not to be."""
+        with self._lock:
+            if not self._waits_for_a_mark():
+                return False
+            try:
+                window = self._make_window()
+                if not window.any_thread:
+                    self._wait_for(f"a step: recorder {window.name} cannot begin without one (call unstall.step())")
+                    return False
+                self._start(window, BY_TIME)
+            except Exception as error:
+                self._fail(error)
+                return False
+        return True
+
+    def stop_by_time(self) -> None:
+        """End what `start_by_time` began."""
+        if self.phase is Phase.RECORDING and self._chosen is None:
+            self.end("done")
+
+    def _waits_for_a_mark(self) -> bool:
+        return self.phase is Phase.WARMUP and not self.seen
+
+    def _watch(self) -> None:
+        try:
+            self._hooks = step_hooks.install(self.step_boundary)
+            self._own_profiler.watch()
+            self._forget_cuda = device.when_initialised(self._by_time.start)
+        except Exception as error:
+            self._fail(error)
+
+    def _end(self, why: str) -> None:
+        if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
+            self._stop(why)
+            self._enter(Phase.PLAIN_AFTER)
+        if self._host_only is not None:
+            self._stop_host_only()
+        if self.phase is Phase.PLAIN_AFTER:
+            self._conclude(why, wait_s=_LAST_READ_S)
+        elif self.phase is not Phase.OVER:
+            self._over(why)
+
+    def _give_way(self) -> None:
+        """The program's own torch.profiler begins, and can be the only one. Steps that it slows are no plain ones."""
+        if self.phase is Phase.RECORDING:
+            self.end("profiler")
+        elif self.phase in (Phase.HOST_ONLY, Phase.PLAIN_AFTER):
+            self.end("done")
+        else:
+            self._plain.spoil()
+
+    def _lock_to_end(self, why: str) -> bool:
+        """Whether it got the lock. If another thread than this must stop the window, that does so before, at its next
+        mark, for which is waited."""
+        self._asked_to_end = why
+        got = self._lock.acquire(timeout=_END_WAITS_S)
+        if not got or self._may_stop_here():
+            return got
+        self._lock.release()
+        until = time.monotonic() + _THREAD_WAITS_S
+        while not self._may_stop_here() and time.monotonic() < until:
+            time.sleep(_LOOK_AGAIN_S)
+        return self._lock.acquire(timeout=_WRITING_WAITS_S)
+
+    def _may_stop_here(self) -> bool:
+        window = self._window
+        return window is None or window.may_stop_here
+
+    def _take(self, source: StepSource, at_ns: int) -> None:
+        step = source.kind in (LOADER, FORWARD)
+        if device.capturing() or (step and not device.may_be_in_use()):
+            return  # what a CUDA graph captures does not run yet, and asking the device would spoil the capture
+        first = self._sources.add(source, may_train=step and device.grad_enabled())
+        if self.phase is Phase.WARMUP:
+            self._warm_up(source, at_ns)
+        elif self.phase is Phase.PLAIN_BEFORE:
+            self._time_before(source, at_ns, first)
+        elif self.phase is Phase.RECORDING:
+            self._record(source, at_ns)
+        elif self.phase is Phase.HOST_ONLY:
+            self._record_host(source, at_ns)
+        elif self.phase is Phase.PLAIN_AFTER:
+            self._time_after(source, at_ns)
+
+    def _warm_up(self, source: StepSource, at_ns: int) -> None:
+        if source != self._sources.leader(source):
+            return
+        count = self._sources.count(source)
+        after_s = self._settings.after_s
+        if after_s is not None:
+            warm = at_ns - self._begun_ns >= after_s * 1e9
+        else:
+            warm = count >= max(1, self._settings.warmup + (source.kind not in AT_THE_END))
+        if not warm or not self._may_begin():
+            return
+        self._chosen = source
+        if self._hooks is not None:
+            self._hooks.follow(source)
+        self._plain.begin("before", at_ns)
+        self._enter(Phase.PLAIN_BEFORE)
+
+    def _time_before(self, source: StepSource, at_ns: int, first: bool) -> None:
+        assert self._chosen is not None
+        if (first and self._sources.leader(source) == source) or self._sources.silent(self._chosen):
+            self._warm_up_again()
+        elif source == self._chosen and self._plain.add(at_ns, max(LEAST_STEPS, self._settings.steps)):
+            if self._may_begin():
+                self._start(self._make_window(), source.kind, at_ns)
+            else:
+                self._warm_up_again()
+
+    def _record(self, source: StepSource, at_ns: int) -> None:
+        if self._chosen is None:
+            return
+        if self._window is None:  # Ctrl-C came as the window ended, and the program went on
+            self._stop_host_only()
+            return
+        if self._asked_to_end is not None and self._window.may_stop_here:
+            self._end(self._asked_to_end)
+            return
+        if source == self._chosen:
+            self._border += 1
+            if self._border == 1:
+                self._window.settle()
+                at_ns = self._window_ns = self._now()  # settling may take longer than all of --for
+            self._tell_border(at_ns, source.kind)
+            for_s = self._settings.for_s
+            enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
+        else:
+            enough = self._sources.silent(self._chosen)
+        if enough and self._window.may_stop_here:
+            took = self._border - 1 if source == self._chosen else 0
+            self._stop()
+            self._start_host_only(took) if took else self._enter(Phase.PLAIN_AFTER)
+
+    def _start_host_only(self, recorded: int) -> None:
+        host_only = self._host_only = self._make_host_only(Path(self._settings.folder))
+        if host_only.start(recorded) and self.phase is not Phase.OVER:
+            self._enter(Phase.HOST_ONLY)
+            host_only.add(self._now())
+        else:  # it cannot be done, or another thread has ended the session and did not wait for this one
+            self._stop_host_only()
+
+    def _record_host(self, source: StepSource, at_ns: int) -> None:
+        assert self._host_only is not None
+        assert self._chosen is not None
+        if self._host_only.add(at_ns) if source == self._chosen else self._sources.silent(self._chosen):
+            self._stop_host_only()
+
+    def _stop_host_only(self) -> None:
+        """What goes wrong with its calls spoils nothing of what was recorded before."""
+        if self._host_only is not None:
+            with suppress(Exception):
+                self._host_only.stop(self._journal)
+            self._host_only = None
+        self._enter(Phase.PLAIN_AFTER)
+
+    def _time_after(self, source: StepSource, at_ns: int) -> None:
+        if source == self._chosen and not self._plain.finished:
+            if self._plain.begun:
+                self._plain.add(at_ns)
+            else:  # the step that refills the device's queue is left out
+                self._plain.begin("after", at_ns)
+        if self._chosen is None or self._sources.silent(self._chosen) or self._plain.arrived:
+            self._conclude("done")
+
+    def _may_begin(self) -> bool:
+        if device.profiler_is_on() or self._own_profiler.is_on:
+            self._wait_for("the program's own torch.profiler is on")
+            return False
+        return True
+
+    def _warm_up_again(self) -> None:
+        self._chosen = None
+        self._plain.drop()
+        if self._hooks is not None:
+            self._hooks.follow(None)
+        self.phase = Phase.WARMUP
+
+    def _make_window(self) -> Window:
+        recorder = self._make_recorder()
+        return Window(self._journal, recorder, self._make_line_clock())
+
+    def _start(self, window: Window, by: str, at_ns: int | None = None) -> None:
+        window.start()
+        self._window = window
+        self._window_ns = self._now()
+        self._enter(Phase.RECORDING, by)
+        if at_ns is not None:
+            self._tell_border(self._window_ns, by)
+
+    def _tell_border(self, at_ns: int, kind: str) -> None:
+        self._journal.write("mark", at=at_ns, kind=kind, step=self._border, thread=threading.get_native_id())
+
+    def _stop(self, why: str = "done") -> None:
+        assert self._window is not None
+        window, self._window = self._window, None
+        wait = device.synchronize if why == "done" else device.wait_to_leave
+        # A thread of our own must not ask the device: another may be capturing a CUDA graph.
+        window.stop(wait if self._chosen is not None else lambda: None)
+        by = self._chosen.kind if self._chosen is not None else BY_TIME
+        settling = min(self._border, 1)
+        self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling, why=why)
+        self._plain.keep()
+
+    def _conclude(self, why: str, wait_s: float = 0.0) -> None:
+        self._plain.keep(wait_s)
+        self._over(why)
+
+    def _enter(self, phase: Phase, by: str | None = None) -> None:
+        if self.phase is Phase.OVER:
+            return
+        self.phase = phase
+        kind = self._chosen.kind if self._chosen is not None else by
+        self._journal.write("phase", phase=phase.value, by=kind)
+
+    def _wait_for(self, why: str) -> None:
+        if why not in self._said:
+            self._said.add(why)
+            self._journal.write("waiting", why=why)
+
+    def _fail(self, error: Exception) -> None:
+        """Undo everything, and say why; the program goes on."""
+        if self.phase is Phase.OVER:
+            return
+        window, self._window = self._window, None
+        give_up(window, self._journal, error)
+        with suppress(Exception):
+            if self._host_only is not None:
+                self._host_only.stop(self._journal)
+        with suppress(Exception):
+            self._over("failed")
+        self.phase = Phase.OVER
+
+    def _over(self, why: str) -> None:
+        phase, self.phase = self.phase, Phase.OVER
+        self._by_time.stop()
+        leader = self._chosen or self._sources.leader()
+        active.deactivate(self)
+        try:
+            self._unhook()
+        finally:
+            steps = self._sources.count(leader) if leader is not None else 0
+            self._journal.write("over", why=why, phase=phase.value, steps=steps, **device.asked_for())
+            self._journal.close()
+
+    def _unhook(self) -> None:
+        self._forget_import()
+        self._forget_cuda()
+        self._own_profiler.remove()
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove()

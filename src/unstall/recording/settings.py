@@ -1,0 +1,64 @@
+"""What a recording is asked to be, and how that reaches the program's process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias, get_args
+
+from unstall.errors import UsageError
+
+RecorderName: TypeAlias = Literal["auto", "cupti", "torch"]
+LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "none"]
+RECORDERS: tuple[RecorderName, ...] = get_args(RecorderName)
+LINE_CLOCKS: tuple[LineClockName, ...] = get_args(LineClockName)
+ARMED_BY = "unstall.recording.child"
+"""The module that arms a process to record itself, before the program's first line."""
+FOLDER_PREFIX = "unstall-"
+"""What a recording's folder is called among the temporary files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One recording. `warmup` and `steps` count steps; `after_s` and `for_s`, where given, are seconds instead.
+
+    `folder` is where the program's process writes what it records. `keep_arguments` stores the program's arguments
+    and environment too, which may hold secrets.
+    """
+
+    folder: str
+    recorder: RecorderName = "auto"
+    warmup: int = 3
+    steps: int = 5
+    after_s: float | None = None
+    for_s: float | None = None
+    lines: LineClockName = "auto"
+    shapes: bool = False
+    keep_arguments: bool = False
+
+    def told(self) -> dict[str, object]:
+        """What a trace says of them: all but where the recording was written meanwhile."""
+        return {name: value for name, value in asdict(self).items() if name != "folder"}
+
+    def to_json(self) -> str:
+        """One line of ASCII, as an environment variable can hold it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        return cls(**json.loads(text))
+
+
+def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
+    """Raise UsageError for what this Python records nowhere: asked before the program runs, not once it is warm."""
+    for name, value, known in (("recorder", recorder, RECORDERS), ("lines", lines, LINE_CLOCKS)):
+        if value not in known:
+            raise UsageError(f"{name}: {value!r} is none of {', '.join(known)}")
+    if recorder == "cupti" and shapes:
+        raise UsageError("shapes are recorded by the recorder torch alone: leave out shapes, or the recorder cupti")
+    if lines == "calls" and (recorder == "torch" or shapes):
+        raise UsageError("lines are told by calls with the recorder cupti alone: take monitoring, settrace or none")
+    if lines == "monitoring" and sys.version_info < (3, 12):
+        raise UsageError("lines are followed by monitoring from Python 3.12 on: take settrace, or leave out lines")

@@ -1,0 +1,1 @@
+"""A recording's folder → a trace file."""

@@ -1,0 +1,237 @@
+"""A recording as a Chrome trace: what Perfetto opens and `unstall.read` reads, as Kineto would have written it."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from unstall.cupti.decode import Activity
+from unstall.cupti.driver_calls import DRIVER
+from unstall.cupti.layouts import Kind
+from unstall.files import writing_atomically
+from unstall.recording.trace.slices import Slices
+from unstall.timeline.columns import I64
+
+_DIRECTIONS = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+}
+_MEMORY = {0: "Unknown", 1: "Pageable", 2: "Pinned", 3: "Device", 4: "Array", 5: "Managed", 6: "Device Static"}
+_SYNCS = {
+    "StreamWaitEvent": "Stream Wait Event",
+    "EventSynchronize": "Event Sync",
+    "EventQuery": "Event Sync",
+    "StreamSynchronize": "Stream Sync",
+    "StreamQuery": "Stream Sync",
+    "CtxSynchronize": "Context Sync",
+}
+_OVERHEADS = {
+    1: "Driver Compiler",
+    1 << 16: "Buffer Flush",
+    2 << 16: "Instrumentation",
+    3 << 16: "Resource",
+    4 << 16: "Runtime Triggered Module Loading",
+    5 << 16: "Lazy Function Loading",
+    6 << 16: "Command Buffer Full",
+    7 << 16: "Activity Buffer Request",
+    8 << 16: "UVM Activity Init",
+}
+_NO_ID = 2**32 - 1
+
+
+class Text:
+    """Times and names as JSON. Times are in microseconds, with all of their nanoseconds, from `zero_ns` on."""
+
+    def __init__(self, zero_ns: int) -> None:
+        self._zero_ns = zero_ns
+        self._names: dict[str, str] = {}
+
+    def name(self, text: str) -> str:
+        """A JSON string."""
+        found = self._names.get(text)
+        if found is None:
+            found = self._names[text] = msgspec.json.encode(readable(text)).decode()
+        return found
+
+    def span(self, category: str, name: str, process: int, thread: int, start: int, end: int, arguments: str) -> str:
+        """A complete event."""
+        since, lasted = start - self._zero_ns, max(end - start, 0)
+        return (
+            f'{{"ph":"X","cat":"{category}","name":{self.name(name)},"pid":{process},"tid":{thread},'
+            f'"ts":{micros(since)},"dur":{micros(lasted)},"args":{{{arguments}}}}}'
+        )
+
+
+def readable(value: Any) -> Any:
+    """JSON's values, with a ? for what is no text in them: names of files may be any bytes."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case list():
+            return [readable(each) for each in value]
+        case dict():
+            return {readable(key): readable(each) for key, each in value.items()}
+    return value
+
+
+def micros(ns: int) -> str:
+    """Nanoseconds as microseconds, exactly."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+def call_events(activity: Activity, process: int, text: Text) -> Iterator[str]:
+    for call in activity.calls.tolist():
+        start, end, what, correlation, thread = call[:5]
+        name = DRIVER.get(what, f"call {what}")
+        yield text.span("cuda_driver", name, process, thread, start, end, f'"cbid":{what},"correlation":{correlation}')
+
+
+def device_events(activity: Activity, text: Text) -> Iterator[str]:
+    tables = activity.tables
+    for row in _rows(tables[Kind.KERNEL]):
+        shared = row["static_shared"] + row["dynamic_shared"]
+        name = activity.names.get(row["name"], "a kernel whose name was not written")
+        yield text.span(
+            *("kernel", name, row["device"], row["stream"], row["start"], row["end"]),
+            f"{_where(row)},{_graph(row)}"
+            f'"registers per thread":{row["registers"]},"shared memory":{shared},'
+            f'"grid":{_triple(row["grid"])},"block":{_triple(row["block"])}',
+        )
+    for kind in (Kind.MEMCPY, Kind.MEMCPY_PEER):
+        for row in _rows(tables[kind]):
+            source, target = (_MEMORY.get(row[side], "Unknown") for side in ("source", "target"))
+            name = f"Memcpy {_DIRECTIONS.get(row['direction'], 'Unknown')} ({source} -> {target})"
+            yield text.span(
+                *("gpu_memcpy", name, row["device"], row["stream"], row["start"], row["end"]),
+                f'{_where(row)},{_graph(row)}"bytes":{row["bytes"]}',
+            )
+    for row in _rows(tables[Kind.MEMSET]):
+        yield text.span(
+            *("gpu_memset", "Memset (Device)", row["device"], row["stream"], row["start"], row["end"]),
+            f'{_where(row)},{_graph(row)}"bytes":{row["bytes"]}',
+        )
+
+
+def wait_events(activity: Activity, text: Text) -> Iterator[str]:
+    """What each wait waited for, and each query asked, in the words of CUPTI's own records of them."""
+    calls = activity.calls
+    kernels = activity.tables[Kind.KERNEL]
+    contexts, first = np.unique(kernels["context"], return_index=True)
+    device_of = dict(zip(contexts.tolist(), kernels["device"][first].tolist(), strict=True))
+    names = {number: name for number, call in DRIVER.items() if (name := _sync_of(call)) is not None}
+    waits = calls[np.isin(calls["what"], list(names))]
+    records = calls[np.isin(calls["what"], [number for number, call in DRIVER.items() if "EventRecord" in call])]
+    for row, at in zip(_rows(waits), _records_waited_for(waits, records).tolist(), strict=True):
+        name, device = names[row["what"]], device_of.get(row["context"], 0)
+        stream = -1 if row["stream"] == _NO_ID else row["stream"]
+        arguments = (
+            f'"cuda_sync_kind":"{name}","stream":{stream},"correlation":{row["correlation"]},'
+            f'"device":{device},"context":{row["context"]}'
+        )
+        if row["event"]:
+            on, correlation = (-1, -1) if at < 0 else (int(records["stream"][at]), int(records["correlation"][at]))
+            arguments += (
+                f',"wait_on_stream":{on},"wait_on_cuda_event_record_corr_id":{correlation},'
+                f'"wait_on_cuda_event_id":{row["event"]}'
+            )
+        yield text.span("cuda_sync", name, device, stream, row["start"], row["end"], arguments)
+
+
+def _sync_of(call: str) -> str | None:
+    """What CUPTI calls a wait, or a query, by this call."""
+    return next((name for pattern, name in _SYNCS.items() if pattern in call), None)
+
+
+def _records_waited_for(waits: np.ndarray, records: np.ndarray) -> I64:
+    """By wait: the row of the last record of its event before it, or -1."""
+    found = np.full(len(waits), -1, np.int64)
+    events = np.unique(records["event"])
+    for event in events[np.isin(events, waits["event"])]:
+        mine = np.flatnonzero(records["event"] == event)
+        mine = mine[np.argsort(records["start"][mine], kind="stable")]
+        asked = np.flatnonzero(waits["event"] == event)
+        at = np.searchsorted(records["start"][mine], waits["start"][asked]) - 1
+        found[asked] = np.where(at >= 0, mine[np.maximum(at, 0)], -1)
+    return found
+
+
+def overhead_events(activity: Activity, text: Text) -> Iterator[str]:
+    for row in _rows(activity.tables[Kind.OVERHEAD]):
+        name = _OVERHEADS.get(row["what"], f"overhead {row['what']}")
+        yield text.span("overhead", name, -1, 0, row["start"], row["end"], "")
+
+
+def slice_events(slices: Slices, process: int, text: Text) -> Iterator[str]:
+    names = [f"{file}({line}): {function}" for file, line, function in slices.frames]
+    columns = (column.tolist() for column in (slices.thread, slices.start, slices.end, slices.frame))
+    for thread, start, end, frame in zip(*columns, strict=True):
+        yield text.span("python_function", names[frame], process, thread, start, end, "")
+
+
+def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[str]:
+    for thread, name in names.items():
+        yield (
+            f'{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"ts":0,'
+            f'"args":{{"name":{text.name(name)}}}}}'
+        )
+
+
+def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
+    """Write the file, packed if its name ends in .gz; nobody sees half of it."""
+    with writing_atomically(path) as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=5, mtime=0) as packed:
+                _write(packed, head, events)
+        else:
+            _write(file, head, events)
+
+
+def _write(file: IO[bytes] | gzip.GzipFile, head: dict[str, object], events: Iterable[str]) -> None:
+    file.write(msgspec.json.encode(head)[:-1] + b',"traceEvents":[\n')
+    buffer: list[str] = []
+    before = ""
+    for event in events:
+        buffer.append(event)
+        if len(buffer) == 10_000:
+            file.write((before + ",\n".join(buffer)).encode())
+            buffer, before = [], ",\n"
+    if buffer:
+        file.write((before + ",\n".join(buffer)).encode())
+    file.write(b"\n]}\n")
+
+
+def _rows(table: np.ndarray) -> Iterator[dict[str, int]]:
+    """Rows as dictionaries of Python's own numbers."""
+    names = table.dtype.names or ()
+    columns = [table[name].tolist() for name in names]
+    for row in zip(*columns, strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
+def _where(row: dict[str, int]) -> str:
+    return (
+        f'"device":{row["device"]},"context":{row["context"]},"stream":{row["stream"]},'
+        f'"correlation":{row["correlation"]}'
+    )
+
+
+def _graph(row: dict[str, int]) -> str:
+    return f'"graph id":{row["graph"]},' if row["graph"] else ""
+
+
+def _triple(numbers: object) -> str:
+    return str(numbers).replace(" ", "")

@@ -1,0 +1,116 @@
+"""The plain step time: what a step takes without recording, by the stretches that a session timed.
+
+It is of steps like the recorded ones. A pause that none of these had, as for an evaluation or a new epoch, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.figures import counted, duration
+from unstall.recording.plain import Plain
+from unstall.timeline.columns import I64
+
+_FAR_APART = 0.1
+_PAUSE_TIMES, _PAUSE_NS = 4, 300_000
+_MOST_PAUSES = 0.05  # of the steps, but for one; what comes more often, as with the batches of 8 workers, is usual
+_NOTABLE = 0.01  # of the time
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """What stretches before and after the recording tell; at least one."""
+
+    stretches: tuple[Plain, ...]  # without their pauses
+    with_pauses: tuple[Plain, ...]
+    paused: int  # steps that had one
+
+    @cached_property
+    def ns(self) -> float:
+        """The mean, by the device's clock where it timed all."""
+        return float(np.mean(_times(self.stretches)))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a report should say of it."""
+        notes = []
+        if self.paused:
+            steps = sum(each.steps for each in self.with_pauses)
+            before, after = (_times(each) for each in (self.with_pauses, self.stretches))
+            out_ns = sum(
+                (long - short) * each.steps for long, short, each in zip(before, after, self.stretches, strict=True)
+            )
+            notes.append(
+                f"{self.paused:,} of {counted(steps, 'step')} timed without the recording had a pause of "
+                f"{duration(round(out_ns / self.paused))} (mean), as for an evaluation, a new epoch or a late batch, "
+                "and no recorded step had: the plain step time is without, and "
+                f"{duration(round(float(np.mean(before))))} with them"
+            )
+        times = _times(self.stretches)
+        if max(times) - min(times) > _FAR_APART * self.ns:
+            notes.append("steps before the recording and after it, timed without it, differ by more than 10 %")
+        return notes
+
+
+def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
+    """What these stretches tell, one at least; the recorded steps took so long each, and the device by itself takes
+    `own_ns` for one (`OnDevice.own_time_ns`).
+
+    Where a recorded step had a pause too, or many of the others, nothing is left out: the replay of the recorded ones
+    has it as well, or it is part of what the program does.
+    """
+    took = [np.diff(np.array(each.marks_ns, np.int64)).astype(np.int64) for each in measured]
+    pauses = [_pauses(each, own_ns) for each in took]
+    often = sum(int((each > 0).sum()) for each in pauses) > max(1, _MOST_PAUSES * sum(map(len, took)))
+    if often or _pauses(recorded_ns, own_ns).any():
+        return PlainStep(tuple(measured), tuple(measured), 0)
+    cleared = [_without(each, one, own_ns) for each, one in zip(measured, pauses, strict=True)]
+    return PlainStep(tuple(plain for plain, _ in cleared), tuple(measured), sum(count for _, count in cleared))
+
+
+def _times(measured: Sequence[Plain]) -> list[float]:
+    """A step, by stretch: by the device's clock if it timed all of them."""
+    on_device = [plain.device_ns for plain in measured if plain.device_ns is not None]
+    return on_device if len(on_device) == len(measured) else [plain.host_ns for plain in measured]
+
+
+def _without(plain: Plain, pauses: NDArray[np.float64], own_ns: float) -> tuple[Plain, int]:
+    """A stretch as long as it would have been without its pauses, and how many steps had one.
+
+    No more is left out than the device's own clock has beyond what it takes for the steps by itself.
+    """
+    out_ns = float(pauses.sum())
+    if plain.device_ns is not None:
+        out_ns = min(out_ns, plain.steps * (plain.device_ns - own_ns))
+    if not pauses.any() or out_ns < _NOTABLE * plain.steps * plain.host_ns:
+        return plain, 0
+    each = out_ns / plain.steps
+    device_ns = None if plain.device_ns is None else plain.device_ns - each
+    return replace(plain, host_ns=plain.host_ns - each, device_ns=device_ns), int((pauses > 0).sum())
+
+
+def _pauses(took_ns: I64, own_ns: float) -> NDArray[np.float64]:
+    """By step, how much longer it took the host than others, where that is far longer.
+
+    A host that runs ahead waits now and then for all that it has queued. Such a wait is no pause: the device is behind
+    by as much, as what the steps before took the host, and would have taken the device, tells.
+    """
+    if not len(took_ns):
+        return np.zeros(0)
+    behind = _behind(took_ns, own_ns, 0.0)
+    # How far behind it was as the first step began is not known: as it is later on, as a rule.
+    behind = _behind(took_ns, own_ns, float(behind.max()))
+    usual = max(float(np.median(took_ns)), own_ns)
+    beyond = took_ns - np.maximum(behind + own_ns, usual)
+    return np.where(beyond > max((_PAUSE_TIMES - 1) * usual, _PAUSE_NS), beyond, 0.0)
+
+
+def _behind(took_ns: I64, own_ns: float, at_first_ns: float) -> NDArray[np.float64]:
+    """By step, how much work the device has left as the step begins, by Lindley's recursion for a queue."""
+    drift = at_first_ns + np.append(0.0, np.cumsum(own_ns - took_ns)[:-1])
+    return drift - np.minimum(np.minimum.accumulate(drift), 0.0)

@@ -1,0 +1,358 @@
+"""A recording's folder → a trace file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unstall.cupti.call_stacks import BACKWARD, LOADING
+from unstall.cupti.decode import Activity, read_activity
+from unstall.cupti.layouts import Kind
+from unstall.errors import TraceError
+from unstall.lines.places import Places, read_places
+from unstall.recording import host_only, journal
+from unstall.recording.clocks import throttled
+from unstall.recording.journal import Event
+from unstall.recording.plain import Plain
+from unstall.recording.trace import events as trace_file
+from unstall.recording.trace import slices, torch_profile
+from unstall.recording.trace.events import Text
+from unstall.recording.trace.host_times import TIMED, host_times, kinds_of, told
+from unstall.recording.trace.on_device import OnDevice, on_device
+from unstall.recording.trace.plain_step import PlainStep, plain_step
+from unstall.timeline.columns import I32, I64, HostTimes
+
+_SCHEMA = "unstall.recording/1"
+_HARDLY_EVER_ELSE = 0.9  # of a thread's calls
+_SETTLING = 1  # of a recording that was cut short, the first step
+_STEP = "unstall.step#{}"
+_LOST = "the steps of which the host alone was recorded made more calls than there is room for, and tell nothing"
+_UNLIKE = "the steps of which the host alone was recorded make other calls than those recorded with the device"
+_BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
+
+
+def write_trace(folder: Path, path: Path) -> None:
+    """Write what a recording's folder holds as a trace (.json or .json.gz), whether or not it came to its end.
+
+    Raises TraceError where nothing was recorded, UsageError where `path` cannot be written.
+    """
+    story = _Story(trace_file.readable(journal.read(folder)))
+    if story.recorder is None:
+        raise TraceError("nothing was recorded: the recording had not begun")
+    places = read_places(folder, story.started_in)
+    if story.recorder == "torch":
+        profile = torch_profile.read_profile(folder)
+        text = Text(profile.zero_ns)
+        off_ns = torch_profile.CLOCK_OFF_NS
+        clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
+        more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
+        times = _host_times(folder, story, profile.calls, profile.backward)
+        told = _told(story, _plain_step(story, profile.on_device), *times, profile.of_file)
+        head = {**profile.head, "unstall": told}
+        trace_file.write(path, head, itertools.chain(profile.events, more))
+        return
+    activity = read_activity(folder)
+    text = Text(story.zero_ns)
+    times = _host_times(folder, story, kinds_of(activity.calls), _of_backward(activity, places))
+    told = _told(story, _plain_step(story, _on_device(activity)), *times)
+    head = {**_head(story, activity), "unstall": told}
+    trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
+
+
+def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Places, text: Text) -> Iterator[str]:
+    calls = activity.calls
+    if story.lines == "calls":
+        shown = slices.of_calls(calls, _with_backward(activity, places), places, _moments(story, activity))
+    elif story.lines is not None:
+        shown = slices.of_clock(folder, places, calls)
+    else:
+        shown = slices.NONE
+    yield from trace_file.thread_names(_thread_names(calls, places, story.process), story.process, text)
+    yield from _steps(story, text)
+    yield from _loading(activity, places, story.process, text)
+    yield from trace_file.slice_events(shown, story.process, text)
+    yield from trace_file.call_events(activity, story.process, text)
+    yield from trace_file.device_events(activity, text)
+    yield from trace_file.wait_events(activity, text)
+    yield from trace_file.overhead_events(activity, text)
+
+
+def _host_times(
+    folder: Path, story: _Story, calls: np.ndarray, backward: list[int]
+) -> tuple[HostTimes | None, str | None]:
+    """What the steps of which only the host was recorded tell, if there were any; and why they tell nothing.
+
+    `calls` are the recorded ones by what they do, `backward` the threads of autograd.
+    """
+    told_of = story.host_only
+    marks = told_of.get("marks_ns", [])[host_only.SETTLING :]
+    if told_of.get("lost"):
+        return None, _LOST
+    if len(marks) < 2:
+        return None, None
+    try:
+        timed = np.fromfile(folder / host_only.CALLS, TIMED)
+    except OSError:
+        return None, None
+    timed = kinds_of(timed[timed["start"] > 0])
+    times = host_times(calls, story.borders, timed, marks, [story.driver, *backward])
+    return times, None if times else _UNLIKE
+
+
+def _plain_step(story: _Story, on_device: OnDevice) -> PlainStep | None:
+    """The step time without recording, if it was timed; `on_device` is what was recorded."""
+    measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
+    if not measured:
+        return None
+    # All that was recorded, not what was done between the borders: the device may be many steps behind the host then.
+    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.borders, np.int64)).astype(np.int64)
+    return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
+
+
+def _on_device(activity: Activity) -> OnDevice:
+    tables = [activity.tables[kind] for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET)]
+
+    def column(name: str, *of: np.ndarray) -> I64:
+        return np.concatenate([each[name].astype(np.int64) for each in of])
+
+    start, end, correlation = (column(name, *tables) for name in ("start", "end", "correlation"))
+    return on_device((start, end, correlation), (column("correlation", activity.calls), column("end", activity.calls)))
+
+
+def _told(
+    story: _Story,
+    plain: PlainStep | None,
+    times: HostTimes | None,
+    note: str | None,
+    of_file: Callable[[int], int] = int,
+) -> dict[str, object]:
+    """What is our own in a trace's head. `of_file` makes a time of our clock one of the file's."""
+    return {**story.told(plain, note), **({"host_only": told(times, of_file)} if times else {})}
+
+
+def _of_backward(activity: Activity, places: Places) -> list[int]:
+    """The threads that call while the one that called backward() waits for them, and hardly ever else."""
+    calls = activity.calls
+    spans = activity.spans[np.isin(activity.spans["what"], _backward_spans(places))]
+    begun, done = np.sort(spans["start"]), np.sort(spans["end"])
+    within = np.searchsorted(begun, calls["start"], side="right") > np.searchsorted(done, calls["start"], side="right")
+    within &= ~np.isin(calls["thread"], np.unique(spans["thread"]))
+    threads, row = np.unique(calls["thread"], return_inverse=True)
+    share = np.bincount(row, within, len(threads)) / np.maximum(np.bincount(row, minlength=len(threads)), 1)
+    return [int(thread) for thread in threads[share > _HARDLY_EVER_ELSE]]
+
+
+def _backward_spans(places: Places) -> list[int]:
+    return [number for number, name in places.spans.items() if name == BACKWARD]
+
+
+def _with_backward(activity: Activity, places: Places) -> I32:
+    """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way.
+
+    Python knows these threads, for they may come to run some, so that their calls are like those from code not known.
+    """
+    calls, spans = activity.calls, activity.spans
+    stack = calls["stack"].astype(np.int32)
+    spans = spans[np.isin(spans["what"], _backward_spans(places))]
+    spans = spans[np.argsort(spans["start"], kind="stable")]
+    python = list(places.threads | _ended(calls, places))
+    lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"], python))
+    lost = lost[np.argsort(calls["start"][lost], kind="stable")]
+    # Later ones last: a backward() within another one, as of checkpoints, has what is called in it.
+    for span in spans:
+        first, stop = np.searchsorted(calls["start"][lost], (span["start"], span["end"]))
+        within = lost[first:stop]
+        stack[within[calls["end"][within] <= span["end"]]] = span["stack"]
+    return stack
+
+
+def _ended(calls: np.ndarray, places: Places) -> dict[int, str]:
+    """Threads that `threading` began, as their stacks show, and that ended before anyone asked for their names."""
+    begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
+    threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
+    return dict.fromkeys((each for each in threads if each not in places.threads), "a thread that ended")
+
+
+def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, str]:
+    """Names of the threads that made calls."""
+    threads = np.unique(calls["thread"]).tolist()
+    known = places.threads | _ended(calls, places)
+    return {each: known.get(each, "native") for each in threads} | (
+        {process: places.threads.get(process, "MainThread")} if process in threads else {}
+    )
+
+
+def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
+    """Threads and times at which something began or ended that is known to: steps, and spans of watched functions."""
+    spans, borders = activity.spans, np.array(story.borders, np.int64)
+    threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(borders), story.driver)])
+    times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), borders])
+    return threads.astype(np.int64), times
+
+
+def _steps(story: _Story, text: Text) -> Iterator[str]:
+    for number, (start, end) in enumerate(itertools.pairwise(story.borders)):
+        yield text.span("user_annotation", _STEP.format(number), story.process, story.driver, start, end, "")
+
+
+def _loading(activity: Activity, places: Places, process: int, text: Text) -> Iterator[str]:
+    """Waits for a DataLoader's next batch."""
+    loading = [number for number, name in places.spans.items() if name == LOADING]
+    for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
+        start, end, _, _, thread = span[:5]
+        yield text.span("user_annotation", LOADING, process, thread, start, end, "")
+
+
+def _head(story: _Story, activity: Activity) -> dict[str, object]:
+    """What stands before the events, as Kineto writes it."""
+    cuda = str(story.machine.get("cuda") or "").split(".")
+    devices: list[dict[str, object]] = story.machine.get("devices") or []
+    head: dict[str, object] = {
+        "schemaVersion": 1,
+        "deviceProperties": [
+            {"id": device.get("index", row), "name": device.get("name", "")} for row, device in enumerate(devices)
+        ],
+        "cupti_version": activity.cupti_version,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": story.zero_ns,
+        "torch_version": story.machine.get("torch"),
+    }
+    if len(cuda) >= 2 and cuda[0].isdecimal() and cuda[1].isdecimal():
+        head["cuda_runtime_version"] = int(cuda[0]) * 1000 + int(cuda[1]) * 10
+    rank, size = (str(story.machine.get(name)) for name in ("rank", "world_size"))  # of the environment: any text
+    if rank.isdecimal():
+        head["distributedInfo"] = {"rank": int(rank), "world_size": int(size) if size.isdecimal() else None}
+    return head
+
+
+@dataclass(frozen=True, slots=True)
+class _Story:
+    """What a journal tells."""
+
+    events: list[Event]
+
+    @property
+    def recorder(self) -> str | None:
+        return self._last("window").get("recorder")
+
+    @property
+    def lines(self) -> str | None:
+        """How lines were followed, if they were."""
+        return self._last("window").get("lines")
+
+    @property
+    def process(self) -> int:
+        return int(self._last("armed").get("pid", 0))
+
+    @property
+    def driver(self) -> int:
+        """The thread that steps are made on: the one of most marks."""
+        threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
+        return int(next((thread for thread, _ in threads.most_common(1)), self.process))
+
+    @property
+    def started_in(self) -> str:
+        return str(self._last("armed").get("folder") or os.getcwd())  # noqa: PTH109 - as text
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        facts: dict[str, Any] = self._last("machine").get("facts") or {}
+        return facts
+
+    @property
+    def zero_ns(self) -> int:
+        return int(self._last("window").get("at", 0))
+
+    @property
+    def borders(self) -> list[int]:
+        """Between steps, ns; without those that the recording took to settle."""
+        marks = [event["at"] for event in self.events if event["event"] == "mark"]
+        recorded = self._last("recorded")
+        return marks[recorded.get("settling", 0 if len(marks) < 3 else _SETTLING) :]
+
+    @property
+    def host_only(self) -> Event:
+        """What the journal says of the steps of which only the host was recorded."""
+        return self._last("host_only")
+
+    def told(self, plain: PlainStep | None, note: str | None = None) -> dict[str, object]:
+        """What the trace says under "unstall", with one note more, perhaps."""
+        by = self._last("recorded").get("by") or next(
+            (event.get("kind") for event in self.events if event["event"] == "mark"), None
+        )
+        clocks = {event["which"]: event["devices"] for event in self.all("clocks")}
+        return {
+            "schema": _SCHEMA,
+            "recorder": self.recorder,
+            "lines": "exact" if self.lines else "def" if self._last("window").get("stacks") else "none",
+            "lines_by": self.lines,
+            "step_marks": by if by in ("optimizer", "loader", "forward", "explicit", "time") else None,
+            **(_of_plain(plain) if plain else {}),
+            "settings": self._last("settings").get("settings", {}),
+            "machine": self.machine,
+            "memory": {event["which"]: event["counters"] for event in self.all("memory")},
+            "clocks": clocks,
+            "facts": {event["of"]: event["facts"] for event in self.all("facts")},
+            "notes": [*self._notes(clocks), *(plain.notes if plain else []), *([note] if note else [])],
+            **({"arguments": _without(self._last("arguments"), "event", "at")} if self.all("arguments") else {}),
+        }
+
+    def _notes(self, clocks: dict[str, list[dict[str, object]]]) -> list[str]:
+        notes = []
+        if instead := self._last("window").get("instead"):
+            notes.append(f"recorded with torch.profiler, since {instead}")
+        ours = {device.get("uuid") for device in self.machine.get("devices") or []}
+        before, after = (
+            [clock for clock in clocks.get(which, []) if not ours or str(clock.get("uuid", "")) in _uuids(ours)]
+            for which in ("before", "after")
+        )
+        notes += throttled(before, after)  # type: ignore[arg-type]
+        for event in self.all("facts"):
+            notes += _losses(event["facts"])
+        if not self._last("recorded"):
+            notes.append("the recording was cut short: the program ended within it")
+        if self._last("over").get("why") == "profiler":
+            notes.append("the recording ended as the program's own torch.profiler began")
+        notes += [f"the recording is not whole: {event['why']}" for event in self.all("failed")]
+        return notes
+
+    def all(self, name: str) -> list[Event]:
+        return [event for event in self.events if event["event"] == name]
+
+    def _last(self, name: str) -> Event:
+        return next((event for event in reversed(self.events) if event["event"] == name), {})
+
+
+def _of_plain(plain: PlainStep) -> dict[str, object]:
+    stretches = {each.which: _without(asdict(each), "which", "marks_ns") for each in plain.stretches}
+    return {"plain_step_ns": round(plain.ns), "plain": stretches}
+
+
+def _uuids(ours: Iterable[object]) -> set[str]:
+    """As the driver writes them: torch leaves out the "GPU-" before one."""
+    return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
+
+
+def _losses(facts: dict[str, object]) -> list[str]:
+    notes = []
+    if facts.get("refused"):
+        notes.append("not all was recorded: there was no room for it")
+    if facts.get("strange"):
+        notes.append(f"records of CUPTI are not as they should be: kind and size {facts['strange']}")
+    entries, capacity = facts.get("entries"), facts.get("capacity")
+    if isinstance(entries, int) and isinstance(capacity, int) and entries > capacity:
+        notes.append(f"of {entries:,} changes of line the first {entries - capacity:,} were dropped")
+    if facts.get("ended_by"):
+        notes.append(f"lines were not followed to the end: {facts['ended_by']}")
+    return notes
+
+
+def _without(event: Event, *names: str) -> Event:
+    return {name: value for name, value in event.items() if name not in names}

@@ -1,0 +1,142 @@
+"""A recording of one block of code, from its first instruction to its last. For what it journals see `session`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from unstall.errors import UnstallError
+from unstall.guest import active, device, step_hooks
+from unstall.guest.imports import when_imported
+from unstall.guest.own_profiler import OwnProfiler
+from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
+from unstall.recording.journal import Journal
+from unstall.recording.window import MakeLineClock, MakeRecorder, Window, give_up
+
+_MOST_MARKS = 100_000
+BLOCK = "block"
+
+
+class Whole:
+    """Records from `begin` to `end`. Which marks in between are the block's steps is known at its end."""
+
+    under_way = active.RECORDING
+
+    def __init__(
+        self,
+        journal: Journal,
+        make_recorder: MakeRecorder,
+        make_line_clock: MakeLineClock = lambda: None,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._journal = journal
+        self._make_recorder = make_recorder
+        self._make_line_clock = make_line_clock
+        self._now = now
+        self._window: Window | None = None
+        self._hooks: step_hooks.StepHooks | None = None
+        self._own_profiler = OwnProfiler(lambda: self.end("profiler"))
+        self._forget_import: Callable[[], None] = lambda: None
+        self._marks: list[tuple[StepSource, int, int]] = []  # with the time, and the thread
+        self._begun_ns = 0
+        self._over = False
+
+    def begin(self) -> None:
+        """Record from now on. A failure is journaled, and the block goes on without.
+
+        Raises UsageError while there is another recording.
+        """
+        active.activate(self)
+        try:
+            window = Window(self._journal, self._make_recorder(), self._make_line_clock())
+            self._forget_import = when_imported("torch", self._watch)
+            if self._own_profiler.is_on:
+                raise UnstallError(device.PROFILER_IS_ON)
+            window.start()
+            self._window = window
+            self._begun_ns = self._now()
+            self._journal.write("phase", phase="recording", by=None)
+        except Exception as error:
+            self._fail(error)
+
+    def step_boundary(self, kind: str, who: int = 0) -> None:
+        """A step of the block ends here, or begins. Never raises."""
+        if not self._over and len(self._marks) < _MOST_MARKS:
+            self._marks.append((StepSource(kind, who), self._now(), threading.get_native_id()))
+
+    def end(self, why: str) -> None:
+        """Record no more. Never raises."""
+        if self._over:
+            return
+        try:
+            window, self._window = self._window, None
+            if window is not None:
+                ended_ns = self._now()
+                window.stop(device.synchronize if why == "done" else device.wait_to_leave)
+                self._tell(ended_ns)
+            self._leave(why)
+        except Exception as error:
+            self._fail(error)
+
+    def forked(self) -> None:
+        """In a forked child: it is not recorded."""
+        self._over = True
+        if self._window is not None:
+            self._window.forked()  # first: it has wrapped what the hooks have wrapped
+        with suppress(Exception):
+            self._unhook()
+        self._journal.close()
+
+    def _watch(self) -> None:
+        with suppress(Exception):  # a block without marks is recorded all the same
+            self._hooks = step_hooks.install(self.step_boundary)
+            self._own_profiler.watch()
+
+    def _tell(self, ended_ns: int) -> None:
+        sources = StepSources()
+        for source, _, _ in self._marks:
+            sources.add(source)
+        leader = sources.leader()
+        times = [at_ns for source, at_ns, _ in self._marks if source == leader]
+        if leader is None:
+            self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
+            return
+        threads = Counter(thread for source, _, thread in self._marks if source == leader)
+        ((thread, _),) = threads.most_common(1)
+        told = borders(leader.kind, times, self._begun_ns, ended_ns)
+        if len(self._marks) == _MOST_MARKS and leader.kind not in AT_THE_END:
+            told.pop()  # more may have come: when the last step ended is not known
+        for number, at_ns in enumerate(told):
+            self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=thread)
+        self._journal.write("recorded", by=leader.kind, steps=len(told) - 1, settling=0)
+
+    def _fail(self, error: Exception) -> None:
+        window, self._window = self._window, None
+        give_up(window, self._journal, error)
+        with suppress(Exception):
+            self._leave("failed")
+
+    def _leave(self, why: str) -> None:
+        self._over = True
+        active.deactivate(self)
+        try:
+            self._unhook()
+        finally:
+            self._journal.write("over", why=why, phase="recording", steps=len(self._marks))
+            self._journal.close()
+
+    def _unhook(self) -> None:
+        self._forget_import()
+        self._own_profiler.remove()
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.remove()
+
+
+def borders(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
+    """The borders of a block's steps, one more than there are marks: the block's own begin or end is one too."""
+    return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

@@ -1,0 +1,120 @@
+"""The recorded window: starts and stops what records, and journals what the run was recorded on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import NoReturn
+
+from unstall.errors import UnstallError
+from unstall.guest import device
+from unstall.guest.patching import wrap
+from unstall.recording.journal import Journal
+from unstall.recording.recorder import Recorder
+
+MakeRecorder = Callable[[], Recorder]
+MakeLineClock = Callable[[], Recorder | None]
+
+
+class Window:
+    """One window of one recorder, and of a line clock if there is one."""
+
+    def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._lines = lines
+        self._undo = ExitStack()
+        self._wait: Callable[[], None] = device.synchronize
+        self.any_thread = recorder.any_thread and (lines is None or lines.any_thread)
+        self._thread = threading.current_thread()
+
+    @property
+    def name(self) -> str:
+        """The recorder's name."""
+        return self._recorder.name
+
+    @property
+    def may_stop_here(self) -> bool:
+        """Whether this thread may stop it: where a recorder is bound to a thread, that which made it while it lives."""
+        return self.any_thread or threading.current_thread() is self._thread or not self._thread.is_alive()
+
+    def start(self) -> None:
+        """Record from now on. Where one of the recorders cannot, neither does, and its error is raised."""
+        self._journal.write("machine", facts=device.machine())
+        self._observe("before")
+        with ExitStack() as undo:
+            if self._lines is not None:
+                self._lines.start()
+                undo.callback(self._lines.stop)
+            self._recorder.start()
+            undo.callback(self._recorder.stop)
+            undo.callback(lambda: self._wait())
+            undo.callback(_before_os_exit(self._cut_short))
+            self._journal.write(
+                "window",
+                recorder=self._recorder.name,
+                lines=getattr(self._lines, "name", None),
+                stacks=getattr(self._recorder, "stacks", False),
+                instead=getattr(self._recorder, "instead", None),
+            )
+            self._undo = undo.pop_all()
+
+    def settle(self) -> None:
+        """Describe now what the settling step showed: half a second on, that would take milliseconds of some step."""
+        if self._lines is not None:
+            with suppress(OSError):  # a disk that is full now may not be so at the end
+                self._lines.flush()
+
+    def stop(self, wait: Callable[[], None] = device.synchronize) -> None:
+        """`wait` for the device, and record no more. All is undone, even where a part of that raises."""
+        self._wait = wait
+        self._undo.close()
+        self._observe("after")
+        for recorder in filter(None, (self._recorder, self._lines)):
+            self._journal.write("facts", of=recorder.name, facts=recorder.facts())
+
+    def forked(self) -> None:
+        """In a forked child: neither files nor the device are touched."""
+        self._undo.pop_all()
+        for recorder in filter(None, (self._recorder, self._lines)):
+            with suppress(Exception):
+                recorder.forked()
+
+    def _cut_short(self) -> None:
+        self._recorder.flush()
+        if self._lines is not None:
+            self._lines.flush()
+        self._journal.write("cut", why="os._exit")
+
+    def _observe(self, which: str) -> None:
+        with suppress(Exception):
+            self._journal.write("memory", which=which, counters=device.memory())
+        with suppress(Exception):
+            from unstall.recording.clocks import read_clocks
+
+            self._journal.write("clocks", which=which, devices=read_clocks())
+
+
+def give_up(window: Window | None, journal: Journal, error: Exception) -> None:
+    """Undo what the window did, if there is one, and journal why. Never raises."""
+    if window is not None:
+        with suppress(Exception):
+            window.stop(lambda: None)
+    why = str(error) if isinstance(error, UnstallError) else f"{type(error).__name__}: {error}"
+    with suppress(Exception):
+        journal.write("failed", why=why)
+
+
+def _before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
+    """Have `act` called before `os._exit` leaves this process, not one forked from it. Returns the undoing."""
+    process = os.getpid()
+
+    def leave(original: Callable[[int], NoReturn], status: int) -> NoReturn:
+        if os.getpid() == process:
+            with suppress(Exception):
+                act()
+        original(status)
+
+    return wrap(os, "_exit", leave)

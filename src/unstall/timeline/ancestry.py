@@ -1,0 +1,78 @@
+"""Walks up a `parent` column (host events, stacks), vectorised by pointer doubling: log(depth) rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unstall.timeline.columns import I32, I64, Bool
+
+
+def nearest(parent: I32, chosen: Bool) -> I32:
+    """For each row itself if chosen, else its nearest chosen ancestor, else -1."""
+    rows = np.arange(len(parent), dtype=np.int32)
+    return _settle(np.where(chosen, rows, parent))
+
+
+def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
+    """For each row the last chosen one on the way up to the nearest barrier, itself included; else -1.
+
+    Rows that are neither do not break the chain; a barrier's own way up begins behind it.
+    """
+    marked = nearest(parent, chosen | barrier)
+    above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent
+    rows = np.arange(len(parent), dtype=np.int32)
+    goes_on = (above >= 0) & chosen & chosen[np.maximum(above, 0)]
+    top = _settle(np.where(goes_on, above, rows).astype(np.int32))
+    ends_in_chosen = (marked >= 0) & chosen[np.maximum(marked, 0)]
+    return np.where(ends_in_chosen, top[np.maximum(marked, 0)], -1).astype(np.int32)
+
+
+def depths(parent: I32) -> I32:
+    """How many ancestors each row has."""
+    depth = (parent >= 0).astype(np.int32)
+    pointer = parent
+    while (pointer >= 0).any():
+        above = np.maximum(pointer, 0)
+        depth += np.where(pointer >= 0, depth[above], 0).astype(np.int32)
+        pointer = np.where(pointer >= 0, pointer[above], -1)
+    return depth
+
+
+def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
+    """From each of `rows` up, itself included, the first whose reach is at least what is wanted; -1 if none is.
+
+    What encloses ends no earlier, so reach does not shrink on the way up: jumps of powers of two, longest first.
+    """
+    result = rows.copy()
+    climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]
+    if not len(climbing):
+        return result
+    current, goal = rows[climbing], wanted[climbing]
+    jumps = [parent]
+    while (jumps[-1] >= 0).any():
+        last = jumps[-1]
+        jumps.append(np.where(last >= 0, last[np.maximum(last, 0)], -1).astype(np.int32))
+    for jump in reversed(jumps):
+        above = jump[current]
+        current = np.where((above >= 0) & (reach[np.maximum(above, 0)] < goal), above, current)
+    result[climbing] = parent[current]
+    return result
+
+
+def sums_below(parent: I32, values: I64) -> I64:
+    """The sum of the values of each row and of all below it."""
+    sums = values.copy()
+    depth = depths(parent)
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        rows = np.flatnonzero(depth == level)
+        np.add.at(sums, parent[rows], sums[rows])
+    return sums
+
+
+def _settle(pointer: I32) -> I32:
+    """Follow pointers until none moves; -1 stays."""
+    while True:
+        onward = np.where(pointer >= 0, pointer[np.maximum(pointer, 0)], -1) if len(pointer) else pointer
+        if np.array_equal(onward, pointer):
+            return pointer.astype(np.int32)
+        pointer = onward

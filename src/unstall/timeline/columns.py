@@ -1,0 +1,329 @@
+"""A `Timeline`: one recorded run as frozen numpy columns.
+
+Every table is a struct of arrays, one row an event. Times are int64 nanoseconds from the run's own zero
+(`Meta.zero_ns` holds that zero in the file's clock). Text is interned in `Timeline.strings`; a column named
+for a text holds indices into it. -1 stands for "none" in every index column and "not known" in every
+quantity. Rows point at rows of other tables by index, never by id: all joins were done once, when the
+timeline was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+I8: TypeAlias = NDArray[np.int8]
+I32: TypeAlias = NDArray[np.int32]
+I64: TypeAlias = NDArray[np.int64]
+Bool: TypeAlias = NDArray[np.bool_]
+Recorder: TypeAlias = Literal["cupti", "torch", "virtual"]
+StepMarks: TypeAlias = Literal["optimizer", "loader", "forward", "explicit", "time"]
+
+
+class HostKind(IntEnum):
+    """What the host did in one event. LAUNCH to MEMSET put work on a stream; SYNC blocks the host."""
+
+    OP = 0  # an operator: aten::add, an autograd node, a compiled region
+    LAUNCH = 1  # one kernel
+    GRAPH_LAUNCH = 2  # one call, many device ops
+    COPY = 3  # a memcpy call
+    MEMSET = 4
+    SYNC = 5  # the host waits for a stream, an event or the device
+    EVENT_RECORD = 6
+    EVENT_WAIT = 7  # a stream is told to wait for an event; the host goes on
+    ALLOC = 8  # device or pinned memory is taken from the driver: cudaMalloc, cudaHostAlloc
+    FREE = 9  # … or given back: cudaFree, cudaFreeHost
+    LOAD = 10  # context creation, module or library loading
+    CALL = 11  # any other runtime or driver call
+    ANNOTATION = 12  # record_function, ProfilerStep
+    PYTHON = 13  # a Python or built-in function's frame
+    OVERHEAD = 14  # the recorder at work
+
+
+class DeviceKind(IntEnum):
+    """What the device did in one op."""
+
+    KERNEL = 0
+    COPY = 1
+    MEMSET = 2
+
+
+class CopyDirection(IntEnum):
+    """From where to where a copy goes; NONE for what is no copy."""
+
+    NONE = 0
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 3
+    PEER_TO_PEER = 4
+    HOST_TO_HOST = 5
+
+
+class HostMemory(IntEnum):
+    """What kind of host memory a copy reads or writes."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+
+
+class WaitKind(IntEnum):
+    """What is waited for. STREAM_EVENT makes a stream wait; the others block the host."""
+
+    STREAM = 0
+    EVENT = 1
+    DEVICE = 2
+    STREAM_EVENT = 3
+
+
+class RaceKind(IntEnum):
+    """What two accesses that nothing orders do to the same bytes; the worst first."""
+
+    READ_EARLY = 0  # read before a write has finished
+    WRITTEN_TWICE = 1  # written by both
+    OVERWRITTEN_EARLY = 2  # overwritten before a read has finished
+    REUSED = 3  # used once it was freed and allocated anew, before another stream's use of it has finished
+    TAKEN_EARLY = 4  # used on another stream than it was allocated on, before that one's earlier use of it has finished
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Host:
+    """Host events, sorted by (thread, start, -end): a caller stands before what it calls."""
+
+    kind: I8  # HostKind
+    thread: I32  # row of Threads
+    start: I64
+    end: I64
+    name: I32
+    correlation: I64
+    parent: I32  # host row of the nearest enclosing event on the same thread
+    op: I32  # host row of the nearest enclosing OP (an OP's own row)
+    forward: I32  # host row of the forward OP whose gradient this OP computes
+    stack: I32  # row of Stacks: the innermost Python frame known for the event
+    shapes: I32  # text of the operator's input shapes
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Device:
+    """Device ops, sorted by start."""
+
+    kind: I8  # DeviceKind
+    device: I32
+    stream: I32  # row of Streams
+    start: I64
+    end: I64
+    name: I32
+    correlation: I64
+    launch: I32  # host row of the call that put it there; many ops may share a graph launch
+    bytes: I64
+    direction: I8  # CopyDirection
+    host_memory: I8  # HostMemory
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def heads(self, *, of_unknown: bool) -> Bool:
+        """Ops that ran before the first on their stream whose launch is known: a stream keeps the order of launches.
+
+        `of_unknown`: and all ops of streams without such a one.
+        """
+        known = np.flatnonzero(self.launch >= 0)
+        first = np.full(int(self.stream.max(initial=-1)) + 1, len(self) if of_unknown else 0)
+        streams, at = np.unique(self.stream[known], return_index=True)
+        first[streams] = known[at]
+        found: Bool = np.arange(len(self)) < first[self.stream]
+        return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Waits:
+    """One row a wait, in the order of `host`."""
+
+    host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
+    kind: I8  # WaitKind
+    stream: I32  # row of Streams: the stream waited for (STREAM), or made to wait (STREAM_EVENT)
+    record: I32  # host row of the EVENT_RECORD waited for
+    on_stream: I32  # row of Streams: where that event was recorded
+    inferred: Bool  # not said by the file, but worked out from the order of calls
+
+    def __len__(self) -> int:
+        return len(self.host)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Threads:
+    """Host threads, by text index of the process, then of the thread: not by name, nor by time."""
+
+    process: I32  # text of the process id
+    thread: I32  # text of the thread id
+    name: I32  # text of its name
+
+    def __len__(self) -> int:
+        return len(self.process)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Streams:
+    """Device streams."""
+
+    device: I32
+    stream: I64  # the recorder's own stream id
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lines:
+    """Places in source: distinct (file, line, function)."""
+
+    file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
+    line: I32  # -1 for built-in functions and modules
+    function: I32  # text
+    exact: Bool  # the line that runs; else the function's `def` line
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stacks:
+    """Call stacks as a prefix tree: each row is one frame above its parent's whole stack."""
+
+    parent: I32  # row of Stacks, always smaller than its own; -1 at the root
+    line: I32  # row of Lines
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Memory:
+    """Changes of allocator state, where recorded, by time."""
+
+    time: I64
+    device: I32  # -1 for host memory
+    size: I64  # bytes; negative when freed
+    allocated: I64  # total after it
+    reserved: I64
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Races:
+    """Data races, where every access and every ordering is known: a row each, by when they happened first."""
+
+    kind: I8  # RaceKind
+    earlier: I32  # host row of the call or operator that was asked for first, -1 where not known
+    later: I32
+    earlier_stream: I32  # row of Streams that the access runs on; -1: the host itself
+    later_stream: I32
+    bytes: I64  # that both touch
+    count: I64  # how often
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def none(cls) -> Races:
+        row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class HostTimes:
+    """How long the host takes without CUPTI from one moment of the steps to the next: a moment a row, in order."""
+
+    recorded: I64  # ns
+    alone: I64  # ns since the first of them
+
+    def __len__(self) -> int:
+        return len(self.recorded)
+
+    def tell_of(self, start: int, end: int) -> bool:
+        """Whether they reach into this window."""
+        return len(self) > 0 and bool(self.recorded[0] < end and start < self.recorded[-1])
+
+    @classmethod
+    def none(cls) -> HostTimes:
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | HostTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where a timeline came from, and what is wrong with it."""
+
+    path: str
+    reader: str
+    devices: tuple[str, ...] = ()  # model names, by device index
+    torch: str | None = None
+    cuda: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    zero_ns: int = 0  # the file's clock at time 0
+    has_stacks: bool = False
+    recorder: Recorder | None = None  # which of unstall's own it was, if any
+    step_marks: StepMarks | None = None  # what told the recorder's steps apart
+    exact_lines: bool = False  # frames are of the lines that ran; else of the functions' first
+    frames_at_calls: bool = False  # frames are known where calls were made: between two, only those of both
+    plain_step_ns: int | None = None  # step time measured without recording
+    plain_steps_ns: tuple[int, int] | None = None  # … of which it is the mean: before the recording and after it
+    known_error: str | None = None  # of a simulated run: how far off such times were on known programs
+    notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
+    sound: bool = True  # False when a verdict may rest on something missing
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Timeline:
+    """One run. See the module's docstring for the conventions."""
+
+    strings: tuple[str, ...]
+    host: Host
+    device: Device
+    waits: Waits
+    threads: Threads
+    streams: Streams
+    lines: Lines
+    stacks: Stacks
+    memory: Memory
+    races: Races = field(default_factory=Races.none)
+    host_times: HostTimes = field(default_factory=HostTimes.none)
+    meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.host):,} host events, {len(self.device):,} device ops"
+        return f"<Timeline of {self.meta.path or 'no file'}: {counts}>"
+
+    def text(self, index: int) -> str:
+        """The interned text, or "" for none."""
+        return self.strings[index] if index >= 0 else ""
+
+    @property
+    def queued_before(self) -> Bool:
+        """Which device ops were launched before the recording began, as far as can be told: on a stream of which no
+        launch is known, calls may be lost instead, where the run is not sound."""
+        return self.device.heads(of_unknown=self.meta.sound)
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a compact file of its own, which `unstall.load` reads far faster than the trace."""
+        from unstall.timeline.store import save  # the store knows the timeline, not the other way round
+
+        save(self, Path(path))
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The column tables by name: all but `strings` and `meta`."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("strings", "meta")}

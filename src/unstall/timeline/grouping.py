@@ -1,0 +1,56 @@
+"""Rows by value: one sort or one table instead of a mask for each value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from unstall.timeline.columns import I32, I64
+
+_SPARSE, _SMALL = 4, 1 << 16  # a table this much larger than the column still beats sorting it
+
+
+def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
+    """(value, rows that have it, ascending) for each distinct value, ascending."""
+    order = np.argsort(values, kind="stable")
+    cuts = np.flatnonzero(np.diff(values[order])) + 1
+    for rows in np.split(order, cuts):
+        if len(rows):
+            yield int(values[rows[0]]), rows
+
+
+def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
+    """Positions in `sorted_values` of all that equal one of `wanted`, in the order of `wanted`."""
+    first = np.searchsorted(sorted_values, wanted, side="left")
+    count = np.searchsorted(sorted_values, wanted, side="right") - first
+    offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    positions: I64 = np.repeat(first, count) + offset
+    return positions
+
+
+def distinct(values: I64 | I32) -> tuple[I64, I64]:
+    """(distinct values ascending, each row's index into them): `np.unique`, without its sort where values are few."""
+    if not len(values):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    low, high = int(values.min()), int(values.max())
+    if high - low > _SPARSE * len(values) + _SMALL:
+        found, which = np.unique(values, return_inverse=True)
+        return found.astype(np.int64), which.astype(np.int64)
+    present = np.bincount(values - low) > 0
+    which = (np.cumsum(present) - 1)[values - low]
+    return np.flatnonzero(present) + low, which
+
+
+def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
+    """A meaning of each text index, asked once for each distinct one."""
+    indices, which = distinct(texts)
+    return np.array([meaning(index) for index in indices.tolist()], dtype=np.int64)[which]
+
+
+def union(start: I64, end: I64) -> tuple[I64, I64]:
+    """Starts and ends of the disjoint intervals that these ones cover together, ascending."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+    first = np.append(True, start[1:] > end[:-1])[: len(start)]
+    return start[first], end[np.append(first[1:], True)[: len(start)]]

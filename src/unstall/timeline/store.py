@@ -1,0 +1,225 @@
+"""A timeline's own file: a zip of .npy columns and one JSON header. Compact, quick, and safe to open.
+
+Nothing in it is unpickled. Every column is checked against the schema before use: type, length, and that
+each index points into its table.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from dataclasses import fields
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from unstall.errors import TraceError
+from unstall.figures import MOST_NS
+from unstall.files import write_atomically
+from unstall.timeline.columns import (
+    CopyDirection,
+    Device,
+    DeviceKind,
+    Host,
+    HostKind,
+    HostMemory,
+    HostTimes,
+    Lines,
+    Memory,
+    Meta,
+    RaceKind,
+    Races,
+    Stacks,
+    Streams,
+    Threads,
+    Timeline,
+    WaitKind,
+    Waits,
+)
+
+SCHEMA = "unstall.timeline.columns/1"
+_HEADER = "timeline.json"
+_FURTHEST_NS = 2**54  # from the run's zero
+_MOST_BYTES = 16 << 30
+_MOST_EXPANSION = 100  # large ones pack to a sixth; what any file may unpack to beyond that is:
+_ALWAYS_ALLOWED = 64 << 20
+_TABLES: dict[str, type[Any]] = {
+    "host": Host,
+    "device": Device,
+    "waits": Waits,
+    "threads": Threads,
+    "streams": Streams,
+    "lines": Lines,
+    "stacks": Stacks,
+    "memory": Memory,
+    "races": Races,
+    "host_times": HostTimes,
+}
+_NOT_ALWAYS: dict[str, Any] = {"races": Races.none, "host_times": HostTimes.none}  # files from before there was one
+_DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
+_TEXT = "strings"
+_UNREADABLE = (
+    *(OSError, KeyError, ValueError, EOFError, RecursionError, MemoryError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, msgspec.MsgspecError),
+)
+# What each index column points into.
+_POINTS_INTO = {
+    "host": {
+        "thread": "threads",
+        "name": _TEXT,
+        "parent": "host",
+        "op": "host",
+        "forward": "host",
+        "stack": "stacks",
+        "shapes": _TEXT,
+    },
+    "device": {"stream": "streams", "name": _TEXT, "launch": "host"},
+    "waits": {"host": "host", "stream": "streams", "record": "host", "on_stream": "streams"},
+    "threads": {"process": _TEXT, "thread": _TEXT, "name": _TEXT},
+    "lines": {"file": _TEXT, "function": _TEXT},
+    "stacks": {"parent": "stacks", "line": "lines"},
+    "races": {"earlier": "host", "later": "host", "earlier_stream": "streams", "later_stream": "streams"},
+}
+_NEVER_NONE = frozenset(
+    {
+        "host.thread",
+        "host.name",
+        "device.stream",
+        "device.name",
+        "waits.host",
+        "lines.file",
+        "lines.function",
+        "stacks.line",
+    }
+)
+_KINDS: dict[str, dict[str, type[IntEnum]]] = {
+    "host": {"kind": HostKind},
+    "device": {"kind": DeviceKind, "direction": CopyDirection, "host_memory": HostMemory},
+    "waits": {"kind": WaitKind},
+    "races": {"kind": RaceKind},
+}
+
+
+class _Header(msgspec.Struct):
+    schema: str
+    strings: list[str]
+    meta: Meta
+
+
+def is_timeline(path: Path) -> bool:
+    """Whether the file begins as a saved timeline does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
+
+
+def save(timeline: Timeline, path: Path) -> None:
+    """Write a timeline; a file of that name is always whole. Raises UsageError where it cannot be written."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))
+        for table, columns in timeline.tables.items():
+            for column in fields(columns):
+                buffer = io.BytesIO()
+                npy.write_array(buffer, getattr(columns, column.name), allow_pickle=False)
+                archive.writestr(f"{table}.{column.name}.npy", buffer.getvalue())
+    write_atomically(path, packed.getvalue())
+
+
+def load(path: Path) -> Timeline:
+    """Read a saved timeline. Raises TraceError for anything that `save` did not write."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_size(archive, path)
+            header = msgspec.json.decode(archive.read(_HEADER), type=_Header)
+            if header.schema != SCHEMA:
+                raise TraceError(f"{path}: a timeline of schema {header.schema!r}; this version reads {SCHEMA!r}")
+            tables = {name: _table(archive, name, cls) for name, cls in _TABLES.items()}
+    except _UNREADABLE as error:
+        raise TraceError(f"{path}: not a whole saved timeline ({error}); save it again from the trace") from None
+    plain_ns = header.meta.plain_step_ns
+    if plain_ns is not None and not 0 < plain_ns < MOST_NS:
+        raise TraceError(f"{path}: meta.plain_step_ns is {plain_ns}, which is no time")
+    timeline = Timeline(strings=tuple(header.strings), meta=header.meta, **tables)
+    _check_indices(timeline, path)
+    return timeline
+
+
+def _check_size(archive: zipfile.ZipFile, path: Path) -> None:
+    whole = sum(info.file_size for info in archive.infolist())
+    packed = max(path.stat().st_size, 1)
+    if whole > _MOST_BYTES or whole > packed * _MOST_EXPANSION + _ALWAYS_ALLOWED:
+        raise TraceError(f"{path}: claims to unpack to {whole:,} bytes from {packed:,}; refused")
+
+
+def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:
+    if name in _NOT_ALWAYS and not any(member.startswith(f"{name}.") for member in archive.namelist()):
+        return _NOT_ALWAYS[name]()
+    columns = {}
+    for column in fields(cls):
+        member = f"{name}.{column.name}.npy"
+        columns[column.name] = _column(archive.read(member), np.dtype(_DTYPES[str(column.type)]), member)
+    if len({len(array) for array in columns.values()}) > 1:
+        raise ValueError(f"the columns of {name} differ in length")
+    return cls(**columns)
+
+
+# https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, as numpy writes a column; its own reader
+# would evaluate the header as Python.
+_NPY = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(...)', 'fortran_order': False, 'shape': \((\d+),\), \} *\n", re.DOTALL
+)
+
+
+def _column(member: bytes, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+    header = _NPY.match(member)
+    if not header or header[1].decode("latin-1") != npy.dtype_to_descr(dtype):
+        raise ValueError(f"{name} is no column of {dtype}")
+    if int(header[2]) * dtype.itemsize != len(member) - header.end():
+        raise ValueError(f"{name} is not as long as it says")
+    return np.frombuffer(member, dtype, offset=header.end())
+
+
+def _check_indices(timeline: Timeline, path: Path) -> None:
+    tables = timeline.tables
+    for name, columns in _POINTS_INTO.items():
+        for column, target in columns.items():
+            size = len(timeline.strings) if target == _TEXT else len(tables[target])
+            least = 0 if f"{name}.{column}" in _NEVER_NONE else -1
+            _check_range(timeline, name, column, (least, size), f"points outside of {target}", path)
+    for name, columns_of_kinds in _KINDS.items():
+        for column, kinds in columns_of_kinds.items():
+            _check_range(timeline, name, column, (0, len(kinds)), f"holds what is no {kinds.__name__}", path)
+    for name, timed in (("host", timeline.host), ("device", timeline.device)):
+        start, end = timed.start, timed.end
+        if (end < start).any() or (len(start) and max(-int(start.min()), int(end.max())) > _FURTHEST_NS):
+            raise TraceError(f"{path}: the table {name} has times out of range")
+    by_thread = np.diff(timeline.host.thread)
+    if ((by_thread < 0) | ((by_thread == 0) & (np.diff(timeline.host.start) < 0))).any():
+        raise TraceError(f"{path}: the table host is not in order")
+    if (np.diff(timeline.device.start) < 0).any():
+        raise TraceError(f"{path}: the table device is not in order")
+    for times in (timeline.host_times.recorded, timeline.host_times.alone):
+        if (np.diff(times) < 0).any() or (len(times) and max(-int(times[0]), int(times[-1])) > _FURTHEST_NS):
+            raise TraceError(f"{path}: the table host_times is not in order, or has times out of range")
+    for table, column in (("host", "parent"), ("stacks", "parent")):
+        parent = getattr(tables[table], column)
+        if (parent >= np.arange(len(parent))).any():
+            raise TraceError(f"{path}: column {table}.{column} does not point upwards")
+
+
+def _check_range(
+    timeline: Timeline, table: str, column: str, allowed: tuple[int, int], otherwise: str, path: Path
+) -> None:
+    values = getattr(timeline.tables[table], column)
+    if len(values) and (values.min() < allowed[0] or values.max() >= allowed[1]):
+        raise TraceError(f"{path}: column {table}.{column} {otherwise}")

@@ -1,0 +1,215 @@
+"""The virtual machine of this process: powered on when torch is imported, and kept until the process ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from unstall.errors import UnstallError, UsageError
+from unstall.guest import active, step_hooks
+from unstall.guest.around_import import around_import
+from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
+from unstall.launching.children import arming_children
+from unstall.virtual.options import ARMED_BY, ENVIRONMENT, Options
+from unstall.virtual.program_clock import ProgramClock
+
+if TYPE_CHECKING:
+    from unstall.timeline.columns import Timeline
+    from unstall.virtual.simulation.keeper import Keeper
+    from unstall.virtual.torch_cuda.properties import DeviceProperties
+
+
+class Watch:
+    """A stretch of the machine's time that somebody wants to know about."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.marks: list[tuple[StepSource, int]] = []  # with ns of the machine's time
+        self.start_ns = 0
+        self.end_ns: int | None = None
+
+    def timeline(self) -> Timeline:
+        """What ran in it, so far or until it ended. Raises UsageError where torch was not imported."""
+        from unstall.virtual.timeline.steps import with_marked_steps
+        from unstall.virtual.timeline.window import cut
+
+        until = self.machine.now_ns() if self.end_ns is None else self.end_ns
+        whole = self.machine.timeline()
+        part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
+        return with_marked_steps(part, [(source, at_ns - self.start_ns) for source, at_ns in self.marks])
+
+
+class Machine:
+    """One virtual machine, and the stretches of its time that are watched.
+
+    While there is any, the program's clock is the virtual one, its children have such a machine too, and
+    `unstall.step()` marks steps. Else it goes on by itself: tensors on its GPUs stay usable.
+    """
+
+    under_way = (
+        "the virtual GPU sees all that this process does, so that there is nothing to record: `unstall run --gpu` "
+        "explains it at the end, and around a part, `with unstall.virtual_gpu(…) as gpu:` gives gpu.explain()"
+    )
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.keeper: Keeper | None = None
+        self._clock = ProgramClock()
+        self._watches: list[Watch] = []
+        self._watched = ExitStack()
+        self._sees_marks = False
+        self._shim: Any = None
+        around_import("torch", self._power_on, self._torch_is_there)
+        os.register_at_fork(after_in_child=self.forked)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the program's clock is the virtual one."""
+        return bool(self._watches)
+
+    def now_ns(self) -> int:
+        """The virtual clock of the calling thread; 0 before torch is imported."""
+        return self.keeper.now_ns() if self.keeper is not None else 0
+
+    def advance(self, ns: int) -> None:
+        """The calling thread slept."""
+        from unstall.virtual.log import Code
+
+        self._shim.append(int(Code.ADVANCE), -1, 0, ns, 0, -1, 0)
+
+    def timeline(self) -> Timeline:
+        """All that ran so far. Raises UsageError where torch was not imported."""
+        if self.keeper is None:
+            raise UsageError("nothing ran on the virtual GPU: torch was not imported")
+        timeline = self.keeper.timeline()
+        return replace(timeline, meta=replace(timeline.meta, recorder="virtual"))
+
+    def watch(self) -> Watch:
+        """Begin to watch. Raises UsageError while a recording is under way."""
+        if not self._watches:
+            with ExitStack() as undo:
+                active.activate(self)
+                undo.callback(active.deactivate, self)
+                undo.enter_context(arming_children(ARMED_BY, {ENVIRONMENT: self.options.to_json()}))
+                self._clock.install()
+                undo.callback(self._clock.remove)
+                if self.keeper is not None:
+                    self._clock.start(self)
+                self._watched = undo.pop_all()
+        watch = Watch(self)
+        watch.start_ns = self.now_ns()
+        self._watches.append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """It ends here; a second time nothing happens."""
+        if watch in self._watches:
+            with suppress(UnstallError):  # of a simulation that broke off the timeline tells
+                watch.end_ns = self.now_ns()
+            self._watches.remove(watch)
+            if not self._watches:
+                self._watched.close()
+
+    # As the recording of this process, to `unstall.step()`, to the helpers of `unstall.fix` and at its end.
+
+    def step_boundary(self, kind: str, who: int = 0) -> None:
+        if kind in (OPTIMIZER, FORWARD) and self._watches and not self._sees_marks:
+            # A graph has begun to serve calls of a function. Calls that are run as they are count like those.
+            self._sees_marks = True
+            self._watched.callback(self._see_no_marks, step_hooks.install(self.step_boundary))
+        now = self.now_ns()
+        for watch in self._watches:
+            watch.marks.append((StepSource(kind, who), now))
+
+    def end(self, why: str) -> None:
+        for watch in list(self._watches):
+            self.unwatch(watch)
+
+    def forked(self) -> None:
+        """In a forked child: its time goes by as on the machine, and nobody watches it."""
+        self._watches.clear()
+        if self.keeper is not None:
+            self._shim.set_logging(False)
+            self.keeper.forked()  # first: its lock may have been another thread's
+        self._clock.stop()
+
+    def _see_no_marks(self, hooks: step_hooks.StepHooks) -> None:
+        hooks.remove()
+        self._sees_marks = False
+
+    def _power_on(self) -> None:
+        """Torch is about to be executed."""
+        from unstall.virtual.shim.load import load
+        from unstall.virtual.simulation.keeper import Keeper
+        from unstall.virtual.torch_cuda.attached import attach
+
+        options = self.options
+        self._shim = load(options.devices, options.numerics)
+        self.keeper = Keeper(self._shim, options)
+        self._shim.configure(options.devices, options.numerics, self.keeper)
+        attach(self.keeper, _properties(options))
+
+    def _torch_is_there(self) -> None:
+        from unstall.virtual.profiler import patch
+
+        patch.install(self)
+        if self._watches:
+            self._clock.start(self)
+
+
+_machines: list[Machine] = []  # of this process: one at most
+
+
+def current() -> Machine | None:
+    """The machine of this process, if there is one."""
+    return _machines[0] if _machines else None
+
+
+def machine(options: Options) -> Machine:
+    """The machine of this process, which is made if there is none.
+
+    Raises UsageError where there is another already, where torch was imported before there was any, and for settings
+    of the allocator that torch would not take.
+    """
+    if not _machines:
+        if "torch" in sys.modules:
+            raise UsageError(
+                "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "
+                "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
+            )
+        from unstall.virtual.costs.gpu_file import gpu_named
+        from unstall.virtual.simulation.keeper import allocator_settings
+
+        gpu_named(options.gpu)
+        allocator_settings()
+        _machines.append(Machine(options))
+        active.refuse_recordings(Machine.under_way)
+    found = _machines[0]
+    if found.options != options:
+        raise UsageError(
+            f"this process has a virtual GPU already: {found.options}; ask for the same one, or for "
+            f"{options} in another process"
+        )
+    return found
+
+
+def _properties(options: Options) -> list[DeviceProperties]:
+    """What torch tells of each device."""
+    from unstall.virtual.costs.gpu_file import gpu_named
+    from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
+
+    device = gpu_named(options.gpu).file.device
+    told = DeviceProperties(
+        name=device.name,
+        major=device.capability[0],
+        minor=device.capability[1],
+        total_memory=device.total_bytes,
+        multi_processor_count=device.multiprocessors,
+        L2_cache_size=device.l2_bytes,
+    )
+    # Of a real H200 more was written down.
+    first = H200 if device.name == H200.name else told
+    return [replace(first, index=index) for index in range(options.devices)]

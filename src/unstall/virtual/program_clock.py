@@ -1,0 +1,170 @@
+"""The clock that a program sees while the virtual GPU is on: `time.perf_counter`, `time.time` and `time.sleep`.
+
+`time.monotonic`, which threads, queues and locks go by, stays the machine's; so do `datetime`, `time.process_time` and
+`time.clock_gettime`.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Any, Protocol
+
+from unstall.frameworks import is_framework
+from unstall.guest.patching import followed
+
+_NS = 1_000_000_000
+_TAKING_COPIES = ("timeit",)
+_WITH_TIMERS = ("Timer", "timeit", "repeat")  # of timeit: their default timers were chosen when it was imported
+
+
+class Clock(Protocol):
+    """The virtual host clock."""
+
+    def now_ns(self) -> int:
+        """Since it began; never less than before."""
+
+    def advance(self, ns: int) -> None:
+        """The calling thread let so much time go by."""
+
+
+class _StandIn:
+    """In the place of a built-in function: no method where it is an attribute of a class, and pickled by its name."""
+
+    def __init__(self, function: Callable[[], Any], instead: Callable[[], Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._instead = instead
+
+    def __call__(self) -> Any:
+        return self._instead()
+
+    def __reduce__(self) -> str:
+        name: str = vars(self)["__qualname__"]
+        return name
+
+
+class ProgramClock:
+    """Stands in for the functions of `time` from `install` to `remove`.
+
+    They are the machine's own until `start`, and go on from what they said then; after `remove` again, for whoever
+    kept one.
+    """
+
+    def __init__(self) -> None:
+        self._clock: Clock | None = None
+        self._undo = ExitStack()
+        self._within = threading.local()
+        self._offsets = (0, 0)  # of perf_counter and time, ns: from the virtual clock while it goes, else the machine's
+        self._began = 0  # what a thread is told that the virtual clock was last, before it has read it
+        self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
+
+    def install(self) -> None:
+        """Take the functions' places, in `time` and `timeit` and wherever the user's modules hold them."""
+        originals: dict[Callable[..., Any], Callable[..., Any]] = {
+            function: _StandIn(function, instead)
+            for function, instead in (
+                (time.perf_counter, lambda: self._perf_counter() / _NS),
+                (time.perf_counter_ns, lambda: self._perf_counter()),
+                (time.time, lambda: self._time() / _NS),
+                (time.time_ns, lambda: self._time()),
+            )
+        }
+        originals[time.sleep] = followed(time.sleep, self._slept)  # a Ctrl-C within it has the program's frames alone
+        for module in (time, *_holders()):
+            for name, value in list(vars(module).items()):
+                if _is_any(value, originals):
+                    self._put(module, name, originals[value])
+        timeit = sys.modules.get("timeit")
+        for name in _WITH_TIMERS if timeit is not None else ():
+            function = getattr(timeit, name)
+            self._put_default(
+                getattr(function, "__init__", None) if isinstance(function, type) else function, originals
+            )
+
+    def start(self, clock: Clock) -> None:
+        """The virtual clock goes from now on."""
+        self._within.last = self._began = clock.now_ns()
+        self._shift(-self._began, 1)
+        self._clock = clock
+
+    def stop(self) -> None:
+        """From now on time goes by as on the machine, from where the virtual clock is."""
+        if self._clock is not None:
+            last, self._clock = self._virtual(), None
+            self._shift(last, -1)
+
+    def remove(self) -> None:
+        """The machine's clock again; whoever kept one of ours has the machine's too."""
+        self._undo.close()
+        self._clock, self._offsets = None, (0, 0)
+
+    def _shift(self, virtual_ns: int, sign: int) -> None:
+        """Have both clocks go on from where they are."""
+        perf_counter, wall = self._offsets
+        self._offsets = (
+            perf_counter + virtual_ns + sign * self._perf_counter_ns(),
+            wall + virtual_ns + sign * self._time_ns(),
+        )
+
+    def _perf_counter(self) -> int:
+        return self._offsets[0] + (self._virtual() if self._clock else self._perf_counter_ns())
+
+    def _time(self) -> int:
+        return self._offsets[1] + (self._virtual() if self._clock else self._time_ns())
+
+    def _virtual(self) -> int:
+        """The thread's virtual time. What the simulation itself asks for on its way is told what was known last."""
+        clock, within = self._clock, self._within
+        last: int = max(getattr(within, "last", 0), self._began)
+        if clock is None or getattr(within, "asking", False):
+            return last
+        within.asking = True
+        try:
+            within.last = max(last, clock.now_ns())
+        finally:
+            within.asking = False
+        return int(within.last)
+
+    def _slept(self, seconds: float) -> None:
+        if self._clock is not None:
+            self._clock.advance(round(seconds * _NS))
+
+    def _put(self, module: ModuleType, name: str, value: object) -> None:
+        before = getattr(module, name)
+        setattr(module, name, value)
+
+        def undo() -> None:
+            if getattr(module, name, None) is value:
+                setattr(module, name, before)
+
+        self._undo.callback(undo)
+
+    def _put_default(self, function: Any, originals: dict[Any, Any]) -> None:
+        """Its default timer, where that is one of the machine's."""
+        before = function.__defaults__
+        function.__defaults__ = tuple(originals[value] if _is_any(value, originals) else value for value in before)
+        self._undo.callback(setattr, function, "__defaults__", before)
+
+
+def _is_any(value: object, originals: dict[Any, Any]) -> bool:
+    """Whether it is one of the machine's functions; what cannot be hashed, or hashes oddly, is not asked to."""
+    return type(value) is type(time.monotonic) and value in originals
+
+
+def _holders() -> Iterator[ModuleType]:
+    """Modules that may have copied a function: `from time import perf_counter`. The user's own, and timeit."""
+    for name, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and (name in _TAKING_COPIES or _is_users(module)):
+            yield module
+
+
+def _is_users(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return module.__name__ == "__main__"  # a notebook's, or one typed in
+    return not is_framework(file) and "site-packages" not in file and "dist-packages" not in file

@@ -1,0 +1,67 @@
+"""Which of a program's marks are its steps."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unstall.guest.step_source import StepSource, StepSources
+
+TRAIN, VALIDATE = StepSource("loader", 1), StepSource("loader", 2)
+A, B = StepSource("optimizer", 1), StepSource("optimizer", 2)
+EXPLICIT, MODEL = StepSource("explicit", 0), StepSource("forward", 9)
+
+
+def _told(*sources: StepSource, may_train: bool = False) -> StepSources:
+    tally = StepSources()
+    for source in sources:
+        tally.add(source, may_train=may_train)
+    return tally
+
+
+@given(critic=st.integers(2, 300), cycles=st.integers(1, 20))
+def test_of_two_optimizers_the_one_that_steps_less_often_leads(critic: int, cycles: int) -> None:
+    assert _told(*([A] * critic + [B]) * cycles).leader() == B
+    assert _told(*([B] + [A] * critic) * cycles).leader() == B
+
+
+@given(optimizers=st.integers(1, 40), cycles=st.integers(1, 5))
+def test_of_optimizers_that_take_turns_the_last_of_a_turn_leads(optimizers: int, cycles: int) -> None:
+    turn = [StepSource("optimizer", number) for number in range(optimizers)]
+    assert _told(*turn * cycles).leader(turn[-1]) == turn[-1]
+
+
+def test_explicit_steps_lead_over_all_and_for_good() -> None:
+    tally = _told(A, A, EXPLICIT, *[A] * 5000)
+    assert tally.leader() == EXPLICIT
+    assert not tally.silent(EXPLICIT)
+
+
+def test_a_loader_under_autograd_is_a_part_of_training() -> None:
+    assert _told(*[TRAIN, A] * 100, may_train=True).count(TRAIN) == 0
+    assert _told(*[TRAIN, A] * 100, may_train=True).leader() == A
+
+
+def test_fifty_batches_without_an_optimizer_are_no_training() -> None:
+    assert _told(*[TRAIN] * 50, may_train=True).leader() is None
+    assert _told(*[TRAIN] * 51, may_train=True).leader() == TRAIN
+
+
+def test_a_loader_counts_at_once_where_autograd_is_off() -> None:
+    assert _told(VALIDATE).leader() == VALIDATE
+    assert _told(VALIDATE, VALIDATE, A).leader() == A
+
+
+def test_an_optimizer_that_stepped_once_gives_way_in_the_end() -> None:
+    assert _told(A, *[VALIDATE] * 400).leader() == A
+    assert _told(A, *[VALIDATE] * 401).leader() == VALIDATE
+
+
+def test_a_generators_tokens_are_its_steps_not_its_prompts() -> None:
+    assert _told(TRAIN, *[MODEL] * 100).leader() == TRAIN
+    assert _told(TRAIN, *[MODEL] * 101).leader() == MODEL
+
+
+def test_the_model_that_is_called_most_often_leads() -> None:
+    encoder = StepSource("forward", 1)
+    assert _told(encoder, *[MODEL] * 30, encoder, *[MODEL] * 30).leader() == MODEL
