@@ -280,6 +280,7 @@ _TRAINS = """
 import sys, threading, time
 import torch
 from unstall.guest import active
+from unstall.guest.steps import step
 from unstall.recording.child import begin
 from unstall.recording.settings import Settings
 
@@ -290,7 +291,7 @@ def train(steps):
     for _ in range(steps):
         torch.ones(3).mul(2)
         time.sleep(0.01)
-        steps.step()
+        step()
 
 def records():
     return recording.phase.value == "recording"
