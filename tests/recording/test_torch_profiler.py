@@ -257,7 +257,7 @@ def test_a_forked_child_is_not_profiled_and_its_parent_still_is() -> None:
 def test_a_forked_child_exits_as_it_would(where: str) -> None:
     source = f"""
 import os, sys, torch
-from unstall import recording as record
+from unstall import record
 def fork():
     if os.fork() == 0:
         print("child", flush=False)
