@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 _GROUPS = {
-    "h200": "recorded with torch 2.11 on an H200, in three programs of public kinds",
-    "pairs": "of benchmarks/whatif_programs.py, nine programs of other kinds",
-    "examples": "of examples/programs, small ones that stall on purpose",
+    "h200": "Three programs of public kinds (`h200`), with torch 2.11",
+    "pairs": "Nine programs of other kinds (`pairs`: benchmarks/whatif_programs.py)",
+    "examples": "Small programs that stall on purpose (`examples`: examples/programs)",
 }
 
 
@@ -24,43 +24,53 @@ _HEAD = """# How far off predictions are
   <img alt="Predicted against measured step times of all pairs" src="predictions.svg">
 </picture>
 
-A prediction is made from the recorded run of a stalled program: the run becomes a program of instructions, the
-recorder's cost is taken out of it, the edit is made, and it is replayed until it settles. Beside it stands what
-the mended program really took on an NVIDIA H200, with no profiler running. `benchmarks/whatif.py` makes this page.
+A prediction starts from a recorded run of a program that stalls. The run becomes a [Program](glossary.md#replaying):
+instructions that depend on each other. The recorder's overhead is taken out, the edit is made, and the Program is
+replayed until its step time no longer changes. This page compares that step time with the fixed program's, measured on an
+NVIDIA H200 without a profiler. `benchmarks/whatif.py` writes this page.
 """
 _IDENTITY = """## Replayed unchanged
 
-The mean step of the replay against the recorded one, and how far the device's ops start from when they did, counted
-from their step's start, as a share of the step (the 90th percentile of each run).
+A replay without edits should give the recorded run back. Two errors: of the mean step time; and of the time from a
+step's start to each op's start, as a share of the step (the 90th percentile of each run). `h200`, `examples` and `pairs`
+are the programs [below](#predicted-and-measured); `peers` are traces that other projects published.
 
 | runs | | step: median error | worst | op starts: median | worst |
 |---|--:|--:|--:|--:|--:|"""
 _BRANCHES = """
-None of these runs has a CUDA graph on several streams, as `graphed` makes them. Their replays are measured on the
-virtual GPU, where a trace holds no more of a graph than CUPTI tells: which of its ops ran when, on which streams.
-Recorded steps of a ResNet, a GAN, a decoder, GPT-2 and blocks of GoogLeNet's kind, each one graph on four streams,
-replay within 0.5 %; random graphs that fork and join, on any streams, within 1 % and 2 µs
-(`tests/replay`). What waited for what there is inferred, an op for the one that ended last before it, so that the
-gain of a faster branch may be told too small. A replay that is 2 % off or more is said in the report before all
-that is predicted.
+None of these runs has a CUDA graph on several streams, as `graphed` makes them. Such graphs are tested on the virtual
+GPU (`tests/replay`), whose traces hold as much of a graph as CUPTI reports: which ops ran when, on which streams. Steps
+of a ResNet, a GAN, a decoder, GPT-2 and blocks like GoogLeNet's, each one graph on four streams, replay within 0.5 %.
+Random graphs that fork and join, on any streams, replay within 1 % and 2 µs. The order within such a graph is inferred:
+an op waits for the op that ended last before it. So the predicted gain of a faster branch may be too small.
+
+If a replay is 2 % off or more, the report says so before any prediction.
 """
 _RECORDER = """## Without the recorder
 
-Where the plain step time is not given, the recorder's usual cost is taken out. How far the step then is from the one
-measured without recording:
+If the plain step time is not known, the recorder's usual cost is taken out. The error of the estimated step time,
+against the one measured without recording:
 
 | | runs | median | 9 of 10 within | worst |
 |---|--:|--:|--:|--:|"""
 _PAIRS = """## Predicted and measured
 
-With the plain step time of the stalled program given, and the edits made everywhere. A gain is right within 20 % of
-it or 3 % of the step. *No stacks*: the trace has no Python stacks.
+Here the plain step time of the stalled program is given, and edits are made everywhere. The last column says
+*gain off* if the predicted gain is further from the true one than 20 % of it and 3 % of the step. *No stacks*: the trace
+has no Python stacks. *By ratio*: the fixed and the stalled program were timed in turns, and their ratio is compared.
 """
-_CAUSES = """The largest errors have causes that a trace does not show. `transformers` launches other kernels while a
-graph is captured (it builds the attention mask that it else looks for on the host), so `opt_decode` and
-`gpt2_small_decode` do more work as graphs than when they were recorded. `downloads` into pageable memory become
-pinned ones that the mended program does not wait for one by one. In `growing` and `empty_cache`, torch's own work
-around an allocation that fails in its cache is gone too.
+_CAUSES = """### The largest errors
+
+Their causes are not in a trace:
+
+- `opt_decode`, `gpt2_small_decode`: while a graph is captured, `transformers` builds an attention mask that it otherwise
+  checks on the host. So the graphs do more work than the recorded steps.
+- `downloads`: the fixed program copies into pinned memory, and does not wait for each copy.
+- `growing`, `empty_cache`: torch's own work around an allocation that fails in its cache is gone too.
+
+### Left out
+
+No edit models what fixes these programs:
 """
 
 
@@ -78,11 +88,11 @@ def _identity(result: dict[str, Any]) -> Iterator[str]:
 def _recorder(result: dict[str, Any]) -> Iterator[str]:
     found = result["undistortion"]
     yield _RECORDER
-    parts = [("all", found["all"]), ("those that the host bounds", found["host_bound"])]
+    parts = [("all", found["all"]), ("host-bound", found["host_bound"])]
     if fit := found.get("fit"):
         crossed = fit["cross_validated"]
-        parts.append(("all, the cost fitted without the program's own family", crossed["all"]))
-        parts.append(("of these the host-bound", crossed["host_bound"]))
+        parts.append(("all, usual cost fitted without the program's own family", crossed["all"]))
+        parts.append(("host-bound, usual cost fitted likewise", crossed["host_bound"]))
     for title, part in parts:
         spread = " | ".join(_share(part[figure]) for figure in ("median", "p90", "worst"))
         yield f"| {title} | {part['count']} | {spread} |"
@@ -96,7 +106,7 @@ def _pairs(result: dict[str, Any]) -> Iterator[str]:
         mine = [row for row in rows if row["group"] == group]
         if not mine:
             continue
-        yield f"### Runs {about}"
+        yield f"### {about}"
         yield ""
         yield "| from | edits | plain, ms | predicted, ms | measured, ms | error | gain, ms | true gain, ms | |"
         yield "|---|---|--:|--:|--:|--:|--:|--:|---|"
@@ -111,7 +121,7 @@ def _pairs(result: dict[str, Any]) -> Iterator[str]:
         yield ""
     yield _CAUSES
     for name, why in result["predictions"]["left_out"].items():
-        yield f"- Left out: `{name}`, since {why}."
+        yield f"- `{name}`: {why}."
 
 
 def _share(part: float) -> str:

@@ -115,10 +115,10 @@ LEFT_OUT = {
     "all_reduce_after": "no edit lets collectives run beside the backward pass",
     "loader_in_process": "no edit makes data come sooner",
     "loader_starved": "no edit makes data come sooner",
-    "offload_hand_in_hand": "no edit takes out a stream's needless wait for another",
-    "pin_each_step": "mended, the copy into pinned memory is gone too; no edit takes that out",
-    "python_bound": "mended, the Python between the launches is gone; no edit takes that out",
-    "tiny_kernels": "mended, one fused kernel does what many did; no edit makes other kernels",
+    "offload_hand_in_hand": "no edit removes a needless wait of one stream for another",
+    "pin_each_step": "the fix removes the copy into pinned memory too",
+    "python_bound": "the fix removes the Python between the launches",
+    "tiny_kernels": "the fix is one fused kernel in place of many",
 }
 """Programs of examples/ that have a mended step which no edit models, and why."""
 

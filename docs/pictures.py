@@ -22,7 +22,7 @@ DOCS = Path(__file__).parent
 TRACE = "examples/traces/gpt2_decode_item.json.gz"
 PICTURES = {"light": DOCS / "report.png", "dark": DOCS / "report-dark.png"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, MARGIN = 1080, 24  # CSS pixels
+WIDTH, MARGIN = 1200, 24  # CSS pixels
 COLOURS = 64
 
 

@@ -9,6 +9,7 @@ import ast
 import contextlib
 import functools
 import io
+import json
 import re
 import shlex
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import unstall
+from benchmarks.whatif_page import page as predictions
 from unstall.cli import build_parser, main, verbs
 from unstall.cli._recording import Teller
 from unstall.recording.journal import Follower, Journal
@@ -41,8 +43,7 @@ def test_samples_are_what_the_commands_print(
     now = _SAMPLE.sub(_sampled, text)
     if request.config.getoption("--update-goldens"):
         (ROOT / page).write_text(now, "utf-8")
-        return
-    assert text == now
+    assert _text(page) == now
 
 
 def test_there_are_samples() -> None:
@@ -80,6 +81,13 @@ def test_links_lead_to_what_is_in_the_repository(text: str) -> None:
         assert page.is_relative_to(ROOT), target
         assert page.exists(), target
         assert not anchor or anchor in _anchors(page.read_text("utf-8")), target
+
+
+def test_the_page_of_predictions_is_that_of_its_figures(request: pytest.FixtureRequest) -> None:
+    made = predictions(json.loads(_text("benchmarks/results/whatif.json")))
+    if request.config.getoption("--update-goldens"):
+        (ROOT / "docs/predictions.md").write_text(made, "utf-8")
+    assert _text("docs/predictions.md") == made
 
 
 def test_the_readme_is_short() -> None:
