@@ -33,7 +33,7 @@ _IDENTITY = """## Replayed unchanged
 
 A replay without edits should give the recorded run back. Two errors: of the mean step time; and of the time from a
 step's start to each op's start, as a share of the step (the 90th percentile of each run). `h200`, `examples` and `pairs`
-are the programs [below](#predicted-and-measured); `peers` are traces that other projects published.
+are the programs [below](#predicted-and-measured); `peers` are traces of other projects.
 
 | runs | | step: median error | worst | op starts: median | worst |
 |---|--:|--:|--:|--:|--:|"""
