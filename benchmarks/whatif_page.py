@@ -26,14 +26,14 @@ _HEAD = """# How far off predictions are
 
 A prediction starts from a recorded run of a program that stalls. The run becomes a [Program](glossary.md#replaying):
 instructions that depend on each other. The recorder's overhead is taken out, the edit is made, and the Program is
-replayed until its step time no longer changes. This page compares that step time with the fixed program's, measured on an
-NVIDIA H200 without a profiler. `benchmarks/whatif.py` writes this page.
+replayed until its step time no longer changes. This page compares that step time with the one of the fixed program,
+measured on an NVIDIA H200 without a profiler. `benchmarks/whatif.py` writes this page.
 """
 _IDENTITY = """## Replayed unchanged
 
-A replay without edits should give the recorded run back. Two errors: of the mean step time; and of the time from a
-step's start to each op's start, as a share of the step (the 90th percentile of each run). `h200`, `examples` and `pairs`
-are the programs [below](#predicted-and-measured); `peers` are traces of other projects.
+A replay without edits should give the recorded run back. The table shows two errors, as shares of the step: of the mean
+step time, and of the start of each op, counted from its step's start (the 90th percentile of each run). `h200`,
+`examples` and `pairs` are the programs [below](#predicted-and-measured); `peers` are traces of other projects.
 
 | runs | | step: median error | worst | op starts: median | worst |
 |---|--:|--:|--:|--:|--:|"""
@@ -55,16 +55,18 @@ against the one measured without recording:
 |---|--:|--:|--:|--:|"""
 _PAIRS = """## Predicted and measured
 
-Here the plain step time of the stalled program is given, and edits are made everywhere. The last column says
-*gain off* if the predicted gain is further from the true one than 20 % of it and 3 % of the step. *No stacks*: the trace
-has no Python stacks. *By ratio*: the fixed and the stalled program were timed in turns, and their ratio is compared.
+Here the plain step time of the stalled program is given, and edits are made everywhere.
+
+- *Gain off*: the predicted gain differs from the true one by more than 20 % of it, and by more than 3 % of the step.
+- *No stacks*: the trace has no Python stacks.
+- *By ratio*: the fixed and the stalled program were timed in turns, and their ratio is compared.
 """
 _CAUSES = """### The largest errors
 
 Their causes are not in a trace:
 
-- `opt_decode`, `gpt2_small_decode`: while a graph is captured, `transformers` builds an attention mask that it otherwise
-  checks on the host. So the graphs do more work than the recorded steps.
+- `opt_decode`, `gpt2_small_decode`: `transformers` builds an attention mask while a graph is captured. Otherwise it
+  checks on the host instead. So the graphs do more work than the recorded steps.
 - `downloads`: the fixed program copies into pinned memory, and does not wait for each copy.
 - `growing`, `empty_cache`: torch's own work around an allocation that fails in its cache is gone too.
 
