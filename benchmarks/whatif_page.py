@@ -65,8 +65,8 @@ _CAUSES = """### The largest errors
 
 Their causes are not in a trace:
 
-- `opt_decode`, `gpt2_small_decode`: `transformers` builds an attention mask while a graph is captured. Otherwise it
-  checks on the host instead. So the graphs do more work than the recorded steps.
+- `opt_decode`, `gpt2_small_decode`: while a graph is captured, `transformers` builds an attention mask. Otherwise it
+  checks on the host whether it needs one. So the graphs do more work than the recorded steps.
 - `downloads`: the fixed program copies into pinned memory, and does not wait for each copy.
 - `growing`, `empty_cache`: torch's own work around an allocation that fails in its cache is gone too.
 
