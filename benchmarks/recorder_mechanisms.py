@@ -9,6 +9,9 @@ simulated host and device whose true step time is known, for the pauses that a p
 Errors are percentage points of the measured step. "As recorded": the plain step time is the recording's own, so a host
 that changed its speed before the turns counts as an error too. "As in the turns": it is that of the turns, which leaves
 the host's speed out.
+
+Mechanisms that are gone were judged by this script too, before they went: the first table of
+`benchmarks/results/recorder_mechanisms.txt`.
 """
 
 from __future__ import annotations
@@ -31,14 +34,12 @@ import unstall
 from unstall.diagnose.explain import explain
 from unstall.read import load
 from unstall.recording.plain import Plain
-from unstall.recording.trace import plain_step as plain_step_module
 from unstall.recording.trace.plain_step import plain_step
 from unstall.replay.program import Program
-from unstall.replay.steady import steady_step_ns
-from unstall.timeline.columns import Bool, HostTimes, Timeline
+from unstall.timeline.columns import Bool, Timeline
 from unstall.whatif import calibrate
 from unstall.whatif import model as model_module
-from unstall.whatif.undistort import RecorderCost, undistort
+from unstall.whatif.undistort import USUAL_OF
 
 RECORDED = Path(__file__).resolve().parents[1] / "examples" / "transformers" / "recorded"
 _MS = 1_000_000
@@ -47,38 +48,13 @@ _CASES = 4_000
 Calibrated = tuple[Program, float]
 
 
-def at_one_speed(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> Calibrated:
-    """One search instead of that for the likeliest pair: the host's speed; the device's if that is of no account."""
-    met_ns = calibrate._MET * plain_step_ns
-
-    def off(host: float, device: float) -> float:
-        changed = calibrate._stretched(calibrate._slower(program, host, kept), device, elastic)
-        return plain_step_ns - steady_step_ns(changed)
-
-    as_it_is = off(1.0, 1.0)
-    if abs(as_it_is) < calibrate._CLOSE * plain_step_ns:
-        return program, 1.0
-    host = calibrate._root(lambda x: off(x, 1.0), *calibrate._to_one(calibrate._HOST[as_it_is > 0]), met_ns)
-    if abs(off(host, 1.0)) <= abs(as_it_is) / 2:
-        return calibrate._slower(program, host, kept), 1.0
-    device = calibrate._root(lambda x: off(1.0, x), *calibrate._to_one(calibrate._DEVICE[as_it_is > 0]), met_ns)
-    if abs(off(1.0, device)) <= abs(as_it_is) / 2:
-        return calibrate._stretched(program, device, elastic), device
-    return program, 1.0
-
-
-def usual_cost_at_one_speed(program: Program, plain_step_ns: float, elastic: Bool, cost: RecorderCost) -> Calibrated:
-    """The same from the recorder's usual overhead."""
-    usual = undistort(program, 1.0, cost)
-    return at_one_speed(usual, plain_step_ns, elastic, np.zeros(len(usual.instructions), np.bool_))
+def by_overhead(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> Calibrated:
+    """More or less of the recorder's overhead, as for other recorders. `program` is without the usual one already."""
+    return calibrate.by_overhead(program, plain_step_ns, elastic, USUAL_OF["cupti"])
 
 
 def not_calibrated(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> Calibrated:
     return program, 1.0
-
-
-def without_host_times(timeline: Timeline) -> Timeline:
-    return replace(timeline, host_times=HostTimes.none())
 
 
 def without_plain(timeline: Timeline) -> Timeline:
@@ -87,22 +63,18 @@ def without_plain(timeline: Timeline) -> Timeline:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is left of a timeline, and which functions calibrate its program."""
+    """What is left of a timeline, and which function calibrates its program."""
 
     title: str
     timeline: Callable[[Timeline], Timeline] = lambda timeline: timeline
-    meet: Callable[..., Calibrated] = calibrate.meet
-    meet_alone: Callable[..., Calibrated] = calibrate.meet_alone
+    by_speed: Callable[..., Calibrated] = calibrate.by_speed
 
 
 VARIANTS = (
     Variant("every mechanism"),
-    Variant("one speed, not the likeliest pair", meet_alone=at_one_speed),
-    Variant("not calibrated", meet_alone=not_calibrated),
-    Variant("no host-only steps", without_host_times),
-    Variant("no host-only steps, one speed", without_host_times, meet=usual_cost_at_one_speed),
+    Variant("by overhead, not by speed", by_speed=by_overhead),
+    Variant("not calibrated", by_speed=not_calibrated),
     Variant("no plain steps", without_plain),
-    Variant("neither", lambda timeline: without_plain(without_host_times(timeline))),
 )
 
 
@@ -121,10 +93,7 @@ class Row:
 def row(timeline: Timeline, turns: dict[str, list[float]], plain_ms: float | None, variant: Variant) -> Row:
     """What is said of a step and of its CUDA graph, against the turns."""
     plain_ns = None if plain_ms is None else round(plain_ms * _MS)
-    with (
-        mock.patch.object(model_module, "meet", variant.meet),
-        mock.patch.object(model_module, "meet_alone", variant.meet_alone),
-    ):
+    with mock.patch.object(model_module, "by_speed", variant.by_speed):
         result = explain(variant.timeline(timeline), plain_step_ns=plain_ns).result
     assert result.replay is not None
     before, after = turns["before"], turns["after"]
@@ -196,7 +165,7 @@ def stretch(
 
 
 def of_pauses() -> Iterator[str]:
-    """How far plain step times are off: with the queue recursion, without it, and if nothing is left out."""
+    """How far plain step times are off, with pauses left out and with nothing left out."""
     drawn = random.Random(1)
     errors: dict[str, dict[str, list[float]]] = {}
     for _ in range(_CASES):
@@ -211,9 +180,7 @@ def of_pauses() -> Iterator[str]:
         kind = f"{'with' if pauses else 'without'} pauses, bound by the {'host' if host_ms > device_ms else 'device'}"
         recorded = np.full(5, round(step_ms * _MS), np.int64)
         told = {"nothing left out": paused.device_ns}
-        told["pauses, by a queue recursion"] = plain_step([paused], recorded, device_ms * _MS).ns
-        with mock.patch.object(plain_step_module, "_behind", lambda took, own, first: np.zeros(len(took))):
-            told["pauses, no recursion"] = plain_step([paused], recorded, device_ms * _MS).ns
+        told["pauses left out"] = plain_step([paused], recorded, device_ms * _MS).ns
         for title, ns in told.items():
             errors.setdefault(kind, {}).setdefault(title, []).append(100 * abs(ns / true_ns - 1))
     yield f"plain step times of {_CASES:,} simulated loops: errors in percent"
