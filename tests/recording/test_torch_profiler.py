@@ -257,7 +257,7 @@ def test_a_forked_child_is_not_profiled_and_its_parent_still_is() -> None:
 def test_a_forked_child_exits_as_it_would(where: str) -> None:
     source = f"""
 import os, sys, torch
-from unstall import recording as record
+from unstall import record
 def fork():
     if os.fork() == 0:
         print("child", flush=False)
@@ -279,6 +279,7 @@ def _resident_bytes() -> int:
 _TRAINS = """
 import sys, threading, time
 import torch
+import unstall
 from unstall.guest import active
 from unstall.recording.child import begin
 from unstall.recording.settings import Settings
@@ -290,7 +291,7 @@ def train(steps):
     for _ in range(steps):
         torch.ones(3).mul(2)
         time.sleep(0.01)
-        steps.step()
+        unstall.step()
 
 def records():
     return recording.phase.value == "recording"
