@@ -39,18 +39,12 @@ from unstall.replay.program import Program
 from unstall.timeline.columns import Bool, Timeline
 from unstall.whatif import calibrate
 from unstall.whatif import model as model_module
-from unstall.whatif.undistort import USUAL_OF
 
 RECORDED = Path(__file__).resolve().parents[1] / "examples" / "transformers" / "recorded"
 _MS = 1_000_000
 _CASES = 4_000
 
 Calibrated = tuple[Program, float]
-
-
-def by_overhead(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> Calibrated:
-    """More or less of the recorder's overhead, as for other recorders. `program` is without the usual one already."""
-    return calibrate.by_overhead(program, plain_step_ns, elastic, USUAL_OF["cupti"])
 
 
 def not_calibrated(program: Program, plain_step_ns: float, elastic: Bool, kept: Bool) -> Calibrated:
@@ -72,7 +66,6 @@ class Variant:
 
 VARIANTS = (
     Variant("every mechanism"),
-    Variant("by overhead, not by speed", by_speed=by_overhead),
     Variant("not calibrated", by_speed=not_calibrated),
     Variant("no plain steps", without_plain),
 )

@@ -60,7 +60,7 @@ speeds = st.floats(0.5, 50)
 def test_a_host_that_runs_ahead_and_waits_now_and_then_has_next_to_no_pauses(
     host_ms: float, busy_ms: float, wait_every: int, ahead: int, steps: int
 ) -> None:
-    """A wait may pass for a pause, but no more is left out than the device idled: in short stretches, some hundredths."""
+    """A wait may pass for a pause, but no more is left out than the device idled: some hundredths at most."""
     plain = timed(steps, host_ms, busy_ms, wait_every=wait_every, ahead=ahead)
     found = plain_step([plain], steady(max(host_ms, busy_ms)), busy_ms * _MS)
     assert plain.device_ns is not None

@@ -1,6 +1,6 @@
 """Calibration: a program whose steps take as long as they did without the recorder, where that was measured.
 
-It earned 3.4 points of a step: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), gains
+It earned 3.5 points of a step: on six recordings of transformers (`python -m benchmarks.recorder_mechanisms`), gains
 are off by 1.8 points of the measured step in the median with it, and by 5.3 without. A search for the likeliest pair of
 host and device speeds earned 0.0 points more than the one speed that is searched for here, and is gone.
 """
