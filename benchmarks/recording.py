@@ -3,17 +3,15 @@
     python -m benchmarks.recording [--seconds 300] [--only resnet-18] [--out benchmarks/results/recording_h200.json]
 
 A shared host changes its speed by a tenth within a second, so what is compared is short, and next to each other. A
-round of `cupti` is a window between steps without: five steps with the device, and directly behind them ten of the host
-alone, each after the one in which the recorder settles. A window has four of the host for each with the device, and so
-costs that mean of the two. In each round as many steps of which nothing is recorded stand between such, too: what they
-"cost" tells how far chance goes. Programs take turns, round by round; those whose figures are exact to 0.1 % after ten
-rest. Then come rounds of what torch records: with its profiler CUPTI stays.
+round of `cupti` is five recorded steps between steps without, after one in which the recorder warms up. In each round
+as many steps without recording stand between such, too: their "cost" shows how far chance goes. Programs take turns,
+round by round; those whose figures are exact to 0.1 % after ten rest. Then come rounds of what torch records: with its
+profiler CUPTI stays.
 
 Figures are medians of the rounds, with standard errors. "Left behind" is what steps take behind by those before. What
 stays for good from a first recording on is in none of them: that is for `recording_over`.
 
-Wanted: a window of `cupti` at most 1.05 in the median of the programs, and 1.10 of each. Needs a CUDA GPU, torchvision
-and transformers, and says so where there is none.
+Needs a CUDA GPU, torchvision and transformers, and says so where there is none.
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.on_device import measured_on, why_skipped
-from unstall.recording.host_only import SETTLING, TIMES, HostOnly
-from unstall.recording.journal import Journal
 
 Row = dict[str, Any]
 Steps = Callable[[int, int], float]
@@ -42,11 +38,10 @@ Steps = Callable[[int, int], float]
 Way = Callable[[Steps], dict[str, float]]
 """Steps of which something is recorded, if anything: seconds for one, by part."""
 
-WINDOW, DEVICE, HOST, NOTHING = "a window of cupti", "its steps with the device", "of the host alone", "nothing"
+CUPTI, NOTHING = "cupti", "nothing"
 PROFILER = "torch.profiler with stacks and shapes"
 BEHIND = "left behind by "
-_DEVICE_STEPS = 5
-_HOST_STEPS = 10  # enough to tell, though a window has twice as many
+_STEPS, _SETTLING = 5, 1
 _PLAIN_STEPS, _PLAIN_SETTLING = 5, 3
 _WARMUP = 10
 FEWEST, LOOK = 5, 10  # rounds: there are, and after which those rest that are exact
@@ -80,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.out:
             args.out.write_text(json.dumps(result, indent=1) + "\n")
     if "cupti" in args.recorders:
-        print(f"{WINDOW}: {summary([each['cupti']['costs'][WINDOW] for each in result['programs'].values()])}")
+        print(f"{CUPTI}: {summary([each['cupti']['costs'][CUPTI] for each in result['programs'].values()])}")
     return 0
 
 
@@ -167,31 +162,18 @@ def timed(step: Callable[[], None], steps: int, settling: int) -> float:
     return (time.perf_counter() - begun) / steps
 
 
-def _window(steps: Steps) -> dict[str, float]:
-    with recorded("cupti"):
-        device = steps(_DEVICE_STEPS, SETTLING)
-    with host_only():
-        host = steps(_HOST_STEPS, SETTLING)
-    return {WINDOW: _mean(device, host), DEVICE: device, HOST: host}
-
-
 def _nothing(steps: Steps) -> dict[str, float]:
-    """As many steps as a window has, and the same mean."""
-    return {NOTHING: _mean(steps(_DEVICE_STEPS, SETTLING), steps(_HOST_STEPS, SETTLING))}
+    return {NOTHING: steps(_STEPS, _SETTLING)}
 
 
-def _mean(device: float, host: float) -> float:
-    return (device + TIMES * host) / (1 + TIMES)
-
-
-def _by_torch(way: str, steps: Steps) -> dict[str, float]:
+def _with(way: str, steps: Steps) -> dict[str, float]:
     with recorded(way):
-        return {way: steps(_DEVICE_STEPS, SETTLING)}
+        return {way: steps(_STEPS, _SETTLING)}
 
 
 WAYS: dict[str, Sequence[tuple[str, Way]]] = {
-    "cupti": ((WINDOW, _window), (NOTHING, _nothing)),
-    "torch": (*((way, partial(_by_torch, way)) for way in ("torch", PROFILER)), (NOTHING, _nothing)),
+    "cupti": ((CUPTI, partial(_with, CUPTI)), (NOTHING, _nothing)),
+    "torch": (*((way, partial(_with, way)) for way in ("torch", PROFILER)), (NOTHING, _nothing)),
 }
 
 
@@ -219,19 +201,6 @@ def recorded(way: str) -> Iterator[None]:
             recorder.stop()
             if clock is not None:
                 clock.stop()
-
-
-@contextmanager
-def host_only() -> Iterator[None]:
-    """Of what runs within the host alone is recorded. Raises RuntimeError where that cannot be done."""
-    with tempfile.TemporaryDirectory() as folder:
-        steps = HostOnly(Path(folder))
-        if not steps.start(1):
-            raise RuntimeError("the driver's calls cannot be timed here")
-        try:
-            yield
-        finally:
-            steps.stop(Journal(folder))
 
 
 def summary(figures: Sequence[Row]) -> str:

@@ -109,14 +109,12 @@ def steps_told(events: Sequence[Row]) -> Row:
     at = [event["at"] / 1e6 for event in events if event["event"] == "mark"]
     begun = next((event["at"] for event in events if event["event"] == "machine"), None)
     window = next((event["at"] for event in events if event["event"] == "window"), None)
-    told = ([each / 1e6 for each in event["marks_ns"]] for event in events if event["event"] == "host_only")
     plain = {
         event["which"]: [each / 1e6 for each in event["marks_ns"]] for event in events if event["event"] == "plain"
     }
     return {
         "start_ms": (window - begun) / 1e6 if begun is not None and window is not None else None,
         "window_ms": [round(each, 3) for each in _between(at)],
-        "host_only_ms": [round(each, 3) for each in _between(next(told, []))],
         "timed_ms": {which: _spread(_between(marks)) for which, marks in plain.items() if len(marks) > 2},
     }
 
@@ -124,16 +122,12 @@ def steps_told(events: Sequence[Row]) -> Row:
 def kept_speed(row: Row) -> bool:
     """Whether the host had one speed before a recording and after it, and was as even within it.
 
-    Told by the steps that nothing slows down: medians of those timed before and after agree to 5 %, and quartiles of
-    both, and of the steps of the host alone, lie within 10 % of their medians. How long the latter are does not count:
-    that is what the undistorted step time is made of.
+    Medians of the steps timed before and after agree to 5 %, and quartiles of both lie within 10 % of their medians.
     """
     stretches = list(row["timed_ms"].values())
     if len(stretches) < 2:
         return False
     before, after = (each["median"] for each in stretches)
-    # The first step of the host alone settles.
-    stretches += [_spread(row["host_only_ms"][1:])] if len(row["host_only_ms"]) > 2 else []
     even = all(max(1 - each["q1"] / each["median"], each["q3"] / each["median"] - 1) <= 0.1 for each in stretches)
     return even and abs(after / before - 1) <= 0.05
 
@@ -156,19 +150,15 @@ def _between(times: Sequence[float]) -> list[float]:
 
 
 def _told(timeline: Timeline) -> Row:
-    """The step time that a recording tells with its plain one withheld, in ns, against that; and without the steps of
-    the host alone, by the usual cost."""
+    """The step time that a recording tells with its plain one withheld, in ns, against that."""
     from unstall.diagnose.explain import explain
-    from unstall.timeline.columns import HostTimes
 
     plain_ns = timeline.meta.plain_step_ns
     withheld = replace(timeline, meta=replace(timeline.meta, plain_step_ns=None))
-    result, usual = explain(withheld).result, explain(replace(withheld, host_times=HostTimes.none())).result
+    result = explain(withheld).result
     told_ns = result.replay.undistorted_mean_step_ns if result.replay else None
-    usual_ns = usual.replay.undistorted_mean_step_ns if usual.replay else None
     return {
         "by": result.replay.undistorted_by if result.replay else None,
-        "usual_error": usual_ns / plain_ns - 1 if plain_ns and usual_ns else None,
         "plain_ns": plain_ns,
         "recorded_ns": result.steps.mean_ns,
         "undistorted_ns": told_ns,
@@ -200,7 +190,6 @@ def shown(row: Row) -> str:
     error, taken_out = row["error"], row["taken_out"]
     text = f"plain {plain}, recorded {recorded}, undistorted {told} ms"
     text += f" by {row['by']} ({error:+.1%})" if error is not None else ""
-    text += f", by the usual cost {row['usual_error']:+.1%}" if row["usual_error"] is not None else ""
     text += f", taken out {taken_out:.3f}x" if taken_out is not None else ""
     if row.get("window_ms"):
         settling, *steps = (f"{each:.2f}" for each in row["window_ms"])
@@ -210,9 +199,6 @@ def shown(row: Row) -> str:
         )
         text += f"\n    steps {' '.join(steps)}, settling {settling} ms; timed {', '.join(timed)} ms"
         text += f"; the recorder started in {row['start_ms']:.0f} ms" if row["start_ms"] is not None else ""
-    if row.get("host_only_ms"):
-        settling, *steps = (f"{each:.2f}" for each in row["host_only_ms"])
-        text += f"\n    of the host alone {' '.join(steps)}, settling {settling} ms"
     return text
 
 

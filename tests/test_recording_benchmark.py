@@ -11,14 +11,12 @@ import pytest
 
 from benchmarks import recording, recording_over
 from benchmarks.recording_undistorted import kept_speed, shown, steps_told, summary
-from unstall.recording.host_only import TIMES
 
 _MS = 1_000_000
 _EVENTS: list[dict[str, Any]] = [
     {"event": "machine", "at": 1000 * _MS},
     {"event": "window", "at": 1250 * _MS},
     *({"event": "mark", "at": at * _MS} for at in (1300, 1330, 1350, 1372)),
-    {"event": "host_only", "at": 0, "marks_ns": [each * _MS for each in (1380, 1405, 1425)], "lost": 0},
     {"event": "plain", "at": 0, "which": "before", "marks_ns": [each * _MS for each in (900, 910, 922, 936)]},
     {"event": "plain", "at": 0, "which": "after", "marks_ns": [1400 * _MS, 1420 * _MS]},
 ]
@@ -43,14 +41,12 @@ def test_a_row_shows_how_far_off_it_is_what_it_took_out_and_its_steps() -> None:
         "error": 0.4,
         "taken_out": 1.5,
     }
-    row |= {"by": "host-only steps", "usual_error": -0.02}
+    row |= {"by": "usual cost"}
     text = shown({**row, **steps_told(_EVENTS)})
     assert text.splitlines() == [
-        "plain 10.00, recorded 21.00, undistorted 14.00 ms by host-only steps (+40.0%), by the usual cost -2.0%,"
-        " taken out 1.500x",
+        "plain 10.00, recorded 21.00, undistorted 14.00 ms by usual cost (+40.0%), taken out 1.500x",
         "    steps 20.00 22.00, settling 30.00 ms; timed before 12.00 (11.00 to 13.00) ms;"
         " the recorder started in 250 ms",
-        "    of the host alone 20.00, settling 25.00 ms",
     ]
 
 
@@ -62,30 +58,26 @@ def test_a_row_without_a_plain_step_has_no_error_to_show() -> None:
         "error": None,
         "taken_out": None,
     }
-    row |= {"by": None, "usual_error": None}
+    row |= {"by": None}
     assert shown({**row, **steps_told([])}) == "plain ?, recorded 21.00, undistorted ? ms"
 
 
-def _row(error: float, before: float = 10.0, after: float = 10.0, alone: float = 10.0, spread: float = 0.02) -> Any:
-    """A recording of steps that long, in ms, each with that spread; the first of the host alone settles."""
+def _row(error: float, before: float = 10.0, after: float = 10.0, spread: float = 0.02) -> Any:
+    """A recording between steps that long, in ms, each with that spread."""
     timed = {
         which: {"median": each, "q1": each * (1 - spread), "q3": each * (1 + spread)}
         for which, each in (("before", before), ("after", after))
     }
-    of_host = [30.0, *(alone * (1 + sign * 2 * spread) for sign in (-1, -0.5, 0, 0.5, 1))]
-    return {"error": error, "timed_ms": timed, "host_only_ms": of_host}
+    return {"error": error, "timed_ms": timed}
 
 
 @pytest.mark.parametrize(
     ("row", "kept"),
     [
         (_row(0.0), True),
-        (_row(0.0, alone=15.0), True),
         (_row(0.0, after=10.4), True),
         (_row(0.0, after=10.6), False),
         (_row(0.0, spread=0.12), False),
-        ({**_row(0.0), "host_only_ms": []}, True),
-        ({**_row(0.0), "host_only_ms": [30.0, 5.0, 5.0, 10.0, 15.0, 15.0]}, False),
         ({**_row(0.0), "timed_ms": {}}, False),
     ],
 )
@@ -152,8 +144,8 @@ def test_ways_come_in_a_drawn_order_of_each_program() -> None:
     assert order("x") == order("x")
 
 
-def test_a_window_has_four_steps_of_the_host_for_each_with_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {"cupti": 1.2, "host": 1.01}
+def test_a_round_of_cupti_records_its_steps_and_has_as_many_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"cupti": 1.2}
     now: list[str] = []
 
     @contextmanager
@@ -163,15 +155,13 @@ def test_a_window_has_four_steps_of_the_host_for_each_with_the_device(monkeypatc
         now.pop()
 
     monkeypatch.setattr(recording, "recorded", records)
-    monkeypatch.setattr(recording, "host_only", lambda: records("host"))
     host = _Host()
     rounds = recording.Rounds(lambda *asked: host.steps(*asked, *map(costs.get, now)), recording.WAYS["cupti"], "")
     recording.take_turns([rounds], for_s=0)
     told = {way: cost["median"] for way, cost in rounds.figures()["costs"].items() if not way.startswith("left")}
-    parts = [told[part] for part in (recording.DEVICE, recording.HOST)]
-    assert parts == pytest.approx([1.2, 1.01], rel=0.02)
-    assert told[recording.WINDOW] == pytest.approx((parts[0] + TIMES * parts[1]) / (1 + TIMES), rel=1e-3)
-    assert "  a window of cupti                 " in recording.shown(rounds.figures())
+    assert told[recording.CUPTI] == pytest.approx(1.2, rel=0.02)
+    assert recording.NOTHING in told
+    assert "  cupti                 " in recording.shown(rounds.figures())
 
 
 def test_programs_whose_figures_are_exact_make_room_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unstall.recording.host_only import HostOnly
 from unstall.recording.journal import Event, Journal, read
 from unstall.recording.session import Session
 from unstall.recording.settings import Settings
@@ -43,33 +42,6 @@ class Logging:
         return {"calls": len(self.log)}
 
 
-class LoggingHostOnly(HostOnly):
-    """Steps of the host alone of which no call is timed."""
-
-    def __init__(self, folder: Path, log: list[str], *, works: bool = True, broken: bool = False) -> None:
-        super().__init__(folder)
-        self._log, self._works, self._broken = log, works, broken
-        self.on_start: Callable[[], object] = lambda: None
-        self.on_stop: Callable[[], object] = lambda: None
-
-    def start(self, recorded: int) -> bool:
-        super().start(recorded)  # there is no driver here
-        self._log.append(f"alone start {recorded}")
-        self._started = self._works
-        self.on_start()
-        return self._works
-
-    def stop(self, journal: Journal) -> None:
-        if not self._started:
-            return
-        self._log.append("alone stop")
-        self.on_stop()
-        self._started = False
-        if self._broken:
-            raise OSError("the disk is full")
-        journal.write("host_only", marks_ns=self._marks_ns, lost=0)
-
-
 class Clock:
     """Time that passes when it is told to."""
 
@@ -88,8 +60,6 @@ class Driven:
         folder: Path,
         recorder: Logging | None = None,
         lines: Logging | None = None,
-        *,
-        host_only: HostOnly | None = None,
         **settings: Any,
     ):
         self.log: list[str] = recorder.log if recorder is not None else []
@@ -102,7 +72,6 @@ class Driven:
             Journal(folder),
             lambda: self.recorder,
             lambda: lines,
-            make_host_only=(lambda _: host_only) if host_only is not None else HostOnly,
             now=self.clock,
         )
 

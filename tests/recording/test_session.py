@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from recording.recorders import Driven, Logging, LoggingHostOnly
+from recording.recorders import Driven, Logging
 
 from unstall.errors import UsageError
 from unstall.guest import active
-from unstall.recording.journal import Journal
 from unstall.recording.session import Phase
 
 
@@ -45,150 +43,13 @@ def test_five_steps_are_recorded_after_warm_up_plain_steps_and_one_to_settle(tmp
     assert [mark["at"] for mark in marks[:3]] == [800_000_000, 950_000_000, 1_100_000_000]
 
 
-def with_host_only(folder: Path, recorder: str = "cupti", **options: bool) -> Driven:
-    """A session that has taken the steps recorded with the device: two, and one to settle."""
-    log: list[str] = []
-    host_only = LoggingHostOnly(folder, log, **options)
-    run = Driven(folder, Logging(log, recorder), host_only=host_only, warmup=3, steps=2)
+def test_the_plain_steps_follow_the_recorded_ones(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=2)
     run.steps(3 + 3 + 3, took_ms=100)
-    return run
-
-
-@pytest.mark.parametrize("recorder", ["cupti", "torch"])
-def test_four_times_as_many_steps_of_the_host_alone_follow_and_one_to_settle(tmp_path: Path, recorder: str) -> None:
-    run = with_host_only(tmp_path, recorder)
-    assert (run.session.phase, run.log) == (Phase.HOST_ONLY, [f"{recorder} start", f"{recorder} stop", "alone start 2"])
-    run.steps(8 + 1, took_ms=50)
-    assert (run.session.phase, run.log[3:]) == (Phase.PLAIN_AFTER, ["alone stop"])
-    (told,) = run.events("host_only")
-    assert len(told["marks_ns"]) == 8 + 1 + 1
-    assert set(np.diff(told["marks_ns"])) == {50_000_000}
+    assert (run.session.phase, run.log) == (Phase.PLAIN_AFTER, ["own start", "own stop"])
     run.steps(1 + 3, took_ms=110)
     assert [plain["host_ns"] for plain in run.events("plain")] == [100e6, 110e6]
     assert run.events("over")[0]["why"] == "done"
-
-
-def test_marks_of_another_source_end_no_step_of_the_host_alone(tmp_path: Path) -> None:
-    run = with_host_only(tmp_path)
-    run.steps(9, took_ms=50, kind="loader")
-    assert run.session.phase is Phase.HOST_ONLY
-
-
-def test_where_calls_cannot_be_timed_the_plain_steps_follow(tmp_path: Path) -> None:
-    run = with_host_only(tmp_path, works=False)
-    assert (run.session.phase, run.log[2:]) == (Phase.PLAIN_AFTER, ["alone start 2"])
-    assert run.events("host_only") == []
-
-
-@pytest.mark.parametrize("why", ["exit", "done"])
-def test_a_program_that_ends_within_the_hosts_steps_keeps_them(tmp_path: Path, why: str) -> None:
-    run = with_host_only(tmp_path)
-    run.steps(4, took_ms=50)
-    run.session.end(why)
-    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop"])
-    assert len(run.events("host_only")[0]["marks_ns"]) == 5
-    assert [plain["host_ns"] for plain in run.events("plain")] == [100e6]
-
-
-def test_a_forked_child_leaves_the_hosts_steps_to_its_parent(tmp_path: Path) -> None:
-    run = with_host_only(tmp_path)
-    run.session.forked()
-    run.session.end("exit")
-    assert run.log[3:] == []
-
-
-def test_where_the_hosts_steps_cannot_be_kept_nothing_else_is_lost(tmp_path: Path) -> None:
-    run = with_host_only(tmp_path, broken=True)
-    run.steps(9 + 4, took_ms=100)
-    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop"])
-    assert run.events("failed") == run.events("host_only") == []
-    assert [plain["host_ns"] for plain in run.events("plain")] == [100e6] * 2
-
-
-def test_long_steps_of_the_host_alone_are_fewer(tmp_path: Path) -> None:
-    run = with_host_only(tmp_path)
-    run.steps(4, took_ms=2_000)
-    assert run.session.phase is Phase.PLAIN_AFTER
-    assert len(run.events("host_only")[0]["marks_ns"]) == 4 + 1
-
-
-def recorded_with(folder: Path) -> tuple[Driven, LoggingHostOnly]:
-    """A session that is about to have steps of the host alone: one more step."""
-    log: list[str] = []
-    host_only = LoggingHostOnly(folder, log)
-    run = Driven(folder, Logging(log, "cupti"), host_only=host_only, warmup=3, steps=2)
-    run.steps(3 + 3 + 2, took_ms=100)
-    return run, host_only
-
-
-def test_a_session_that_is_ended_as_the_hosts_steps_begin_leaves_nothing_at_work(tmp_path: Path) -> None:
-    run, host_only = recorded_with(tmp_path)
-    host_only.on_start = lambda: run.session.end("exit")
-    run.steps(1 + 5, took_ms=100)
-    assert (run.session.phase, run.log[2:]) == (Phase.OVER, ["alone start 2", "alone stop"])
-    assert run.events("failed") == []
-
-
-def test_a_session_that_is_ended_as_the_hosts_steps_end_keeps_its_plain_steps(tmp_path: Path) -> None:
-    run, host_only = recorded_with(tmp_path)
-    run.steps(1, took_ms=100)
-
-    def end() -> None:
-        host_only.on_stop = lambda: None
-        run.session.end("done")
-
-    host_only.on_stop = end
-    run.steps(9 + 3, took_ms=100)
-    assert run.session.phase is Phase.OVER
-    assert run.events("failed") == []
-    assert [plain["host_ns"] for plain in run.events("plain")] == [100e6]
-
-
-def test_ctrl_c_as_the_hosts_steps_end_is_the_programs_and_the_session_can_end(tmp_path: Path) -> None:
-    run, host_only = recorded_with(tmp_path)
-    run.steps(1 + 8, took_ms=100)
-
-    def interrupt() -> None:
-        host_only.on_stop = lambda: None
-        raise KeyboardInterrupt
-
-    host_only.on_stop = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        run.steps(1, took_ms=100)
-    run.session.end("exit")
-    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop", "alone stop"])
-    assert run.events("failed") == []
-
-
-def test_ctrl_c_as_the_hosts_steps_begin_is_the_programs_and_it_may_go_on(tmp_path: Path) -> None:
-    run, host_only = recorded_with(tmp_path)
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    host_only.on_start = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        run.steps(1, took_ms=100)
-    run.steps(1 + 4, took_ms=100)
-    assert (run.session.phase, run.log[2:]) == (Phase.OVER, ["alone start 2", "alone stop"])
-    assert run.events("failed") == []
-    assert [plain["host_ns"] for plain in run.events("plain")] == [100e6] * 2
-
-
-def test_a_disk_that_is_full_as_the_hosts_steps_begin_ends_the_session_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, host_only = recorded_with(tmp_path)
-
-    def fill() -> None:
-        def write(*_: object, **__: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(Journal, "write", write)
-
-    host_only.on_start = fill
-    run.steps(1 + 3, took_ms=100)
-    assert (run.session.phase, run.log[3:]) == (Phase.OVER, ["alone stop"])
 
 
 def test_marks_say_which_thread_made_them(tmp_path: Path) -> None:

@@ -279,8 +279,8 @@ def _resident_bytes() -> int:
 _TRAINS = """
 import sys, threading, time
 import torch
+import unstall
 from unstall.guest import active
-from unstall.guest.steps import step
 from unstall.recording.child import begin
 from unstall.recording.settings import Settings
 
@@ -291,7 +291,7 @@ def train(steps):
     for _ in range(steps):
         torch.ones(3).mul(2)
         time.sleep(0.01)
-        step()
+        unstall.step()
 
 def records():
     return recording.phase.value == "recording"

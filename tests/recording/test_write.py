@@ -16,7 +16,6 @@ from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError, UsageError
 from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC
 from unstall.locate.steps import find_steps
-from unstall.recording.trace.host_times import TIMED
 from unstall.recording.trace.write import write_trace
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory, Timeline, WaitKind
 
@@ -469,99 +468,3 @@ def test_a_path_that_cannot_be_written_is_the_users_to_change(made: Folder) -> N
     _over(made)
     with pytest.raises(UsageError, match="nowhere"):
         write_trace(made.write(), made.path / "nowhere" / "trace.json")
-
-
-def _step(begun: int, us: int) -> list[tuple[int, int]]:
-    """When two launches begin and end that take so many µs each, after as much work."""
-    return [(begun + us * _US, begun + 2 * us * _US), (begun + 3 * us * _US, begun + 4 * us * _US)]
-
-
-def _alone(made: Folder, us: int, steps: int, *, lost: int = 0, second: int = PROCESS) -> None:
-    """Steps of the host alone, and one to settle; a step's second call is made by that thread."""
-    marks = [_ZERO + 10**9 + number * 5 * us * _US for number in range(steps + 2)]
-    by = (PROCESS, second)
-    calls = [(*times, 307, thread) for mark in marks[:-1] for times, thread in zip(_step(mark, us), by, strict=True)]
-    (made.path / "host_only.bin").write_bytes(np.array([*calls, (0, 0, 307, PROCESS)], TIMED).tobytes())
-    made.journal.write("host_only", marks_ns=marks, lost=lost)
-
-
-def test_steps_of_the_host_alone_tell_how_long_it_takes_without_cupti(made: Folder) -> None:
-    borders = [_ZERO + number * 50 * _US for number in range(3)]
-    made.marks(*borders, thread=PROCESS)
-    for border in borders[:-1]:
-        for start, end in _step(border, 10):
-            made.kernel("gemm", end, end + _US, made.call("cuLaunchKernel", start, end))
-    _over(made)
-    _alone(made, 8, steps=3)
-    timeline = _timeline(made)
-    recorded, alone = timeline.host_times.recorded + timeline.meta.zero_ns - _ZERO, timeline.host_times.alone
-    assert (recorded // _US).tolist() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
-    assert (alone // _US).tolist() == [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80]
-
-
-def test_after_torchs_profiler_they_are_told_by_the_clock_of_its_file(folder: Path) -> None:
-    """Its calls are the runtime's, with the driver's within some of them; time 0 of its events is 1 s after ours."""
-    base, zero = 1_700_000_000_000_000_000, _ZERO + 10**9
-    made = Folder(folder, lines=None)
-    made.armed()
-    made.window(zero, recorder="torch")
-    borders = [zero + number * 50 * _US for number in range(3)]
-    made.marks(*borders, thread=PROCESS)
-    _over(made)
-    _alone(made, 8, steps=3, second=_AUTOGRAD)
-    events: list[dict[str, Any]] = []
-
-    def event(cat: str, name: str, start: int, end: int, tid: int = PROCESS) -> None:
-        times = {"ts": (start - zero) / _US, "dur": (end - start) / _US}
-        events.append({"ph": "X", "cat": cat, "name": name, "pid": PROCESS, "tid": tid, **times, "args": {}})
-
-    for border in borders[:-1]:
-        (first, done), (other, end) = _step(border, 10)
-        event("cpu_op", "aten::mm", first - _US, end + _US)
-        event("cuda_runtime", "cudaLaunchKernelExC", first, done)
-        event("cuda_driver", "cuLaunchKernelEx", first + _US, done - _US)
-        event("cuda_runtime", "cudaEventQuery", other - _US, other)
-        event("cpu_op", "autograd::engine::evaluate_function: MmBackward0", other - 2 * _US, end + _US, _AUTOGRAD)
-        event("cuda_runtime", "cudaLaunchKernel", other, end, _AUTOGRAD)
-    for now in (zero, zero):
-        event("user_annotation", f"unstall.clock#{now}", now, now)
-    profile = {"schemaVersion": 1, "baseTimeNanoseconds": base, "traceEvents": events}
-    (folder / "profile.json").write_text(json.dumps(profile))
-    timeline = _timeline(made)
-    recorded = timeline.host_times.recorded + timeline.meta.zero_ns - base
-    assert (recorded // _US).tolist() == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
-    assert (timeline.host_times.alone // _US).tolist() == [0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80]
-
-
-@pytest.mark.parametrize("gone", [True, False])
-def test_what_is_left_of_steps_of_the_host_alone_tells_nothing(made: Folder, gone: bool) -> None:
-    made.marks(_ZERO, _ZERO + 50 * _US, thread=PROCESS)
-    for start, end in _step(_ZERO, 10):
-        made.kernel("gemm", end, end + _US, made.call("cuLaunchKernel", start, end))
-    _over(made)
-    _alone(made, 8, steps=3, lost=0 if gone else 7)
-    if gone:
-        (made.path / "host_only.bin").unlink()
-    timeline = _timeline(made)
-    assert len(timeline.host_times) == 0
-    assert any("more calls than there is room for" in note for note in timeline.meta.notes) is not gone
-
-
-def test_a_program_that_ends_as_the_steps_of_the_host_alone_begin_has_none(made: Folder) -> None:
-    made.marks(_ZERO, _ZERO + 50 * _US, thread=PROCESS)
-    for start, end in _step(_ZERO, 10):
-        made.kernel("gemm", end, end + _US, made.call("cuLaunchKernel", start, end))
-    _over(made)
-    _alone(made, 8, steps=0)
-    timeline = _timeline(made)
-    assert (len(timeline.host_times), timeline.meta.notes) == (0, ())
-
-
-def test_steps_of_the_host_alone_that_are_like_no_other_are_noted(made: Folder) -> None:
-    made.marks(_ZERO, _ZERO + 50 * _US, thread=PROCESS)
-    made.kernel("gemm", _ZERO, _ZERO + _US, made.call("cuLaunchKernelEx", _ZERO, _ZERO + 5))
-    _over(made)
-    _alone(made, 8, steps=3)
-    timeline = _timeline(made)
-    assert len(timeline.host_times) == 0
-    assert any("make other calls" in note for note in timeline.meta.notes)

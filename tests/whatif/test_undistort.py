@@ -1,4 +1,4 @@
-"""Taking the recorder's own cost out of a program, and meeting the step time that was measured without it."""
+"""Taking the recorder's own cost out of a program, and calibration to the step time that was measured without it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unstall.errors import UsageError
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.calibrate import meet
+from unstall.whatif.calibrate import by_overhead
 from unstall.whatif.model import as_a_rule, model
 from unstall.whatif.undistort import RecorderCost, own_work, undistort, without_pauses
 
@@ -150,7 +150,7 @@ def device_bound() -> Program:
 def test_a_host_without_the_recorder_takes_the_plain_time(plain_ns: int) -> None:
     made = host_bound()
     assert steady_step_ns(made) == 100_000
-    met = meet(made, plain_ns)[0]
+    met = by_overhead(made, plain_ns)[0]
     assert steady_step_ns(met) == pytest.approx(plain_ns, rel=0.002)
     assert same_device(met, made)
 
@@ -161,33 +161,33 @@ def same_device(one: Program, other: Program) -> bool:
 
 @pytest.mark.parametrize("plain_ns", [800_000, 950_000, 1_100_000, 1_240_000])
 def test_a_device_that_was_not_as_fast_then_takes_the_plain_time(plain_ns: int) -> None:
-    met = meet(device_bound(), plain_ns)[0]
+    met = by_overhead(device_bound(), plain_ns)[0]
     assert steady_step_ns(met) == pytest.approx(plain_ns, rel=0.003)
 
 
 @pytest.mark.parametrize("plain_ns", [1_000, 500_000])
 def test_a_device_is_made_no_more_than_a_quarter_faster(plain_ns: int) -> None:
     made = device_bound()
-    met = meet(made, plain_ns)[0]
+    met = by_overhead(made, plain_ns)[0]
     assert steady_step_ns(met) == pytest.approx(750_000, rel=0.003)
     assert met.ops.duration.min() >= 0.75 * made.ops.duration.min()
 
 
 def test_a_plain_time_above_the_recorded_one_is_met_by_nothing_taken_out() -> None:
-    met = meet(host_bound(), 100_150)[0]
+    met = by_overhead(host_bound(), 100_150)[0]
     assert steady_step_ns(met) == pytest.approx(100_000, rel=0.002)
 
 
 def test_what_no_faster_or_slower_device_explains_is_not_put_on_it() -> None:
     """The host takes 100 µs, and was measured to take 130: a device that is idle for 90 of them has no part in it."""
     made = host_bound()
-    assert same_device(meet(made, 130_000)[0], made)
+    assert same_device(by_overhead(made, 130_000)[0], made)
 
 
 @pytest.mark.parametrize("plain_ns", [2_000, 10_000])
 def test_what_no_recorder_explains_leaves_the_device_as_it_was(plain_ns: int) -> None:
     made = host_bound()
-    met = meet(made, plain_ns)[0]
+    met = by_overhead(made, plain_ns)[0]
     assert same_device(met, made)
     assert 10_000 < steady_step_ns(met) < 50_000
 

@@ -25,8 +25,8 @@ from unstall.frameworks import is_left_out_of_stacks
 from unstall.guest.monitoring import let_go, take
 from unstall.guest.patching import unwrapped, wrap
 from unstall.guest.threads import start_thread
+from unstall.json_lines import append_json_lines
 from unstall.lines.clock import PLACES, line_at, running_frames
-from unstall.recording.journal import append
 
 try:
     from unstall.cupti import _cupti
@@ -166,7 +166,7 @@ class CallStacks:
         return code.co_filename, line, code.co_name
 
     def _write(self, entries: list[dict[str, object]]) -> None:
-        append(self._path, entries)
+        append_json_lines(self._path, entries)
 
 
 def unavailable() -> str | None:

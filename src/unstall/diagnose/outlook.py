@@ -102,8 +102,6 @@ class Outlook:
                 return f"{said}: kernels would have to take {100 * (known.device_stretch - 1):+.0f} % of their time."
             return f"{said}."
         step = duration(round(known.undistorted_step_ns))
-        if known.undistorted_by == "host-only steps":
-            return f"Without the recorder a step takes about {step}, by steps in which the host alone was timed."
         return f"Without the recorder a step takes about {step} (an estimate, {good_to(self.usual_error)})."
 
     def _apart(self) -> str:

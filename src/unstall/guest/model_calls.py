@@ -11,8 +11,8 @@ from typing import Any
 
 from unstall.errors import UnstallError
 from unstall.guest.monitoring import let_go, take
-from unstall.guest.step_hooks import is_outermost
 from unstall.guest.step_source import FORWARD, StepSource
+from unstall.guest.steps import is_outermost
 
 assert sys.version_info >= (3, 12)
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
-from types import FrameType
 from typing import Any, Protocol
 
 from unstall.guest import steps
@@ -77,19 +76,11 @@ def _watch_optimizers(mark: OnBoundary) -> Callable[[], None]:
     def stepped(optimizer: Any, args: object, kwargs: object) -> None:
         # A step that torch.compile traces is none yet, and must not break its graph. One within another optimizer's, or
         # within the same one's as by super().step(), is a part of that.
-        if not compiler.is_compiling() and is_outermost(sys._getframe(1)):
+        if not compiler.is_compiling() and steps.is_outermost(sys._getframe(1)):
             mark(OPTIMIZER, id(optimizer))
 
     remove: Callable[[], None] = optimizers.register_optimizer_step_post_hook(stepped).remove
     return remove
-
-
-def is_outermost(frame: FrameType) -> bool:
-    """Whether no caller of this frame runs the same code."""
-    caller = frame.f_back
-    while caller is not None and caller.f_code is not frame.f_code:
-        caller = caller.f_back
-    return caller is None
 
 
 def _watch_loaders(mark: OnBoundary) -> Callable[[], None]:

@@ -51,7 +51,7 @@ def repeat_boundaries(steps: Sequence[Boundary]) -> None:
 
 def _watch_models(note: Callable[[str, int], None]) -> Callable[[], None]:
     def called(module: torch.nn.Module, _: Any) -> None:
-        if step_hooks.is_outermost(sys._getframe(1)):
+        if steps.is_outermost(sys._getframe(1)):
             note(FORWARD, id(module))
 
     remove: Callable[[], None] = torch.nn.modules.module.register_module_forward_pre_hook(called).remove

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from unstall.guest import active
@@ -85,6 +86,14 @@ def ignoring_steps() -> Iterator[None]:
 def steps_are_ignored() -> bool:
     """Whether this thread is within `ignoring_steps()`."""
     return getattr(_ignoring, "depth", 0) > 0
+
+
+def is_outermost(frame: FrameType) -> bool:
+    """Whether no caller of this frame runs the same code: a step within such a step is a part of it."""
+    caller = frame.f_back
+    while caller is not None and caller.f_code is not frame.f_code:
+        caller = caller.f_back
+    return caller is None
 
 
 _fetching = threading.local()

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from unstall.errors import UnstallError
 from unstall.guest.monitoring import let_go, take
+from unstall.json_lines import append_json_lines
 from unstall.lines.reference import LineTwin
-from unstall.recording.journal import append
 
 try:
     from unstall.lines import _lines
@@ -169,7 +169,7 @@ class LineClock:
     def _write(self, what: dict[str, object]) -> None:
         """Describe something. What cannot be, as on a full disk, is not followed either: the program goes on."""
         try:
-            append(self._places_path, [what])
+            append_json_lines(self._places_path, [what])
         except OSError as error:
             if not self._running:
                 raise

@@ -10,7 +10,6 @@ import numpy as np
 from unstall.read import names
 from unstall.read.autograd import forward_operators
 from unstall.read.events import Events
-from unstall.read.host_times import host_times_of
 from unstall.read.launches import join_launches
 from unstall.read.nest import find_parents
 from unstall.read.races import races_of
@@ -104,7 +103,6 @@ def assemble(events: Events) -> Timeline:
             reserved=events.memory_reserved,
         ),
         races=races_of(events.races, kind, correlation, events.external[rows], streams),
-        host_times=host_times_of(events.host_times, meta.zero_ns),
         meta=meta,
     )
 

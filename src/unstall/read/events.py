@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from unstall.read.host_times import ToldHostTimes
 from unstall.read.races import ToldRace
 from unstall.timeline.columns import I32, I64, Meta
 
@@ -55,4 +54,3 @@ class Events:
     meta: Meta
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
     races: list[ToldRace] = field(default_factory=list)
-    host_times: ToldHostTimes | None = None

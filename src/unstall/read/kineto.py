@@ -18,7 +18,7 @@ from unstall.read.columns import Table
 from unstall.read.cut import PIECE_BYTES, Cutter
 from unstall.read.decode import Decoder
 from unstall.read.events import Events
-from unstall.read.metadata import meta_of, tables_told
+from unstall.read.metadata import meta_of, races_told
 from unstall.read.schema import Event
 from unstall.read.unpack import blocks
 from unstall.read.window import Window
@@ -55,7 +55,7 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
         meta = meta_of(before or b"", after, window.end, path)
         notes, lost = _notes(window, cutter, sink.decoder)
         events = sink.table.finish(replace(meta, notes=(*notes, *meta.notes), sound=meta.sound and not lost))
-        events.races, events.host_times = tables_told(before or b"", after)
+        events.races = races_told(before or b"", after)
         return events
 
 

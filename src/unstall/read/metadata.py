@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from unstall.figures import MOST_NS
-from unstall.read.host_times import TellsHostTimes, ToldHostTimes
 from unstall.read.mend import mended
 from unstall.read.races import MOST_RACES, TellsRaces, ToldRace
 from unstall.timeline.columns import Meta, Recorder, StepMarks
@@ -117,11 +116,11 @@ def _both(around: _Around) -> tuple[int, int]:
     return round(before.device_ns), round(after.device_ns)
 
 
-def tables_told(before: bytes, after: bytes | None) -> tuple[list[ToldRace], ToldHostTimes | None]:
-    """Races, all of them or none where one is not as it should be; and times of the host, in the same way."""
+def races_told(before: bytes, after: bytes | None) -> list[ToldRace]:
+    """All of them, or none if one is not as it should be."""
     members, _ = _members(before, b"}" if after is None else after, 0)
-    races, times = _value(members, "unstall", TellsRaces), _value(members, "unstall", TellsHostTimes)
-    return races.races[:MOST_RACES] if races else [], times.host_only if times else None
+    races = _value(members, "unstall", TellsRaces)
+    return races.races[:MOST_RACES] if races else []
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:

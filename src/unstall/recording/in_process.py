@@ -33,11 +33,23 @@ def record(
 ) -> Recording:
     """Record what a `with` block does; ask the recording to `explain()` itself after the block.
 
-    With `steps`, a window of so many steps is recorded, after `warmup` steps and some that are only timed, and before
-    four times as many of which the host alone is, as `unstall run` does; else the whole block is. The block itself
-    never fails because of the recording.
+    The block itself never fails because of the recording.
 
-    Raises UsageError for numbers that make no sense, and for choices that exclude each other.
+    Args:
+        steps: How many steps to record, after `warmup` steps and 0.3 s or more of steps that are only timed, as
+            `unstall run` does. None records the whole block.
+        warmup: Steps before anything is timed or recorded; only with `steps`.
+        recorder: `cupti`, which costs least; `torch`, which works wherever torch.profiler does; or `auto`, which takes
+            `cupti` if it works here.
+        lines: How lines are known: `calls` (with `cupti`), `monitoring`, `settrace` or `none`; `auto` takes the
+            cheapest that works.
+        shapes: Record the shapes of operators' inputs too, for which the recorder is `torch`.
+
+    Returns:
+        The recording, to be entered as a context manager once.
+
+    Raises:
+        UsageError: If a number makes no sense, or choices exclude each other.
     """
     if steps is not None and steps < 1:
         raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from unstall.json_lines import append_json_lines
 
 Event: TypeAlias = dict[str, Any]
 _NAME = "journal.jsonl"
@@ -26,35 +26,14 @@ class Journal:
         self._closed = False
 
     def write(self, event: str, *, at: int | None = None, **fields: object) -> None:
-        """Append one event, `at` that time (perf_counter ns; now, if None).
-
-        What JSON does not know is stored as its text. Raises OSError where the disk takes no more.
-        """
+        """Append one event, `at` that time (perf_counter ns; now, if None). Raises OSError if the disk is full."""
         if self._closed:
             return
-        append(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
+        append_json_lines(self._path, [{"event": event, "at": time.perf_counter_ns() if at is None else at, **fields}])
 
     def close(self) -> None:
         """Write nothing any more, whoever still tries."""
         self._closed = True
-
-
-def append(path: str, entries: Sequence[dict[str, object]]) -> None:
-    """Append these to a file of JSON lines, by one write to the system: a killed program keeps them.
-
-    Raises OSError where the disk takes no more. Of what it did take nothing stays: half a line would spoil the next.
-    """
-    if not entries:
-        return
-    lines = b"".join(json.dumps(entry, default=str).encode() + b"\n" for entry in entries)
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        written = os.write(file, lines)
-        if written < len(lines):
-            os.ftruncate(file, os.lseek(file, 0, os.SEEK_CUR) - written)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-    finally:
-        os.close(file)
 
 
 class Follower:

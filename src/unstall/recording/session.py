@@ -5,13 +5,11 @@ raises into the program: a failure of its own ends it, and the program goes on w
 
 What it journals, beside what `Window` does (times in nanoseconds of perf_counter, as `at`):
 
-    phase         phase: warmup, plain_before, recording, host_only, plain_after; by: the kind of the marks, None while
+    phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the marks, None while
                   unknown
     mark          kind, step: border number `step` of the recorded window. Step i is between borders i and i + 1; the
                   first one after the window's start is there to settle. thread: the system's id of the one that made it
     recorded      by, steps: whole steps recorded, the settling one not counted; settling: how many come before them
-    host_only     marks_ns: borders of steps of which only the host is recorded, to tell how long it takes without
-                  a recorder; lost: calls there was no room for
     plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
@@ -27,14 +25,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from unstall.guest import active, device, step_hooks
 from unstall.guest.imports import when_imported
 from unstall.guest.own_profiler import OwnProfiler
 from unstall.guest.step_source import AT_THE_END, FORWARD, LOADER, StepSource, StepSources
 from unstall.recording.by_time import ByTime
-from unstall.recording.host_only import HostOnly
 from unstall.recording.journal import Journal
 from unstall.recording.plain import LEAST_STEPS, PlainSteps
 from unstall.recording.settings import Settings
@@ -53,7 +49,6 @@ class Phase(enum.Enum):
     WARMUP = "warmup"
     PLAIN_BEFORE = "plain_before"
     RECORDING = "recording"
-    HOST_ONLY = "host_only"
     PLAIN_AFTER = "plain_after"
     OVER = "over"
 
@@ -70,12 +65,10 @@ class Session:
         make_recorder: MakeRecorder,
         make_line_clock: MakeLineClock = lambda: None,
         *,
-        make_host_only: Callable[[Path], HostOnly] = HostOnly,
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self.phase = Phase.WARMUP
         self._settings = settings
-        self._make_host_only = make_host_only
         self._journal = journal
         self._make_recorder = make_recorder
         self._make_line_clock = make_line_clock
@@ -99,7 +92,6 @@ class Session:
         self._chosen: StepSource | None = None
         self._plain = PlainSteps(journal)
         self._window: Window | None = None
-        self._host_only: HostOnly | None = None
         self._window_ns = 0
         self._border = 0
         self._asked_to_end: str | None = None
@@ -144,7 +136,7 @@ class Session:
 
     def forked(self) -> None:
         """In a forked child: this process is not recorded, and what its parent writes is left alone."""
-        self.phase, self._host_only = Phase.OVER, None
+        self.phase = Phase.OVER
         if self._window is not None:
             self._window.forked()  # first: it has wrapped what the hooks have wrapped
         with suppress(Exception):
@@ -187,8 +179,6 @@ class Session:
         if self.phase is Phase.RECORDING and self._window is not None:  # else another thread is at it
             self._stop(why)
             self._enter(Phase.PLAIN_AFTER)
-        if self._host_only is not None:
-            self._stop_host_only()
         if self.phase is Phase.PLAIN_AFTER:
             self._conclude(why, wait_s=_LAST_READ_S)
         elif self.phase is not Phase.OVER:
@@ -198,7 +188,7 @@ class Session:
         """The program's own torch.profiler begins, and can be the only one. Steps that it slows are no plain ones."""
         if self.phase is Phase.RECORDING:
             self.end("profiler")
-        elif self.phase in (Phase.HOST_ONLY, Phase.PLAIN_AFTER):
+        elif self.phase is Phase.PLAIN_AFTER:
             self.end("done")
         else:
             self._plain.spoil()
@@ -231,8 +221,6 @@ class Session:
             self._time_before(source, at_ns, first)
         elif self.phase is Phase.RECORDING:
             self._record(source, at_ns)
-        elif self.phase is Phase.HOST_ONLY:
-            self._record_host(source, at_ns)
         elif self.phase is Phase.PLAIN_AFTER:
             self._time_after(source, at_ns)
 
@@ -267,7 +255,7 @@ class Session:
         if self._chosen is None:
             return
         if self._window is None:  # Ctrl-C came as the window ended, and the program went on
-            self._stop_host_only()
+            self._enter(Phase.PLAIN_AFTER)
             return
         if self._asked_to_end is not None and self._window.may_stop_here:
             self._end(self._asked_to_end)
@@ -283,31 +271,8 @@ class Session:
         else:
             enough = self._sources.silent(self._chosen)
         if enough and self._window.may_stop_here:
-            took = self._border - 1 if source == self._chosen else 0
             self._stop()
-            self._start_host_only(took) if took else self._enter(Phase.PLAIN_AFTER)
-
-    def _start_host_only(self, recorded: int) -> None:
-        host_only = self._host_only = self._make_host_only(Path(self._settings.folder))
-        if host_only.start(recorded) and self.phase is not Phase.OVER:
-            self._enter(Phase.HOST_ONLY)
-            host_only.add(self._now())
-        else:  # it cannot be done, or another thread has ended the session and did not wait for this one
-            self._stop_host_only()
-
-    def _record_host(self, source: StepSource, at_ns: int) -> None:
-        assert self._host_only is not None
-        assert self._chosen is not None
-        if self._host_only.add(at_ns) if source == self._chosen else self._sources.silent(self._chosen):
-            self._stop_host_only()
-
-    def _stop_host_only(self) -> None:
-        """What goes wrong with its calls spoils nothing of what was recorded before."""
-        if self._host_only is not None:
-            with suppress(Exception):
-                self._host_only.stop(self._journal)
-            self._host_only = None
-        self._enter(Phase.PLAIN_AFTER)
+            self._enter(Phase.PLAIN_AFTER)
 
     def _time_after(self, source: StepSource, at_ns: int) -> None:
         if source == self._chosen and not self._plain.finished:
@@ -379,9 +344,6 @@ class Session:
             return
         window, self._window = self._window, None
         give_up(window, self._journal, error)
-        with suppress(Exception):
-            if self._host_only is not None:
-                self._host_only.stop(self._journal)
         with suppress(Exception):
             self._over("failed")
         self.phase = Phase.OVER

@@ -240,26 +240,7 @@ class Races:
         return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class HostTimes:
-    """How long the host takes without CUPTI from one moment of the steps to the next: a moment a row, in order."""
-
-    recorded: I64  # ns
-    alone: I64  # ns since the first of them
-
-    def __len__(self) -> int:
-        return len(self.recorded)
-
-    def tell_of(self, start: int, end: int) -> bool:
-        """Whether they reach into this window."""
-        return len(self) > 0 and bool(self.recorded[0] < end and start < self.recorded[-1])
-
-    @classmethod
-    def none(cls) -> HostTimes:
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
-
-
-Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races | HostTimes
+Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | Memory | Races
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +281,6 @@ class Timeline:
     stacks: Stacks
     memory: Memory
     races: Races = field(default_factory=Races.none)
-    host_times: HostTimes = field(default_factory=HostTimes.none)
     meta: Meta = field(default_factory=lambda: Meta(path="", reader=""))
 
     def __repr__(self) -> str:

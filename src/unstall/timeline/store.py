@@ -30,7 +30,6 @@ from unstall.timeline.columns import (
     Host,
     HostKind,
     HostMemory,
-    HostTimes,
     Lines,
     Memory,
     Meta,
@@ -60,9 +59,8 @@ _TABLES: dict[str, type[Any]] = {
     "stacks": Stacks,
     "memory": Memory,
     "races": Races,
-    "host_times": HostTimes,
 }
-_NOT_ALWAYS: dict[str, Any] = {"races": Races.none, "host_times": HostTimes.none}  # files from before there was one
+_NOT_ALWAYS: dict[str, Any] = {"races": Races.none}  # files from before there was one
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -208,9 +206,6 @@ def _check_indices(timeline: Timeline, path: Path) -> None:
         raise TraceError(f"{path}: the table host is not in order")
     if (np.diff(timeline.device.start) < 0).any():
         raise TraceError(f"{path}: the table device is not in order")
-    for times in (timeline.host_times.recorded, timeline.host_times.alone):
-        if (np.diff(times) < 0).any() or (len(times) and max(-int(times[0]), int(times[-1])) > _FURTHEST_NS):
-            raise TraceError(f"{path}: the table host_times is not in order, or has times out of range")
     for table, column in (("host", "parent"), ("stacks", "parent")):
         parent = getattr(tables[table], column)
         if (parent >= np.arange(len(parent))).any():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from unstall.errors import UnstallError, UsageError
 from unstall.guest import active, step_hooks
-from unstall.guest.around_import import around_import
+from unstall.guest.imports import around_import
 from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
 from unstall.virtual.options import ARMED_BY, ENVIRONMENT, Options

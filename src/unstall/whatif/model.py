@@ -17,12 +17,11 @@ from unstall.replay.engine import replay
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline.columns import Bool, DeviceKind, HostMemory, Timeline
-from unstall.whatif.calibrate import meet, meet_alone
-from unstall.whatif.host_alone import host_alone
+from unstall.whatif.calibrate import by_overhead, by_speed
 from unstall.whatif.subject import Subject
 from unstall.whatif.undistort import USUAL_OF, own_work, undistort, without_pauses
 
-UndistortedBy = Literal["plain step time", "host-only steps", "usual cost", "nothing"]
+UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,19 +65,16 @@ def model(
     plain = timeline.meta.plain_step_ns if plain_step_ns is None else round(plain_step_ns)
     recorded = Subject(timeline, places, steps, program)
     as_recorded = as_recorded or simulated
-    kept = recorded.loads_data
     usual, left_out = (program, 0) if as_recorded else as_a_rule(recorded)
     stretch, cost = 1.0, USUAL_OF[timeline.meta.recorder]
     by: UndistortedBy = "nothing"
-    if not as_recorded and timeline.host_times.tell_of(start, end):
-        by = "plain step time" if plain else "host-only steps"
+    if not as_recorded and plain and timeline.meta.recorder == "cupti":
+        by = "plain step time"
         usual = undistort(usual, 1.0, cost)
-        usual = host_alone(program, recorded.recorded_span, timeline.host_times, usual, kept)
-        if plain:
-            usual, stretch = meet_alone(usual, plain, _elastic(timeline, usual), kept)
+        usual, stretch = by_speed(usual, plain, _elastic(timeline, usual), recorded.loads_data)
     elif not as_recorded and plain:
         by = "plain step time"
-        usual, stretch = meet(usual, plain, _elastic(timeline, usual), cost)
+        usual, stretch = by_overhead(usual, plain, _elastic(timeline, usual), cost)
     elif not as_recorded:
         by = "usual cost"
         usual = undistort(usual, 1.0, cost)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unstall.guest.around_import import around_import
-from unstall.guest.imports import when_imported
+from unstall.guest.imports import around_import, when_imported
 
 
 @pytest.fixture

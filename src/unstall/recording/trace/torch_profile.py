@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,15 @@ import msgspec
 import numpy as np
 
 from unstall.errors import TraceError
-from unstall.read.names import call_kind
 from unstall.recording.torch_profiler import CLOCK, FILE
-from unstall.recording.trace.host_times import TIMED
 from unstall.recording.trace.on_device import OnDevice, on_device
-from unstall.timeline.columns import HostKind
 
 CLOCK_OFF_NS = 3_000
 """How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 _OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_OF_AUTOGRAD = "autograd::engine::evaluate_function"
+CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
+"""A call's times, in ns of our clock."""
 
 
 class _Arguments(msgspec.Struct):
@@ -48,14 +45,8 @@ class Profile:
     head: dict[str, Any]  # what stands around the events, as JSON
     events: list[str]  # as JSON
     zero_ns: int  # what our clock showed at the events' time 0
-    base_ns: int  # what the file's clock showed then
-    calls: np.ndarray  # operators and calls, with the columns of TIMED: ns of our clock, and a HostKind as `what`
-    backward: list[int]  # threads that autograd worked on
+    calls: np.ndarray  # operators and calls, with the columns of CALL
     on_device: OnDevice
-
-    def of_file(self, at_ns: int) -> int:
-        """A time of our clock by the file's, in ns."""
-        return at_ns - self.zero_ns + self.base_ns
 
 
 def read_profile(folder: Path) -> Profile:
@@ -77,21 +68,13 @@ def read_profile(folder: Path) -> Profile:
     clocks = [each for each in events if each.name.startswith(CLOCK) and each.cat == "user_annotation"]
     zero_ns = _zero_ns([(int(each.name.removeprefix(CLOCK)), *_times(each, 0)) for each in clocks])
     made = [each for each in events if each.cat in _OF_HOST and isinstance(each.tid, int)]
-    calls = np.array([(*_times(each, zero_ns), _kind(each.cat, each.name), each.tid) for each in made], TIMED)
-    backward = {each.tid for each in made if each.name.startswith(_OF_AUTOGRAD) and isinstance(each.tid, int)}
-    base = msgspec.json.decode(head["baseTimeNanoseconds"]) if "baseTimeNanoseconds" in head else 0
-    base_ns = base if isinstance(base, int) else 0
+    calls = np.array([(*_times(each, zero_ns), each.tid) for each in made], CALL)
     shown = [text for text in texts if CLOCK not in text]
     put = [each for each in events if each.cat in _OF_DEVICE]
     ops = np.array([(*_times(each, zero_ns), each.args.correlation) for each in put], np.int64).reshape(-1, 3)
     of_call = np.array([each.args.correlation for each in made], np.int64)
     done = on_device((ops[:, 0], ops[:, 1], ops[:, 2]), (of_call, calls["end"].astype(np.int64)))
-    return Profile(dict(head), shown, zero_ns, base_ns, calls, sorted(backward), done)
-
-
-@lru_cache(maxsize=4096)  # a few names come again and again
-def _kind(category: str, name: str) -> HostKind:
-    return HostKind.OP if category == "cpu_op" else call_kind(name)
+    return Profile(dict(head), shown, zero_ns, calls, done)
 
 
 def _times(event: _Event, zero_ns: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,20 @@ from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError
 from unstall.lines.places import Places, read_places
-from unstall.recording import host_only, journal
+from unstall.recording import journal
 from unstall.recording.clocks import throttled
 from unstall.recording.journal import Event
 from unstall.recording.plain import Plain
 from unstall.recording.trace import events as trace_file
 from unstall.recording.trace import slices, torch_profile
 from unstall.recording.trace.events import Text
-from unstall.recording.trace.host_times import TIMED, host_times, kinds_of, told
 from unstall.recording.trace.on_device import OnDevice, on_device
 from unstall.recording.trace.plain_step import PlainStep, plain_step
-from unstall.timeline.columns import I32, I64, HostTimes
+from unstall.timeline.columns import I32, I64
 
 _SCHEMA = "unstall.recording/1"
-_HARDLY_EVER_ELSE = 0.9  # of a thread's calls
 _SETTLING = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
-_LOST = "the steps of which the host alone was recorded made more calls than there is room for, and tell nothing"
-_UNLIKE = "the steps of which the host alone was recorded make other calls than those recorded with the device"
 _BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
 
 
@@ -53,16 +49,12 @@ def write_trace(folder: Path, path: Path) -> None:
         off_ns = torch_profile.CLOCK_OFF_NS
         clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
-        times = _host_times(folder, story, profile.calls, profile.backward)
-        told = _told(story, _plain_step(story, profile.on_device), *times, profile.of_file)
-        head = {**profile.head, "unstall": told}
+        head = {**profile.head, "unstall": story.metadata(_plain_step(story, profile.on_device))}
         trace_file.write(path, head, itertools.chain(profile.events, more))
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
-    times = _host_times(folder, story, kinds_of(activity.calls), _of_backward(activity, places))
-    told = _told(story, _plain_step(story, _on_device(activity)), *times)
-    head = {**_head(story, activity), "unstall": told}
+    head = {**_head(story, activity), "unstall": story.metadata(_plain_step(story, _on_device(activity)))}
     trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
@@ -84,28 +76,6 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
     yield from trace_file.overhead_events(activity, text)
 
 
-def _host_times(
-    folder: Path, story: _Story, calls: np.ndarray, backward: list[int]
-) -> tuple[HostTimes | None, str | None]:
-    """What the steps of which only the host was recorded tell, if there were any; and why they tell nothing.
-
-    `calls` are the recorded ones by what they do, `backward` the threads of autograd.
-    """
-    told_of = story.host_only
-    marks = told_of.get("marks_ns", [])[host_only.SETTLING :]
-    if told_of.get("lost"):
-        return None, _LOST
-    if len(marks) < 2:
-        return None, None
-    try:
-        timed = np.fromfile(folder / host_only.CALLS, TIMED)
-    except OSError:
-        return None, None
-    timed = kinds_of(timed[timed["start"] > 0])
-    times = host_times(calls, story.borders, timed, marks, [story.driver, *backward])
-    return times, None if times else _UNLIKE
-
-
 def _plain_step(story: _Story, on_device: OnDevice) -> PlainStep | None:
     """The step time without recording, if it was timed; `on_device` is what was recorded."""
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
@@ -124,29 +94,6 @@ def _on_device(activity: Activity) -> OnDevice:
 
     start, end, correlation = (column(name, *tables) for name in ("start", "end", "correlation"))
     return on_device((start, end, correlation), (column("correlation", activity.calls), column("end", activity.calls)))
-
-
-def _told(
-    story: _Story,
-    plain: PlainStep | None,
-    times: HostTimes | None,
-    note: str | None,
-    of_file: Callable[[int], int] = int,
-) -> dict[str, object]:
-    """What is our own in a trace's head. `of_file` makes a time of our clock one of the file's."""
-    return {**story.told(plain, note), **({"host_only": told(times, of_file)} if times else {})}
-
-
-def _of_backward(activity: Activity, places: Places) -> list[int]:
-    """The threads that call while the one that called backward() waits for them, and hardly ever else."""
-    calls = activity.calls
-    spans = activity.spans[np.isin(activity.spans["what"], _backward_spans(places))]
-    begun, done = np.sort(spans["start"]), np.sort(spans["end"])
-    within = np.searchsorted(begun, calls["start"], side="right") > np.searchsorted(done, calls["start"], side="right")
-    within &= ~np.isin(calls["thread"], np.unique(spans["thread"]))
-    threads, row = np.unique(calls["thread"], return_inverse=True)
-    share = np.bincount(row, within, len(threads)) / np.maximum(np.bincount(row, minlength=len(threads)), 1)
-    return [int(thread) for thread in threads[share > _HARDLY_EVER_ELSE]]
 
 
 def _backward_spans(places: Places) -> list[int]:
@@ -277,13 +224,8 @@ class _Story:
         recorded = self._last("recorded")
         return marks[recorded.get("settling", 0 if len(marks) < 3 else _SETTLING) :]
 
-    @property
-    def host_only(self) -> Event:
-        """What the journal says of the steps of which only the host was recorded."""
-        return self._last("host_only")
-
-    def told(self, plain: PlainStep | None, note: str | None = None) -> dict[str, object]:
-        """What the trace says under "unstall", with one note more, perhaps."""
+    def metadata(self, plain: PlainStep | None) -> dict[str, object]:
+        """What the trace has under "unstall"."""
         by = self._last("recorded").get("by") or next(
             (event.get("kind") for event in self.events if event["event"] == "mark"), None
         )
@@ -300,7 +242,7 @@ class _Story:
             "memory": {event["which"]: event["counters"] for event in self.all("memory")},
             "clocks": clocks,
             "facts": {event["of"]: event["facts"] for event in self.all("facts")},
-            "notes": [*self._notes(clocks), *(plain.notes if plain else []), *([note] if note else [])],
+            "notes": [*self._notes(clocks), *(plain.notes if plain else [])],
             **({"arguments": _without(self._last("arguments"), "event", "at")} if self.all("arguments") else {}),
         }
 
