@@ -1,15 +1,19 @@
-// all_reduce of gloo on tensors of the virtual GPU. gloo's other collectives are the same code in every build of torch.
-// This one, and what is made of it, torch looks up by the type of device; what there is for CUDA is in builds for CUDA
-// alone, and in others torch takes null for it and crashes. As there (ProcessGroupGlooCuda.cpp), values are reduced in
-// pinned memory of the host, and the copies there and back are on streams of their own.
-#include "redirect.h"
+// gloo's all_reduce on tensors of the virtual GPU. gloo's other collectives are the same code in every build of torch.
+// all_reduce, and collectives made of it, are looked up by the type of device; only CUDA builds have an entry for CUDA,
+// and other builds crash on a null pointer. As in ProcessGroupGlooCuda.cpp, values are reduced in pinned memory of the
+// host, with the copies there and back on streams of their own.
+#include "kernels.h"
 
 #define USE_C10D_GLOO // as torch is built
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Registry.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+
+#include <map>
 
 namespace c10d {
 
@@ -61,7 +65,7 @@ class AllReduce final : public ProcessGroupGloo::AsyncWork {
     }
   }
 
-  // Once it has run, on whichever thread goes on with the tensors.
+  // After run(), on the thread that uses the tensors next.
   void synchronize() override {
     c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
     for (size_t i = 0; i < tensors_.size(); i++) copied_back_[i].block(cuda.getStream(tensors_[i].device()));
@@ -85,5 +89,35 @@ WorkPtr all_reduce(
 
 c10d::RegistererGlooAllreduceRegistry registered(c10::kCUDA, c10d::GlooAllreduceRegistry(), all_reduce);
 
+// The timer that DistributedDataParallel needs. torch looks it up by the type of device; only CUDA builds have one for
+// CUDA (reducer_cuda.cpp).
+class DdpTimer final : public c10d::Timer {
+ public:
+  explicit DdpTimer(c10::Device device) : device_(device) {}
+
+  void record(Event event) override {
+    c10d::Timer::record(event);
+    c10::Event& on_device = recorded_.try_emplace(event, c10::kCUDA, c10::EventFlag::BACKEND_DEFAULT).first->second;
+    on_device.record(c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device_));
+  }
+
+  std::optional<int64_t> measureDifference(Event start, Event end) override {
+    auto from = recorded_.find(start), to = recorded_.find(end);
+    if (from == recorded_.end() || to == recorded_.end()) return {};
+    if (!from->second.query() || !to->second.query()) return {};
+    double milliseconds = from->second.elapsedTime(to->second);
+    if (milliseconds < 0) return {};
+    return int64_t(milliseconds * 1e6);
+  }
+
+ private:
+  c10::Device device_;
+  std::map<Event, c10::Event> recorded_;
+};
+
 } // namespace
 } // namespace unstall
+
+namespace c10d {
+C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kCUDA, unstall::DdpTimer);
+} // namespace c10d

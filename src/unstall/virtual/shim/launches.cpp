@@ -1,10 +1,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "signatures.h"
+#include "launches.h"
 
-#include "locks.h"
-#include "log.h"
+#include "devices.h"
+#include "memory.h"
 
 #include <ATen/core/List.h>
 
@@ -98,7 +98,7 @@ void Signature::add(const c10::IValue& value) {
     key_.push_back(tagged(LIST, int64_t(list.size())));
     for (const auto& one : list) add(one);
   } else {
-    // A rate of 0 runs other kernels than any other: of dropout, of weight decay.
+    // Only whether it is 0: a dropout or weight decay of 0 runs other kernels.
     key_.push_back(tagged(SCALAR, !(value.isDouble() && value.toDouble() == 0)));
   }
 }
@@ -209,6 +209,62 @@ PyObject* signatures_from(size_t first) {
     Py_DECREF(one);
   }
   return list;
+}
+
+Use use_of(const at::Tensor& tensor, bool write) {
+  Use use{};
+  if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return use;
+  auto* impl = tensor.unsafeGetTensorImpl();
+  auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  int64_t size = int64_t(impl->itemsize()), extent = 1;
+  for (int64_t i = 0; i < impl->dim(); i++) extent += (impl->size(i) - 1) * impl->stride(i);
+  use.offset = impl->storage_offset() * size;
+  use.bytes = extent * size;
+  use.write = write;
+  if (Block* block = block_of(*storage)) {
+    use.allocation = block->allocation;
+  } else if (tensor.is_cpu()) {
+    auto [number, into] = pinned_block(storage->data());
+    use.allocation = number;
+    use.offset += into;
+  }
+  return use;
+}
+
+void Launch::use(const at::Tensor& tensor, bool write) {
+  Use use = use_of(tensor, write);
+  if (use.allocation) uses_.push_back(use);
+}
+
+void Launch::input(const c10::IValue& value, bool written) {
+  signature_.add(value);
+  if (value.isTensor()) {
+    if (value.toTensor().defined() && value.toTensor().is_cuda()) use(value.toTensor(), written);
+  } else if (value.isList()) {
+    for (const auto& one : value.toListRef())
+      if (one.isTensor() && one.toTensor().defined() && one.toTensor().is_cuda()) use(one.toTensor(), written);
+  }
+}
+
+void Launch::output(const at::Tensor& tensor) {
+  if (!in_outputs_) signature_.outputs();
+  in_outputs_ = true;
+  signature_.add(tensor);
+  use(tensor, true);
+}
+
+void Launch::log() {
+  if (!in_outputs_) signature_.outputs();
+  in_outputs_ = true;
+  write({.code = Code::LAUNCH, .device = device_, .stream = current_stream(device_), .id = signature_.number(),
+         .uses = uses_.data(), .use_count = uses_.size()});
+}
+
+void log_read(int device, int64_t bytes) {
+  int64_t stream = current_stream(device);
+  write({.code = Code::COPY, .device = device, .stream = stream, .a = bytes, .b = -1,
+         .flags = uint8_t(D2H | READS_VALUE)});
+  sync_stream(device, stream);
 }
 
 } // namespace unstall

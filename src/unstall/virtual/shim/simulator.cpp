@@ -1,22 +1,26 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "keeper.h"
+#include "simulator.h"
 
 #include "log.h"
-#include "signals.h"
 
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace unstall {
 namespace {
 
-PyObject* keeper = nullptr;
+PyObject* simulator = nullptr;
 std::atomic<bool> draining{false};
 
 class Gil {
@@ -30,7 +34,7 @@ class Gil {
   PyGILState_STATE state_;
 };
 
-// A thread that asks for the GIL while the interpreter ends does not come back.
+// A thread that waits for the GIL while the interpreter ends never returns.
 bool python_runs() {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsInitialized() && !Py_IsFinalizing();
@@ -55,12 +59,12 @@ bool python_runs() {
   throw error;
 }
 
-// A call's result is passed to `use`; what it raises is raised.
+// Calls a method of the simulator and passes its result to `use`; raises its exceptions.
 template <class Use, class... Args>
 auto asked(Use use, const char* method, const char* format, Args... args) {
   Gil gil;
   SignalsWait waiting;
-  PyObject* result = PyObject_CallMethod(keeper, method, format, args...);
+  PyObject* result = PyObject_CallMethod(simulator, method, format, args...);
   if (!result) rethrow();
   auto answer = use(result);
   Py_DECREF(result);
@@ -79,7 +83,7 @@ std::string text_of(PyObject* object) {
 
 PyObject* later = nullptr; // with the GIL
 
-// Python calls it in its main thread, between one instruction and the next.
+// Python calls it in the main thread, between two instructions.
 int raise_in_python(void* exception) {
   auto* object = static_cast<PyObject*>(exception);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(object)), object);
@@ -88,14 +92,14 @@ int raise_in_python(void* exception) {
 }
 
 bool there() {
-  return keeper && python_runs();
+  return simulator && python_runs();
 }
 
 } // namespace
 
-void set_keeper(PyObject* wanted) {
-  PyObject* before = keeper;
-  keeper = wanted && wanted != Py_None ? Py_NewRef(wanted) : nullptr;
+void set_simulator(PyObject* wanted) {
+  PyObject* before = simulator;
+  simulator = wanted && wanted != Py_None ? Py_NewRef(wanted) : nullptr;
   Py_XDECREF(before);
 }
 
@@ -103,12 +107,12 @@ void drain_when_long() {
   if (!log_is_long() || !there() || draining.exchange(true)) return;
   {
     Gil gil;
-    // Beside what the program is doing: an exception that is on its way stays.
+    // An exception that is being raised stays.
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     {
       SignalsWait waiting;
-      PyObject* result = PyObject_CallMethod(keeper, "drain", nullptr);
+      PyObject* result = PyObject_CallMethod(simulator, "drain", nullptr);
       Py_XDECREF(result);
     }
     if (PyErr_Occurred()) {
@@ -137,7 +141,7 @@ void raise_now() {
   Gil gil;
   is_raised_later = false;
   PyObject* exception = std::exchange(later, nullptr);
-  if (!exception) return; // another thread was faster
+  if (!exception) return; // another thread raised it
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
   Py_DECREF(exception);
   rethrow();
@@ -158,6 +162,84 @@ double elapsed_ms(int64_t first, int64_t second) {
 
 std::string place_of(int32_t stack) {
   return stack >= 0 && there() ? asked(text_of, "place_of", "i", int(stack)) : "";
+}
+
+namespace {
+
+constexpr int SIGNALS = 65;
+volatile sig_atomic_t came[SIGNALS];
+struct sigaction before[SIGNALS];
+std::vector<int> held;
+int depth = 0; // of the main thread only
+
+void note(int signal) {
+  came[signal] = 1;
+}
+
+bool is_main_thread() {
+  return syscall(SYS_gettid) == getpid();
+}
+
+// Faults come from the current instruction and cannot wait.
+bool can_wait(int signal) {
+  switch (signal) {
+    case SIGKILL: case SIGSTOP: case SIGSEGV: case SIGBUS: case SIGFPE: case SIGILL: case SIGTRAP: case SIGABRT:
+    case SIGSYS: return false;
+    default: return true;
+  }
+}
+
+// The signals whose handler is a function given to signal.signal().
+std::vector<int> handled_by_python() {
+  static PyObject* getsignal = [] {
+    PyObject* module = PyImport_ImportModule("_signal");
+    PyObject* found = module ? PyObject_GetAttrString(module, "getsignal") : nullptr;
+    Py_XDECREF(module);
+    return found;
+  }();
+  std::vector<int> result;
+  for (int signal = 1; getsignal && signal < SIGNALS; signal++) {
+    if (!can_wait(signal) || signal == 32 || signal == 33) continue; // those two are the C library's
+    PyObject* handler = PyObject_CallFunction(getsignal, "i", signal);
+    if (handler && PyCallable_Check(handler)) result.push_back(signal);
+    Py_XDECREF(handler);
+  }
+  PyErr_Clear();
+  return result;
+}
+
+} // namespace
+
+void hold_signals() {
+  if (!is_main_thread() || depth++) return;
+  PyObject *type, *value, *traceback; // an exception that is being raised stays
+  PyErr_Fetch(&type, &value, &traceback);
+  held = handled_by_python();
+  PyErr_Restore(type, value, traceback);
+  for (int signal : held) {
+    struct sigaction noting = {};
+    noting.sa_handler = note;
+    noting.sa_flags = SA_RESTART | SA_ONSTACK;
+    sigaction(signal, &noting, &before[signal]);
+  }
+}
+
+void release_signals() {
+  if (!is_main_thread() || --depth) return;
+  for (int signal : held) sigaction(signal, &before[signal], nullptr);
+  for (int signal : held) {
+    if (!came[signal]) continue;
+    came[signal] = 0;
+    raise(signal);
+  }
+}
+
+SignalsWait::SignalsWait() {
+  hold_signals();
+}
+
+SignalsWait::~SignalsWait() {
+  release_signals();
 }
 
 } // namespace unstall
