@@ -10,17 +10,17 @@ import pytest
 from unstall.errors import UsageError
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
-from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides, parse
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, parse
 
 _IN_MODELS = Path(__file__).with_name("in_models.json")
 
 
-def _tensor(*sizes: int, dtype: str = "float32") -> Tensor:
-    return Tensor(dtype, sizes, contiguous_strides(sizes))
+def _tensor(*sizes: int, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype, sizes, contiguous_strides(sizes))
 
 
 def _linear(rows: int, wide: int, deep: int) -> Signature:
-    weight = Tensor("float32", (deep, wide), (1, deep))
+    weight = TensorSpec("float32", (deep, wide), (1, deep))
     return Signature("aten::addmm", "", (_tensor(wide), _tensor(rows, deep), weight), (_tensor(rows, wide),))
 
 
@@ -73,7 +73,9 @@ def test_a_view_runs_nothing() -> None:
 
 def test_an_empty_result_runs_nothing() -> None:
     assert (
-        gpu_named("h200").costs.cost(Signature("aten::add", "Tensor", (_tensor(0), _tensor(0)), (_tensor(0),))).kernels
+        gpu_named("h200")
+        .costs.cost(Signature("aten::add", "Tensor", (_tensor(0), _tensor(0)), (_tensor(0),)))
+        .kernels
         == ()
     )
 

@@ -7,16 +7,16 @@ import pytest
 from unstall.virtual.costs.gpu_file import gpu_named
 from unstall.virtual.costs.model import OperatorCost
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
-from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 
-def _tensor(*sizes: int, dtype: str = "float32") -> Tensor:
-    return Tensor(dtype, sizes, contiguous_strides(sizes))
+def _tensor(*sizes: int, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype, sizes, contiguous_strides(sizes))
 
 
-def _nhwc(*sizes: int) -> Tensor:
+def _nhwc(*sizes: int) -> TensorSpec:
     _, channels, height, width = sizes
-    return Tensor("float32", sizes, (channels * height * width, 1, channels * width, channels))
+    return TensorSpec("float32", sizes, (channels * height * width, 1, channels * width, channels))
 
 
 def _names(signature: Signature) -> list[str]:
@@ -34,7 +34,7 @@ def _placing(indices: int, count: int, unsafe: bool) -> Signature:
     return Signature("aten::_index_put_impl_", "", (target, (index,) * indices, values, True, unsafe), (target,))
 
 
-def _convolution(bias: Tensor | None, x: Tensor, groups: int = 1) -> Signature:
+def _convolution(bias: TensorSpec | None, x: TensorSpec, groups: int = 1) -> Signature:
     out = _tensor(x.sizes[0], 64, *x.sizes[2:])
     weight = _tensor(64, x.sizes[1] // groups, 3, 3)
     return Signature("aten::convolution", "", (x, weight, bias, (1, 1), (1, 1), (1, 1), False, (0, 0), groups), (out,))
@@ -66,19 +66,19 @@ def test_a_cumulated_sum_of_halves_is() -> None:
 
 @pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
 def test_a_softmax_of_what_does_not_lie_side_by_side_copies_it(name: str) -> None:
-    x = Tensor("float32", (8, 64), (1, 8))
+    x = TensorSpec("float32", (8, 64), (1, 8))
 
     assert _names(Signature(f"aten::{name}", "", (x, 1, False), (_tensor(8, 64),))) == ["copy_", name]
 
 
 def test_a_factor_with_neither_rows_nor_columns_side_by_side_is_copied() -> None:
-    odd = Tensor("float32", (8, 64, 32), (8192, 128, 4))
+    odd = TensorSpec("float32", (8, 64, 32), (8192, 128, 4))
 
     assert _names(Signature("aten::bmm", "", (odd, _tensor(8, 32, 16)), (_tensor(8, 64, 16),))) == ["copy_", "bmm"]
 
 
 def test_a_transposed_factor_is_not() -> None:
-    turned = Tensor("float32", (8, 64, 32), (2048, 1, 64))
+    turned = TensorSpec("float32", (8, 64, 32), (2048, 1, 64))
 
     assert _names(Signature("aten::bmm", "", (turned, _tensor(8, 32, 16)), (_tensor(8, 64, 16),))) == ["bmm"]
 
@@ -164,7 +164,7 @@ def test_shared_heads_have_their_gradients_summed() -> None:
 
 
 def test_a_loss_over_images_zeroes_its_sums_and_divides_them() -> None:
-    x, target, one = _tensor(8, 150, 64, 64), _tensor(8, 64, 64, dtype="int64"), Tensor("float32", (), ())
+    x, target, one = _tensor(8, 150, 64, 64), _tensor(8, 64, 64, dtype="int64"), TensorSpec("float32", (), ())
     signature = Signature("aten::nll_loss2d_forward", "", (x, target, None, 1, -100), (one, one))
 
     assert _names(signature) == ["fill_", "fill_", "nll_loss2d_forward", "div_"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from unstall.virtual.costs.answers import roofline_of
 from unstall.virtual.costs.build import Tables, rows_of
-from unstall.virtual.costs.gpu_file import Device, GpuFile, Peaks
+from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks
 
 _FOUR_MIB = 4 << 20
 _MOST_NS = 60_000
@@ -37,7 +37,7 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
     call to leave
     it out.
     """
-    device = {name: value for name, value in facts["device"].items() if name in Device.__struct_fields__}
+    device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
     kept = tables.thinned(roofline_of(peaks, device["l2_bytes"]), within)
     kernels, sequences, rows = rows_of(kept, tables.names)
@@ -54,7 +54,7 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
         source="measured",
         note=note,
         known_error="not compared with a real run",
-        device=Device(**device),
+        device=DeviceEntry(**device),
         peaks=peaks,
         copies=[(at, held, size, ns) for at, held, size, ns, _ in facts["copies"]],
         memsets=[(size, ns) for size, ns in facts["memset"]],

@@ -10,7 +10,7 @@ import numpy as np
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.tables import Measured, Table, as_rows
+from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
 """A call: its kernels with their ns, the bytes that it took besides its results, and of these what it kept."""
@@ -23,7 +23,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
-        self._calls: dict[tuple[str, str], dict[tuple[int, ...], Measured]] = {}
+        self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
         """A call without kernels is left out: it worked on nothing."""
@@ -40,23 +40,25 @@ class Tables:
             else:
                 temporaries.append(size)
         numbers = tuple(self.names.setdefault(name, len(self.names)) for name, _ in kernels)
-        call = Measured(shape.dims, numbers, tuple(ns for _, ns in kernels), tuple(temporaries))
+        call = MeasuredCall(shape.dims, numbers, tuple(ns for _, ns in kernels), tuple(temporaries))
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
-    def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[Measured]]]:
+    def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
         """By family and variant, without the calls that those left tell within `within` of their time, with the same
         kernels.
         """
-        found: dict[str, dict[str, list[Measured]]] = {}
+        found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
             ordered = [calls[dims] for dims in sorted(calls)]
-            table = Table(FAMILIES[family], variant, ordered, measured_on)
+            table = CostTable(FAMILIES[family], variant, ordered, measured_on)
             kept = _needed(ordered, table, measured_on, variant.partition(" ")[0], within)
             found.setdefault(family, {})[variant] = kept
         return found
 
 
-def _needed(calls: list[Measured], table: Table, roofline: Roofline, dtype: str, within: float) -> list[Measured]:
+def _needed(
+    calls: list[MeasuredCall], table: CostTable, roofline: Roofline, dtype: str, within: float
+) -> list[MeasuredCall]:
     """Leaves calls out in a mixed order, as long as four times as many stay as there are axes."""
     left_out = np.zeros(len(calls), bool)
     least = 4 * len(calls[0].dims)
@@ -75,7 +77,7 @@ def _needed(calls: list[Measured], table: Table, roofline: Roofline, dtype: str,
 
 
 def rows_of(
-    tables: dict[str, dict[str, list[Measured]]], names: dict[str, int]
+    tables: dict[str, dict[str, list[MeasuredCall]]], names: dict[str, int]
 ) -> tuple[list[str], list[list[int]], dict[str, Any]]:
     """(names of kernels, sequences of them, tables) as a file has them: only names that are used, the most used
     first.
@@ -96,5 +98,5 @@ def rows_of(
     return [spelled[number] for number in order], [list(kernels) for kernels in sequences], rows
 
 
-def _renamed(call: Measured, place: dict[int, int]) -> Measured:
-    return Measured(call.dims, tuple(place[name] for name in call.names), call.ns, call.temporaries)
+def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
+    return MeasuredCall(call.dims, tuple(place[name] for name in call.names), call.ns, call.temporaries)

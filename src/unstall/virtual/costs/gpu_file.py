@@ -27,7 +27,7 @@ SCHEMA = "unstall.gpu/1"
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As torch tells it, and what a context takes of the memory."""
 
     name: str
@@ -67,7 +67,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Literal["measured", "data sheet"]
     note: str
     known_error: str
-    device: Device
+    device: DeviceEntry
     peaks: Peaks
     copies: list[tuple[Direction, bool, int, int]]
     memsets: list[tuple[int, int]]

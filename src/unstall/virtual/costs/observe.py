@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.signature import Signature, Tensor
+from unstall.virtual.costs.signature import Signature, TensorSpec
 
 
 def signature_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Signature:
@@ -28,7 +28,7 @@ def signature_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
 
 def _argument(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return Tensor(str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride()))
+        return TensorSpec(str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride()))
     if isinstance(value, (list, tuple)):
         return tuple(map(_argument, value))
     if isinstance(value, float):

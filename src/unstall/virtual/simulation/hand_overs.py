@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.timeline.columns import I64, Bool
-from unstall.virtual.log import Code, chosen
+from unstall.virtual.log import LogCode, chosen
 from unstall.virtual.simulation.captures import Place
 
 _NO_PYTHON = -1
-_OF_COLLECTIVES = chosen(Code.MARK_BEGIN, Code.SYNC_STREAM)
+_OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Join:
     instruction: int = -1  # of that one, where it is not its last that was simulated before
 
 
-class Turns:
+class HandOvers:
     """What is known of the threads so far."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class Turns:
         its own wait for the tensors; the thread that runs it begins by waiting for that stream."""
         found: list[Join] = []
         self._given_row = {}
-        chosen_rows = records["code"] == Code.EVENT_WAIT
+        chosen_rows = records["code"] == LogCode.EVENT_WAIT
         if self._of_groups:
             chosen_rows |= np.isin(records["thread"], list(self._of_groups)) & _OF_COLLECTIVES[records["code"]]
         rows = np.flatnonzero(chosen_rows)
@@ -122,9 +122,9 @@ class Turns:
         columns = (rows, *(records[name][rows] for name in ("code", "thread", "device", "stream")))
         for row, kind, thread, device, stream in zip(*(column.tolist() for column in columns), strict=True):
             place = device, stream
-            if kind == Code.EVENT_WAIT:
+            if kind == LogCode.EVENT_WAIT:
                 self._given[place], self._given_row[place] = (thread, -1), row
-            elif kind == Code.MARK_BEGIN:
+            elif kind == LogCode.MARK_BEGIN:
                 began[thread] = row
             elif place in self._given:
                 giver, instruction = self._given[place]
@@ -132,7 +132,7 @@ class Turns:
         return found
 
 
-class Handed:
+class EventHandOvers:
     """Which thread recorded an event last."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class Handed:
         rows = np.flatnonzero(event)
         columns = (rows, event[rows], records["thread"][rows], records["code"][rows])
         for row, number, thread, code in zip(*(column.tolist() for column in columns), strict=True):
-            if code == Code.EVENT_RECORD:
+            if code == LogCode.EVENT_RECORD:
                 self._thread[number], here[number] = thread, row
             elif self._thread.get(number, thread) != thread and (number in here or number in recorded):
                 found.append(Join(row, self._thread[number], here.get(number, -1), recorded.get(number, -1)))
@@ -163,9 +163,9 @@ class Handed:
 
 def _begins_a_collective(record: np.void) -> bool:
     """A thread of a process group: a collective on it is a mark, which elsewhere only Python makes."""
-    return bool(record["stack"] == _NO_PYTHON and record["code"] == Code.MARK_BEGIN)
+    return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
 def _runs_no_python(record: np.void) -> bool:
     """A thread of autograd: of an operator it says which thread's forward pass it is of."""
-    return bool(record["stack"] == _NO_PYTHON or (record["code"] == Code.OP_BEGIN and record["b"] >= 0))
+    return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -1,4 +1,4 @@
-"""`Keeper`: ties the shim's log to its simulation. What the program asks of the virtual GPU is answered here."""
+"""`Simulator`: ties the shim's log to its simulation. What the program asks of the virtual GPU is answered here."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
 from unstall.virtual.costs.gpu_file import gpu_named
 from unstall.virtual.costs.model import Costs
-from unstall.virtual.log import Code, LogSource, Stack, records_of, uses_of
-from unstall.virtual.options import Options
+from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
+from unstall.virtual.options import MachineOptions
 from unstall.virtual.races import RaceLog
-from unstall.virtual.simulation.host_clock import Measured, Modelled
+from unstall.virtual.simulation.host_clock import MeasuredHost, ModelledHost
 from unstall.virtual.simulation.simulate import Simulation
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from unstall.virtual.allocator.segments import TraceEntry
 
 
-class Keeper:
+class Simulator:
     """Each of its answers takes in all that was logged before."""
 
-    def __init__(self, source: LogSource, options: Options, costs: Costs | None = None) -> None:
+    def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
         """`costs` are those of the options' GPU, if not given. Raises UsageError where no GPU has that name."""
         self._source = source
         self.options = options
         self.costs = costs if costs is not None else gpu_named(options.gpu).costs
-        clock = Measured() if options.host == "measured" else Modelled(self.costs.host)
+        clock = MeasuredHost() if options.host == "measured" else ModelledHost(self.costs.host)
         self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=allocator_settings())
         self.names: list[str] = []
         self.stacks: list[Stack] = []
@@ -249,7 +249,7 @@ class Keeper:
         thread = self._source.this_thread()
         self._up_to_date()
         if thread and not self._forked and not self.simulation.knows(thread):
-            self._source.append(int(Code.ADVANCE))
+            self._source.append(int(LogCode.ADVANCE))
             self._up_to_date()
         self.simulation.spend(thread, ns)
         return thread

@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.timeline.columns import RaceKind
 from unstall.virtual.races.found import Access, Race
-from unstall.virtual.races.lanes import Lanes
+from unstall.virtual.races.lanes import StreamLanes
 
 _Way = tuple[int, int, int, int]
 
@@ -22,10 +22,10 @@ class Use(NamedTuple):
     lane: int
 
 
-class Tally:
+class RaceCounts:
     """Counts pairs by kind, and by the code, signature, stack and lane of both."""
 
-    def __init__(self, records: np.ndarray, lanes: Lanes) -> None:
+    def __init__(self, records: np.ndarray, lanes: StreamLanes) -> None:
         self._records, self._lanes = records, lanes
         self._ways: dict[tuple[int, int], _Way] = {}
         self._found: dict[tuple[RaceKind, _Way, _Way], list[int]] = {}

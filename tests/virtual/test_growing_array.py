@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.virtual.growing import Growing
+from unstall.virtual.growing_array import GrowingArray
 
 
 @given(
     st.lists(st.integers(0, 5) | st.sampled_from([1 << 16, 255]), max_size=12), st.integers(0, 12), st.integers(1, 99)
 )
 def test_the_whole_is_all_rows_in_order_whenever_it_is_asked_for(lengths: list[int], asked_at: int, times: int) -> None:
-    growing = Growing(np.int64)
+    growing = GrowingArray(np.int64)
     expected: list[np.ndarray] = []
     for number, length in enumerate(lengths * times if sum(lengths) < 50 else lengths):
         if number == asked_at:
@@ -29,7 +29,7 @@ def test_the_whole_is_all_rows_in_order_whenever_it_is_asked_for(lengths: list[i
 
 
 def test_what_is_appended_may_change_afterwards() -> None:
-    growing = Growing(np.int32)
+    growing = GrowingArray(np.int32)
     rows = np.array([1, 2])
     growing.append(rows)
     rows[:] = 9
@@ -39,7 +39,7 @@ def test_what_is_appended_may_change_afterwards() -> None:
 
 @pytest.mark.parametrize("rows", [1, 10])
 def test_rows_that_come_one_by_one_take_little_more_than_their_bytes(rows: int) -> None:
-    growing = Growing(np.int64)
+    growing = GrowingArray(np.int64)
     row = np.zeros(rows, np.int64)
     tracemalloc.start()
     try:

@@ -1,22 +1,50 @@
-"""What the virtual GPU does not do: each refuses by the name under which the program knows it."""
+"""Errors in the words of CUDA, as torch raises them, and refusals of what the virtual GPU does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import NoReturn
+
+CUDA_DEVICE_TYPE = 1
+"""c10::DeviceType::CUDA"""
+SYMBOLS = {
+    "initialization error": "cudaErrorInitializationError",
+    "invalid argument": "cudaErrorInvalidValue",
+    "operation failed due to a previous error during capture": "cudaErrorStreamCaptureInvalidated",
+    "operation not permitted on an event last recorded in a capturing stream": "cudaErrorCapturedEvent",
+    "operation not permitted when stream is capturing": "cudaErrorStreamCaptureUnsupported",
+    "the operation cannot be performed in the present state": "cudaErrorIllegalState",
+}
+NO_SUCH_DEVICE = "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
+WHERE_TO_LOOK = (
+    "Search for `{symbol}' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more"
+    " information."
+)
+
+
+def cuda_error(torch_c: ModuleType, text: str, call: str) -> Exception:
+    """torch.AcceleratorError with CUDA's text for an error, and the name of the call that failed."""
+    look = WHERE_TO_LOOK.format(symbol=SYMBOLS[text])
+    return accelerator_error(torch_c, f"CUDA error: {text}\n{look}\nIt was returned by {call}.\n")
+
+
+def accelerator_error(torch_c: ModuleType, message: str) -> Exception:
+    error: Exception = getattr(torch_c, "AcceleratorError", RuntimeError)(message)
+    return error
 
 
 class NotSupportedError(RuntimeError):
-    """The program asks for something of CUDA that the virtual GPU does not have."""
+    """The program uses a part of CUDA that the virtual GPU does not have."""
 
     def __init__(self, name: str, instead: str = "") -> None:
         super().__init__(f"{name} is not supported by the virtual GPU" + (f": {instead}" if instead else ""))
 
 
 def refusing(name: str, instead: str = "") -> Callable[..., NoReturn]:
-    """A function that refuses whatever it is called with."""
+    """A function that raises NotSupportedError, whatever its arguments."""
 
-    def refuse(*_args: Any, **_keywords: Any) -> NoReturn:
+    def refuse(*_args: object, **_keywords: object) -> NoReturn:
         raise NotSupportedError(name, instead)
 
     refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
@@ -24,7 +52,7 @@ def refusing(name: str, instead: str = "") -> Callable[..., NoReturn]:
 
 
 def refusing_class(name: str, instead: str = "") -> type:
-    """A class of which nothing can be made, so that torch can derive from it."""
+    """A class from which torch can derive, but which raises NotSupportedError when it is called."""
     return type(name.rpartition(".")[2], (), {"__new__": refusing(name, instead), "__doc__": refusing.__doc__})
 
 
@@ -70,7 +98,7 @@ REFUSED_FUNCTIONS = {
 
 
 def refused_names() -> dict[str, object]:
-    """Names of `torch._C` that refuse."""
+    """The names of `torch._C` that raise NotSupportedError."""
     classes = {name: refusing_class(*text) for name, text in REFUSED_CLASSES.items()}
     functions = {name: refusing(*text) for name, text in REFUSED_FUNCTIONS.items()}
     return {**classes, **functions}

@@ -12,7 +12,7 @@ _BRANCHES = 1 << 40
 _DEVICES = 128
 
 
-class Streams:
+class StreamRows:
     """Rows by device and stream."""
 
     def __init__(self, devices: int) -> None:

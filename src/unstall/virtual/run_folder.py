@@ -15,16 +15,16 @@ from typing import NoReturn
 
 from unstall.errors import UnstallError
 from unstall.guest.interrupts import remember_interrupt
-from unstall.virtual.machine import Watch
+from unstall.virtual.machine import WatchedSpan
 
 TIMELINE = "run.timeline"
 FAILED = "failed.txt"
 
 
-class Kept:
+class RunFolder:
     """Writes the timeline of a watch into a folder when the process ends, by `os._exit` too."""
 
-    def __init__(self, watch: Watch, folder: Path) -> None:
+    def __init__(self, watch: WatchedSpan, folder: Path) -> None:
         self._watch = watch
         self._folder = folder
         self._process = os.getpid()
@@ -40,7 +40,7 @@ class Kept:
             self._process = 0
             try:
                 self._watch.machine.unwatch(self._watch)
-                if self._watch.machine.keeper is not None:
+                if self._watch.machine.simulator is not None:
                     self._watch.timeline().save(self._folder / TIMELINE)
             except UnstallError as error:
                 self._fail(str(error))

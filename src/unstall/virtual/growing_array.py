@@ -9,7 +9,7 @@ _MOST_LOOSE = 256
 _ENOUGH_ROWS = 1 << 16
 
 
-class Growing:
+class GrowingArray:
     """Rows of one dtype, in the parts in which they came. Small parts are put together now and then: each of them costs
     some hundred bytes beside its rows, and a program that asks for its time at every launch makes one a launch.
     """

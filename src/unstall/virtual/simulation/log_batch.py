@@ -25,7 +25,7 @@ class Insertions:
         self.event.append(event)
 
 
-class Batch:
+class LogBatch:
     """Records, and how far they have been simulated."""
 
     def __init__(self, records: np.ndarray, number: int) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from unstall.timeline.columns import DeviceKind, HostKind, Timeline
-from unstall.virtual.profiler.chrome_trace import write_trace
 from unstall.virtual.profiler.frames import StackTexts
+from unstall.virtual.profiler.trace_file import write_trace
 
 _FUNCTION, _BACKWARD, _USER_SCOPE = 0, 1, 7  # at::RecordScope
 _OF_BACKWARD = "autograd::engine::evaluate_function"
@@ -181,7 +181,7 @@ class Event:
         return -1
 
 
-class Result:
+class ProfileResult:
     """A profile that has ended: what Kineto's `_ProfilerResult` offers, but for its tree of events."""
 
     def __init__(self, timeline: Timeline, asked: Asked, metadata: dict[str, object]) -> None:

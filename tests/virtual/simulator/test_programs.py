@@ -1,4 +1,4 @@
-"""What programs are told by the keeper, each in a process of its own."""
+"""What programs are told by the simulator, each in a process of its own."""
 
 from __future__ import annotations
 
