@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from unstall.chrome_trace import Text, micros, thread_names, write
 from unstall.locate.kinds import is_asleep
 from unstall.read.races import MOST_RACES
-from unstall.recording.trace.events import Text, micros, thread_names, write
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import Bool, DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
 from unstall.virtual.profiler.frames import StackTexts, line_texts, slices_of
