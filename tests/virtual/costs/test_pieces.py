@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import OperatorCost
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
@@ -89,7 +89,7 @@ def test_a_second_index_is_wrapped_scaled_and_added() -> None:
 
 def test_indices_that_autograd_gives_are_not_checked_again() -> None:
     """Each check is an extreme, a comparison and an assert."""
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     checked, trusted = (costs.cost(_placing(1, 2000, unsafe)) for unsafe in (False, True))
 
     assert sum("_assert_async" in kernel.name for kernel in checked.kernels) == 2
@@ -98,7 +98,7 @@ def test_indices_that_autograd_gives_are_not_checked_again() -> None:
 
 
 def test_indices_beyond_one_tile_are_sorted_in_sweeps() -> None:
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     names = [{kernel.name for kernel in costs.cost(_placing(1, count, unsafe=True)).kernels} for count in (2304, 2305)]
 
     assert ["SingleTile" in "".join(some) for some in names] == [True, False]
@@ -106,7 +106,7 @@ def test_indices_beyond_one_tile_are_sorted_in_sweeps() -> None:
 
 def test_a_grouped_convolution_adds_its_bias_in_a_kernel_of_its_own() -> None:
     """None with a bias was measured."""
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     x = _tensor(8, 64, 28, 28)
     bare, biased = (costs.cost(_convolution(bias, x, groups=4)) for bias in (None, _tensor(64)))
 
@@ -124,7 +124,7 @@ def test_a_biass_gradient_is_a_sum_over_all_but_its_channels() -> None:
 
 
 def test_a_convolution_of_nhwc_turns_its_weight_and_nothing_else() -> None:
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     x, turned = _tensor(8, 64, 28, 28), _nhwc(8, 64, 28, 28)
 
     assert [piece.signature.name for piece in in_one_format(_convolution(None, turned))] == [
@@ -139,7 +139,7 @@ def test_the_workspace_of_a_convolution_holds_the_tensors_that_are_turned() -> N
     """A batch that was not measured: the input, the output and the weight, or the input and the weight."""
     x = _tensor(24, 96, 56, 56)
     weight = 64 * 96 * 9
-    (size,) = _taken(gpu_named("h200").costs.cost(_convolution(None, x)))
+    (size,) = _taken(costs_of("h200").cost(_convolution(None, x)))
 
     assert size // 4 in range(24 * 96 * 56 * 56 + weight, 24 * (96 + 64) * 56 * 56 + weight + 128)
 
@@ -148,9 +148,7 @@ def test_passes_of_a_backward_do_not_hold_their_workspaces_together() -> None:
     gradient = x = _tensor(32, 64, 56, 56)
     weight = _tensor(64, 64, 3, 3)
     rest = ((0,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1, (True, True, False))
-    cost = gpu_named("h200").costs.cost(
-        Signature("aten::convolution_backward", "", (gradient, x, weight, *rest), (x, weight))
-    )
+    cost = costs_of("h200").cost(Signature("aten::convolution_backward", "", (gradient, x, weight, *rest), (x, weight)))
 
     (first,), (second,) = cost.temporaries[:2]
     assert min(first, second) > 4 * gradient.numel
@@ -183,9 +181,7 @@ def test_groups_are_products_but_in_bfloat16(dtype: str, found: list[str]) -> No
 def test_a_sum_is_cut_among_blocks_where_torch_cuts_it(batch: int, taken: tuple[int, ...]) -> None:
     """An H200 took 2,304 and 256 bytes for the gradient of a bias of 64, of 32 images of 64 x 64."""
     x = _tensor(batch, 64, 64 if batch > 1 else 4, 64 if batch > 1 else 4)
-    cost = gpu_named("h200").costs.cost(
-        Signature("aten::sum", "dim_IntList", (x, (0, 2, 3), False, None), (_tensor(64),))
-    )
+    cost = costs_of("h200").cost(Signature("aten::sum", "dim_IntList", (x, (0, 2, 3), False, None), (_tensor(64),)))
 
     assert _taken(cost) == taken
     assert len(cost.kernels) == 1 + bool(taken)

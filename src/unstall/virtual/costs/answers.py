@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,15 +12,13 @@ from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
+from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
-from unstall.virtual.costs.roofline import Roofline
+from unstall.virtual.costs.roofline import roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
-
-if TYPE_CHECKING:
-    from unstall.virtual.costs.gpu_file import Gpu, Peaks
 
 _FILLS_NS = 3_000
 """A kernel that takes longer has more blocks than the device holds at once."""
@@ -220,8 +217,10 @@ class MeasuredCosts:
         return {key: size for key, size in sizes.items() if key != "cublaslt" or lt}
 
 
-def roofline_of(peaks: Peaks, l2_bytes: int) -> Roofline:
-    return Roofline(peaks.float32, peaks.half, peaks.float64, peaks.bytes, l2_bytes, peaks.l2_bytes, peaks.floor_ns)
+def costs_of(name: str) -> MeasuredCosts:
+    """The costs on a GPU, by its name or file. Raises UsageError for an unknown GPU."""
+    gpu = gpu_named(name)
+    return MeasuredCosts(gpu, gpu.measured)
 
 
 def _between(size: int, rows: list[tuple[int, int]]) -> int:

@@ -9,11 +9,10 @@ from functools import partial
 
 import torch
 
-from unstall.virtual.costs.assemble import assemble
-from unstall.virtual.costs.build import Tables
 from unstall.virtual.costs.facts import measure_facts, median_ns
 from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measure import measure, resolve, split
+from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056

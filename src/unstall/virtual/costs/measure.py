@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from unstall.virtual.costs.observe import signature_of
-from unstall.virtual.costs.signature import Signature
+from unstall.virtual.costs.signature import Signature, TensorSpec
 from unstall.virtual.costs.suite.case import Case, TensorPool
 
 _FENCE = "spin_kernel"
@@ -218,3 +217,32 @@ def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
         elif isinstance(value, (list, tuple)):
             found.extend(_tensors(value))
     return found
+
+
+def signature_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Signature:
+    """The signature of one call of an `OpOverload`, its defaults filled in."""
+    schema = operator._schema
+    values = []
+    for position, argument in enumerate(schema.arguments):
+        if position < len(args):
+            value = args[position]
+        else:
+            value = kwargs.get(argument.name, argument.default_value if argument.has_default_value() else None)
+        values.append(_argument(value))
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    overload = operator._overloadname
+    return Signature(
+        schema.name, "" if overload == "default" else overload, tuple(values), tuple(map(_argument, results))
+    )
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return TensorSpec(str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride()))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_argument, value))
+    if isinstance(value, float):
+        return ("s", value != 0.0)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)

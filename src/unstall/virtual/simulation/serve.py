@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
 from unstall.virtual.allocator.blocks import PoolId, pool_of_number
+from unstall.virtual.costs.model import Costs
 from unstall.virtual.log import LogCode, chosen
+from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Capture
 from unstall.virtual.simulation.cublas_handles import CublasHandles
 from unstall.virtual.simulation.log_batch import LogBatch
 from unstall.virtual.simulation.requests import Requests
-
-if TYPE_CHECKING:
-    from unstall.virtual.simulation.simulate import Simulation
 
 _ALWAYS = chosen(
     *(LogCode.MALLOC, LogCode.FREE, LogCode.USE_STREAM, LogCode.EMPTY_CACHE),
@@ -26,10 +26,29 @@ _ON_STREAMS = chosen(
 _OPS = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.GRAPH_LAUNCH)
 
 
+class BatchSimulation(Protocol):
+    """The part of the simulation that is used while a batch is served."""
+
+    costs: Costs
+    actions: Actions
+
+    def run(self, batch: LogBatch, until: int) -> None:
+        """Simulate the batch's records up to that row, without it."""
+
+    def now(self, thread: int) -> int:
+        """A thread's virtual clock, in ns."""
+
+    def when_done(self, event: int) -> int | None:
+        """The time at which the event's last record is done, in ns; None if it has none."""
+
+    def forget(self, events: Iterable[int]) -> None:
+        """Drop events that are used no more."""
+
+
 class Server:
     """Goes through a batch; what the allocators call is inserted before the record that made them."""
 
-    def __init__(self, simulation: Simulation, settings: str) -> None:
+    def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation
         self.requests = Requests(simulation.costs.device, settings, self)
         self._batch = LogBatch(np.zeros(0), 0)

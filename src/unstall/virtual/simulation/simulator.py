@@ -16,7 +16,7 @@ from unstall.lines.clock import line_at
 from unstall.lines.places import Shortened
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import AllocatorSettings
-from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import Costs
 from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
 from unstall.virtual.options import MachineOptions
@@ -36,7 +36,7 @@ class Simulator:
         """`costs` are those of the options' GPU, if not given. Raises UsageError where no GPU has that name."""
         self._source = source
         self.options = options
-        self.costs = costs if costs is not None else gpu_named(options.gpu).costs
+        self.costs = costs if costs is not None else costs_of(options.gpu)
         clock = MeasuredHost() if options.host == "measured" else ModelledHost(self.costs.host)
         self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=allocator_settings())
         self.names: list[str] = []
