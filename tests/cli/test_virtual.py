@@ -14,7 +14,7 @@ from unstall.errors import UsageError
 from unstall.launching.launch import Ended
 from unstall.locate.steps import find_steps
 from unstall.timeline.columns import HostKind, Timeline
-from unstall.virtual.kept import TIMELINE
+from unstall.virtual.run_folder import TIMELINE
 
 
 def _run(steps: int) -> Timeline:

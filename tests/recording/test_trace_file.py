@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unstall import chrome_trace
+from unstall.chrome_trace import Text, micros
 from unstall.recording.trace import events as trace_file
-from unstall.recording.trace.events import Text, micros
 
 _CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("event", "<u8")])
 
@@ -34,7 +35,7 @@ def test_a_span_is_json_with_the_name_it_had(zero: int, start: int, length: int,
 def test_what_is_no_text_becomes_a_question_mark() -> None:
     name = Text(0).name('gemm<"a", \\>\n\udcff')
     assert msgspec.json.decode(name) == 'gemm<"a", \\>\n?'
-    assert trace_file.readable({"argv": ["a\udc80b", 3, None], "\udc80": {"x": 1.5}}) == {
+    assert chrome_trace.readable({"argv": ["a\udc80b", 3, None], "\udc80": {"x": 1.5}}) == {
         "argv": ["a?b", 3, None],
         "?": {"x": 1.5},
     }
@@ -62,7 +63,7 @@ def test_a_wait_is_for_the_last_record_of_its_event_before_it(
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_a_file_is_one_json_document_whatever_the_number_of_events(name: str, count: int, tmp_path: Path) -> None:
     path = tmp_path / name
-    trace_file.write(path, {"schemaVersion": 1}, (f'{{"n":{number}}}' for number in range(count)))
+    chrome_trace.write(path, {"schemaVersion": 1}, (f'{{"n":{number}}}' for number in range(count)))
     data = gzip.decompress(path.read_bytes()) if name.endswith("gz") else path.read_bytes()
     document = json.loads(data)
     assert document["schemaVersion"] == 1
@@ -78,6 +79,6 @@ def test_a_file_that_fails_midway_leaves_the_one_before(tmp_path: Path) -> None:
         raise KeyError("lost")
 
     with pytest.raises(KeyError):
-        trace_file.write(path, {"schemaVersion": 1}, events())  # type: ignore[arg-type]
+        chrome_trace.write(path, {"schemaVersion": 1}, events())  # type: ignore[arg-type]
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]

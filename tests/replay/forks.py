@@ -12,7 +12,7 @@ from virtual.simulate.runs import begin
 
 from unstall.timeline.columns import Streams, Timeline
 from unstall.timeline.grouping import groups
-from unstall.virtual.log import Code
+from unstall.virtual.log import LogCode
 
 CAPTURING = 20  # the stream of lane 0; of lane n it is this + n
 _GRAPH = 1
@@ -41,32 +41,32 @@ class Step:
 
 def run(step: Step, steps: int = 4) -> Timeline:
     """What happens when the graph is captured and launched once a step."""
-    log, keeper = begin()
+    log, simulator = begin()
     _capture(log, step.nodes)
     for number in range(steps):
         with log.mark(f"ProfilerStep#{number}"):
             if step.before_ns:
                 log.launch(step.before_ns, fills=False)
-            log.write(Code.GRAPH_LAUNCH, _GRAPH)
+            log.write(LogCode.GRAPH_LAUNCH, _GRAPH)
             if step.after_ns:
                 log.launch(step.after_ns, fills=False)
             if step.waits:
-                log.write(Code.SYNC_STREAM)
-    return keeper.timeline()
+                log.write(LogCode.SYNC_STREAM)
+    return simulator.timeline()
 
 
 def _capture(log: Log, nodes: tuple[Node, ...]) -> None:
-    log.write(Code.CAPTURE_BEGIN, _GRAPH, 77, stream=CAPTURING)
+    log.write(LogCode.CAPTURE_BEGIN, _GRAPH, 77, stream=CAPTURING)
     event, lanes = 0, {0}
     for node in (*nodes, Node(0, 0, waits_for=tuple(sorted({node.lane for node in nodes} - {0})))):
         for lane in node.waits_for if node.lane in lanes else {*node.waits_for, 0}:
             event += 1
-            log.write(Code.EVENT_RECORD, event, stream=CAPTURING + lane)
-            log.write(Code.EVENT_WAIT, event, stream=CAPTURING + node.lane)
+            log.write(LogCode.EVENT_RECORD, event, stream=CAPTURING + lane)
+            log.write(LogCode.EVENT_WAIT, event, stream=CAPTURING + node.lane)
         lanes.add(node.lane)
         if node.ns:
             log.launch(node.ns, stream=CAPTURING + node.lane, fills=node.fills, name=node.name)
-    log.write(Code.CAPTURE_END, _GRAPH, stream=CAPTURING)
+    log.write(LogCode.CAPTURE_END, _GRAPH, stream=CAPTURING)
 
 
 @st.composite

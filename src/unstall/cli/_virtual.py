@@ -17,7 +17,7 @@ from unstall.errors import UsageError
 from unstall.figures import counted, duration
 from unstall.launching.children import arming_children
 from unstall.recording.settings import Settings
-from unstall.virtual.options import ARMED_BY, ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
+from unstall.virtual.options import ARMED_BY, ENVIRONMENT, HOST_CLOCKS, NUMERICS, MachineOptions, parse
 
 if TYPE_CHECKING:
     from unstall.launching.launch import Ended
@@ -40,7 +40,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def options_of(args: argparse.Namespace) -> Options | None:
+def options_of(args: argparse.Namespace) -> MachineOptions | None:
     """The virtual GPU that was asked for, if one was. Raises UsageError for what does not go together."""
     if args.gpu is None:
         for name in ("numerics", "host"):
@@ -74,7 +74,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
 
 
 @contextmanager
-def virtual_gpu_for_children(options: Options) -> Iterator[None]:
+def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
     """Child processes have the virtual GPU. Raises UnstallError where there can be none."""
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.shim.build import build, installed_torch
@@ -88,7 +88,7 @@ def virtual_gpu_for_children(options: Options) -> Iterator[None]:
 def read_run(folder: Path, ended: Ended) -> Timeline | None:
     """What the program did on the virtual GPU; None, and a sentence why, where it did nothing or nothing is known."""
     from unstall.read import load
-    from unstall.virtual.kept import FAILED, TIMELINE
+    from unstall.virtual.run_folder import FAILED, TIMELINE
 
     if (folder / TIMELINE).exists():
         timeline = load(folder / TIMELINE)
@@ -179,8 +179,8 @@ def _without_warmup(timeline: Timeline, steps: int) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, notes=(*timeline.meta.notes, note)))
 
 
-def write_run(timeline: Timeline, path: Path, options: Options) -> None:
+def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:
     """Write the run as a trace."""
-    from unstall.virtual.profiler.chrome_trace import write_trace
+    from unstall.virtual.profiler.trace_file import write_trace
 
     write_trace(timeline, path, options.told())

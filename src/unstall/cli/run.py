@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from unstall.launching.launch import Ended
     from unstall.recording.journal import Event
     from unstall.timeline.columns import Timeline
-    from unstall.virtual.options import Options
+    from unstall.virtual.options import MachineOptions
 
 _USUAL = Settings("")
 
@@ -264,7 +264,7 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
 
 
 def _write_virtual(
-    folder: Path, trace: Path, options: Options, ended: Ended, args: argparse.Namespace
+    folder: Path, trace: Path, options: MachineOptions, ended: Ended, args: argparse.Namespace
 ) -> Timeline | None:
     """Write the trace of a run on the virtual GPU, and return its timeline; None, having said why, where there is none.
 

@@ -12,7 +12,7 @@ from unstall.measuring.observed import Link, Observed, Step, Taken, Waited
 from unstall.measuring.virtual_machine import keeper
 from unstall.timeline.columns import I64, CopyDirection
 from unstall.virtual.simulation.history import History
-from unstall.virtual.simulation.recipes import Call
+from unstall.virtual.simulation.recipes import RuntimeCall as Call
 
 _WAITS = Call.SYNC_STREAM, Call.SYNC_DEVICE, Call.SYNC_EVENT, Call.REST
 _TAKES = {Call.MALLOC: "cudaMalloc", Call.FREE: "cudaFree", Call.HOST_ALLOC: "cudaHostAlloc"}

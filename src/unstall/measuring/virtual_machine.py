@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from unstall.virtual.machine import current
 
 if TYPE_CHECKING:
-    from unstall.virtual.simulation.keeper import Keeper
+    from unstall.virtual.simulation.simulator import Simulator
 
 
-def keeper() -> Keeper | None:
+def keeper() -> Simulator | None:
     """What simulates it; None where this process has none."""
     machine = current()
-    return machine.keeper if machine is not None else None
+    return machine.simulator if machine is not None else None
 
 
 def is_clock_virtual() -> bool:
     """Whether `time.perf_counter` is the virtual clock now, which stands still while Python alone is at work."""
     machine = current()
-    return machine is not None and machine.is_watched and machine.keeper is not None
+    return machine is not None and machine.is_watched and machine.simulator is not None
 
 
 def ops_so_far() -> int:

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 from unstall.virtual.machine import machine
-from unstall.virtual.options import ENVIRONMENT, Options
+from unstall.virtual.options import ENVIRONMENT, MachineOptions
 
 
 def arm(folder: str | None) -> None:
     """Have a virtual GPU here. `folder`, which the program itself alone has, is where to leave its run."""
-    watch = machine(Options.from_json(os.environ[ENVIRONMENT])).watch()
+    watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
     if folder is not None:
-        from unstall.virtual.kept import Kept
+        from unstall.virtual.run_folder import RunFolder
 
-        Kept(watch, Path(folder))
+        RunFolder(watch, Path(folder))

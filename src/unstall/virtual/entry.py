@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from unstall.errors import UsageError
-from unstall.virtual.machine import Machine, Watch, machine
+from unstall.virtual.machine import Machine, WatchedSpan, machine
 from unstall.virtual.options import HostClock, Numerics, parse
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class VirtualGpu:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._watch: Watch | None = None
+        self._watch: WatchedSpan | None = None
 
     def start(self) -> Self:
         """Begin. Raises UsageError while a recording is under way, or if it was begun before."""
@@ -62,11 +62,11 @@ class VirtualGpu:
 
     def save(self, path: str | Path) -> None:
         """Write a trace (.json or .json.gz), which Perfetto opens too. Raises as `timeline` does."""
-        from unstall.virtual.profiler.chrome_trace import write_trace
+        from unstall.virtual.profiler.trace_file import write_trace
 
         write_trace(self.timeline(), Path(path), self._machine.options.told())
 
-    def _begun(self) -> Watch:
+    def _begun(self) -> WatchedSpan:
         if self._watch is None:
             raise UsageError("the virtual GPU has not begun: use it as `with unstall.virtual_gpu(…) as gpu:`")
         return self._watch

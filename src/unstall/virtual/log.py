@@ -39,7 +39,7 @@ assert RECORD.itemsize == 64
 assert USE.itemsize == 32
 
 
-class Code(IntEnum):
+class LogCode(IntEnum):
     """What a record is of; `a` and `b` by code. The same numbers as in the shim's log.h."""
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
@@ -118,7 +118,7 @@ class LogSource(Protocol):
 
 def chosen(*codes: int) -> np.ndarray:
     """By code whether it is one of these: faster than `np.isin`, of which a batch of few records would be all."""
-    table = np.zeros(max(Code) + 1, np.bool_)
+    table = np.zeros(max(LogCode) + 1, np.bool_)
     table[list(codes)] = True
     return table
 

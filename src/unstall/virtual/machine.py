@@ -13,16 +13,16 @@ from unstall.guest import active, step_hooks
 from unstall.guest.imports import around_import
 from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
-from unstall.virtual.options import ARMED_BY, ENVIRONMENT, Options
+from unstall.virtual.options import ARMED_BY, ENVIRONMENT, MachineOptions
 from unstall.virtual.program_clock import ProgramClock
 
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
-    from unstall.virtual.simulation.keeper import Keeper
+    from unstall.virtual.simulation.simulator import Simulator
     from unstall.virtual.torch_cuda.properties import DeviceProperties
 
 
-class Watch:
+class WatchedSpan:
     """A stretch of the machine's time that somebody wants to know about."""
 
     def __init__(self, machine: Machine) -> None:
@@ -54,11 +54,11 @@ class Machine:
         "explains it at the end, and around a part, `with unstall.virtual_gpu(…) as gpu:` gives gpu.explain()"
     )
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: MachineOptions) -> None:
         self.options = options
-        self.keeper: Keeper | None = None
+        self.simulator: Simulator | None = None
         self._clock = ProgramClock()
-        self._watches: list[Watch] = []
+        self._watches: list[WatchedSpan] = []
         self._watched = ExitStack()
         self._sees_marks = False
         self._shim: Any = None
@@ -72,22 +72,25 @@ class Machine:
 
     def now_ns(self) -> int:
         """The virtual clock of the calling thread; 0 before torch is imported."""
-        return self.keeper.now_ns() if self.keeper is not None else 0
+        return self.simulator.now_ns() if self.simulator is not None else 0
 
     def advance(self, ns: int) -> None:
         """The calling thread slept."""
-        from unstall.virtual.log import Code
+        from unstall.virtual.log import LogCode
 
-        self._shim.append(int(Code.ADVANCE), -1, 0, ns, 0, -1, 0)
+        self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def timeline(self) -> Timeline:
         """All that ran so far. Raises UsageError where torch was not imported."""
-        if self.keeper is None:
+        if self.simulator is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
-        timeline = self.keeper.timeline()
-        return replace(timeline, meta=replace(timeline.meta, recorder="virtual"))
+        from unstall.virtual.torch_cuda import patched_torch
 
-    def watch(self) -> Watch:
+        timeline = self.simulator.timeline()
+        notes = (*timeline.meta.notes, *patched_torch.notes())
+        return replace(timeline, meta=replace(timeline.meta, recorder="virtual", notes=notes))
+
+    def watch(self) -> WatchedSpan:
         """Begin to watch. Raises UsageError while a recording is under way."""
         if not self._watches:
             with ExitStack() as undo:
@@ -96,15 +99,15 @@ class Machine:
                 undo.enter_context(arming_children(ARMED_BY, {ENVIRONMENT: self.options.to_json()}))
                 self._clock.install()
                 undo.callback(self._clock.remove)
-                if self.keeper is not None:
+                if self.simulator is not None:
                     self._clock.start(self)
                 self._watched = undo.pop_all()
-        watch = Watch(self)
+        watch = WatchedSpan(self)
         watch.start_ns = self.now_ns()
         self._watches.append(watch)
         return watch
 
-    def unwatch(self, watch: Watch) -> None:
+    def unwatch(self, watch: WatchedSpan) -> None:
         """It ends here; a second time nothing happens."""
         if watch in self._watches:
             with suppress(UnstallError):  # of a simulation that broke off the timeline tells
@@ -131,9 +134,9 @@ class Machine:
     def forked(self) -> None:
         """In a forked child: its time goes by as on the machine, and nobody watches it."""
         self._watches.clear()
-        if self.keeper is not None:
+        if self.simulator is not None:
             self._shim.set_logging(False)
-            self.keeper.forked()  # first: its lock may have been another thread's
+            self.simulator.forked()  # first: its lock may have been another thread's
         self._clock.stop()
 
     def _see_no_marks(self, hooks: step_hooks.StepHooks) -> None:
@@ -143,14 +146,14 @@ class Machine:
     def _power_on(self) -> None:
         """Torch is about to be executed."""
         from unstall.virtual.shim.load import load
-        from unstall.virtual.simulation.keeper import Keeper
-        from unstall.virtual.torch_cuda.attached import attach
+        from unstall.virtual.simulation.simulator import Simulator
+        from unstall.virtual.torch_cuda.runtime import attach
 
         options = self.options
         self._shim = load(options.devices, options.numerics)
-        self.keeper = Keeper(self._shim, options)
-        self._shim.configure(options.devices, options.numerics, self.keeper)
-        attach(self.keeper, _properties(options))
+        self.simulator = Simulator(self._shim, options)
+        self._shim.configure(options.devices, options.numerics, self.simulator)
+        attach(self.simulator, _properties(options))
 
     def _torch_is_there(self) -> None:
         from unstall.virtual.profiler import patch
@@ -168,7 +171,7 @@ def current() -> Machine | None:
     return _machines[0] if _machines else None
 
 
-def machine(options: Options) -> Machine:
+def machine(options: MachineOptions) -> Machine:
     """The machine of this process, which is made if there is none.
 
     Raises UsageError where there is another already, where torch was imported before there was any, and for settings
@@ -181,7 +184,7 @@ def machine(options: Options) -> Machine:
                 "first, or run the program by `unstall run --gpu` or `python -m unstall.virtual`"
             )
         from unstall.virtual.costs.gpu_file import gpu_named
-        from unstall.virtual.simulation.keeper import allocator_settings
+        from unstall.virtual.simulation.simulator import allocator_settings
 
         gpu_named(options.gpu)
         allocator_settings()
@@ -196,7 +199,7 @@ def machine(options: Options) -> Machine:
     return found
 
 
-def _properties(options: Options) -> list[DeviceProperties]:
+def _properties(options: MachineOptions) -> list[DeviceProperties]:
     """What torch tells of each device."""
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.torch_cuda.properties import H200, DeviceProperties

@@ -22,7 +22,7 @@ ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MachineOptions:
     """One virtual machine: `devices` GPUs named `gpu`.
 
     `numerics`: compute values for real, or skip what cannot be seen. `host`: how long the program's own work takes,
@@ -46,12 +46,12 @@ class Options:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Options:
+    def from_json(cls, text: str) -> MachineOptions:
         """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
         return cls(**json.loads(text))
 
 
-def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> Options:
+def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> MachineOptions:
     """What the user asked for: "h200", a GPU's .json file, "h200:2" for two. Raises UsageError for what cannot be."""
     name, colon, count = gpu.rpartition(":") if ":" in gpu else (gpu, "", "")
     if not name or (colon and not (count.isdecimal() and 1 <= int(count) <= MOST_DEVICES)):
@@ -61,4 +61,4 @@ def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> Options:
             raise UsageError(f"{what}: {value!r} is none of {', '.join(known)}")
     own = name.endswith(".json")  # a file of the user's; in child processes too, wherever they are
     name = str(Path(name).absolute()) if own else name.lower()
-    return Options(name, int(count or 1), numerics, host)  # type: ignore[arg-type]
+    return MachineOptions(name, int(count or 1), numerics, host)  # type: ignore[arg-type]

@@ -9,18 +9,19 @@ import pytest
 
 from unstall.errors import UsageError
 from unstall.timeline.columns import CopyDirection, DeviceKind
+from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
-from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides, parse
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, parse
 
 _IN_MODELS = Path(__file__).with_name("in_models.json")
 
 
-def _tensor(*sizes: int, dtype: str = "float32") -> Tensor:
-    return Tensor(dtype, sizes, contiguous_strides(sizes))
+def _tensor(*sizes: int, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype, sizes, contiguous_strides(sizes))
 
 
 def _linear(rows: int, wide: int, deep: int) -> Signature:
-    weight = Tensor("float32", (deep, wide), (1, deep))
+    weight = TensorSpec("float32", (deep, wide), (1, deep))
     return Signature("aten::addmm", "", (_tensor(wide), _tensor(rows, deep), weight), (_tensor(rows, wide),))
 
 
@@ -33,7 +34,7 @@ def test_every_file_is_read_and_written_as_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", gpu_names())
 def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
-    cost = gpu_named(name).costs.cost(_linear(1000, 700, 700))
+    cost = costs_of(name).cost(_linear(1000, 700, 700))
 
     assert cost.kernels
     assert dict(cost.workspaces)["cublaslt"] == 1 << 20
@@ -48,7 +49,7 @@ def test_operators_within_models_take_what_they_took() -> None:
 
     The suite's grid was made denser after a look at what was wrong of them: they are a check, and no blind test.
     """
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     calls = json.loads(_IN_MODELS.read_text())
 
     errors = []
@@ -68,20 +69,19 @@ def test_operators_within_models_take_what_they_took() -> None:
 def test_a_view_runs_nothing() -> None:
     x = _tensor(4, 4)
 
-    assert gpu_named("h200").costs.cost(Signature("aten::view", "", (x, (16,)), (x,))).kernels == ()
+    assert costs_of("h200").cost(Signature("aten::view", "", (x, (16,)), (x,))).kernels == ()
 
 
 def test_an_empty_result_runs_nothing() -> None:
     assert (
-        gpu_named("h200").costs.cost(Signature("aten::add", "Tensor", (_tensor(0), _tensor(0)), (_tensor(0),))).kernels
-        == ()
+        costs_of("h200").cost(Signature("aten::add", "Tensor", (_tensor(0), _tensor(0)), (_tensor(0),))).kernels == ()
     )
 
 
 def test_an_operator_nobody_measured_takes_what_its_bytes_do() -> None:
     x = _tensor(1 << 26)
 
-    (kernel,) = gpu_named("h200").costs.cost(Signature("mine::twiddle", "", (x,), (x,))).kernels
+    (kernel,) = costs_of("h200").cost(Signature("mine::twiddle", "", (x,), (x,))).kernels
 
     assert kernel.name == "mine::twiddle_kernel"
     assert kernel.duration_ns == pytest.approx(2 * x.distinct_bytes / 4_200, rel=0.25)
@@ -91,7 +91,7 @@ def test_a_split_product_clears_its_counters_first() -> None:
     kinds = {
         kernel.kind
         for rows in (1, 8, 16, 64, 197)
-        for kernel in gpu_named("h200").costs.cost(_linear(rows, 768, 3072)).kernels
+        for kernel in costs_of("h200").cost(_linear(rows, 768, 3072)).kernels
     }
 
     assert kinds == {DeviceKind.KERNEL, DeviceKind.MEMSET}
@@ -99,8 +99,7 @@ def test_a_split_product_clears_its_counters_first() -> None:
 
 def test_a_slower_gpu_takes_longer() -> None:
     times = [
-        gpu_named(name).costs.cost(_linear(4096, 4096, 4096)).kernels[0].duration_ns
-        for name in ("h200", "a100-80g", "t4")
+        costs_of(name).cost(_linear(4096, 4096, 4096)).kernels[0].duration_ns for name in ("h200", "a100-80g", "t4")
     ]
 
     assert times == sorted(times)
@@ -108,7 +107,7 @@ def test_a_slower_gpu_takes_longer() -> None:
 
 
 def test_copies_grow_with_their_size_and_pinned_ones_are_faster() -> None:
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     pinned = [costs.copy_ns(size, CopyDirection.HOST_TO_DEVICE, True) for size in (4, 1 << 20, 1 << 26, 1 << 30)]
 
     assert pinned == sorted(pinned)

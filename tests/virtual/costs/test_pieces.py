@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.model import OperatorCost
 from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
-from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 
-def _tensor(*sizes: int, dtype: str = "float32") -> Tensor:
-    return Tensor(dtype, sizes, contiguous_strides(sizes))
+def _tensor(*sizes: int, dtype: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype, sizes, contiguous_strides(sizes))
 
 
-def _nhwc(*sizes: int) -> Tensor:
+def _nhwc(*sizes: int) -> TensorSpec:
     _, channels, height, width = sizes
-    return Tensor("float32", sizes, (channels * height * width, 1, channels * width, channels))
+    return TensorSpec("float32", sizes, (channels * height * width, 1, channels * width, channels))
 
 
 def _names(signature: Signature) -> list[str]:
@@ -34,7 +34,7 @@ def _placing(indices: int, count: int, unsafe: bool) -> Signature:
     return Signature("aten::_index_put_impl_", "", (target, (index,) * indices, values, True, unsafe), (target,))
 
 
-def _convolution(bias: Tensor | None, x: Tensor, groups: int = 1) -> Signature:
+def _convolution(bias: TensorSpec | None, x: TensorSpec, groups: int = 1) -> Signature:
     out = _tensor(x.sizes[0], 64, *x.sizes[2:])
     weight = _tensor(64, x.sizes[1] // groups, 3, 3)
     return Signature("aten::convolution", "", (x, weight, bias, (1, 1), (1, 1), (1, 1), False, (0, 0), groups), (out,))
@@ -66,19 +66,19 @@ def test_a_cumulated_sum_of_halves_is() -> None:
 
 @pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
 def test_a_softmax_of_what_does_not_lie_side_by_side_copies_it(name: str) -> None:
-    x = Tensor("float32", (8, 64), (1, 8))
+    x = TensorSpec("float32", (8, 64), (1, 8))
 
     assert _names(Signature(f"aten::{name}", "", (x, 1, False), (_tensor(8, 64),))) == ["copy_", name]
 
 
 def test_a_factor_with_neither_rows_nor_columns_side_by_side_is_copied() -> None:
-    odd = Tensor("float32", (8, 64, 32), (8192, 128, 4))
+    odd = TensorSpec("float32", (8, 64, 32), (8192, 128, 4))
 
     assert _names(Signature("aten::bmm", "", (odd, _tensor(8, 32, 16)), (_tensor(8, 64, 16),))) == ["copy_", "bmm"]
 
 
 def test_a_transposed_factor_is_not() -> None:
-    turned = Tensor("float32", (8, 64, 32), (2048, 1, 64))
+    turned = TensorSpec("float32", (8, 64, 32), (2048, 1, 64))
 
     assert _names(Signature("aten::bmm", "", (turned, _tensor(8, 32, 16)), (_tensor(8, 64, 16),))) == ["bmm"]
 
@@ -89,7 +89,7 @@ def test_a_second_index_is_wrapped_scaled_and_added() -> None:
 
 def test_indices_that_autograd_gives_are_not_checked_again() -> None:
     """Each check is an extreme, a comparison and an assert."""
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     checked, trusted = (costs.cost(_placing(1, 2000, unsafe)) for unsafe in (False, True))
 
     assert sum("_assert_async" in kernel.name for kernel in checked.kernels) == 2
@@ -98,7 +98,7 @@ def test_indices_that_autograd_gives_are_not_checked_again() -> None:
 
 
 def test_indices_beyond_one_tile_are_sorted_in_sweeps() -> None:
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     names = [{kernel.name for kernel in costs.cost(_placing(1, count, unsafe=True)).kernels} for count in (2304, 2305)]
 
     assert ["SingleTile" in "".join(some) for some in names] == [True, False]
@@ -106,7 +106,7 @@ def test_indices_beyond_one_tile_are_sorted_in_sweeps() -> None:
 
 def test_a_grouped_convolution_adds_its_bias_in_a_kernel_of_its_own() -> None:
     """None with a bias was measured."""
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     x = _tensor(8, 64, 28, 28)
     bare, biased = (costs.cost(_convolution(bias, x, groups=4)) for bias in (None, _tensor(64)))
 
@@ -124,7 +124,7 @@ def test_a_biass_gradient_is_a_sum_over_all_but_its_channels() -> None:
 
 
 def test_a_convolution_of_nhwc_turns_its_weight_and_nothing_else() -> None:
-    costs = gpu_named("h200").costs
+    costs = costs_of("h200")
     x, turned = _tensor(8, 64, 28, 28), _nhwc(8, 64, 28, 28)
 
     assert [piece.signature.name for piece in in_one_format(_convolution(None, turned))] == [
@@ -139,7 +139,7 @@ def test_the_workspace_of_a_convolution_holds_the_tensors_that_are_turned() -> N
     """A batch that was not measured: the input, the output and the weight, or the input and the weight."""
     x = _tensor(24, 96, 56, 56)
     weight = 64 * 96 * 9
-    (size,) = _taken(gpu_named("h200").costs.cost(_convolution(None, x)))
+    (size,) = _taken(costs_of("h200").cost(_convolution(None, x)))
 
     assert size // 4 in range(24 * 96 * 56 * 56 + weight, 24 * (96 + 64) * 56 * 56 + weight + 128)
 
@@ -148,9 +148,7 @@ def test_passes_of_a_backward_do_not_hold_their_workspaces_together() -> None:
     gradient = x = _tensor(32, 64, 56, 56)
     weight = _tensor(64, 64, 3, 3)
     rest = ((0,), (1, 1), (1, 1), (1, 1), False, (0, 0), 1, (True, True, False))
-    cost = gpu_named("h200").costs.cost(
-        Signature("aten::convolution_backward", "", (gradient, x, weight, *rest), (x, weight))
-    )
+    cost = costs_of("h200").cost(Signature("aten::convolution_backward", "", (gradient, x, weight, *rest), (x, weight)))
 
     (first,), (second,) = cost.temporaries[:2]
     assert min(first, second) > 4 * gradient.numel
@@ -164,7 +162,7 @@ def test_shared_heads_have_their_gradients_summed() -> None:
 
 
 def test_a_loss_over_images_zeroes_its_sums_and_divides_them() -> None:
-    x, target, one = _tensor(8, 150, 64, 64), _tensor(8, 64, 64, dtype="int64"), Tensor("float32", (), ())
+    x, target, one = _tensor(8, 150, 64, 64), _tensor(8, 64, 64, dtype="int64"), TensorSpec("float32", (), ())
     signature = Signature("aten::nll_loss2d_forward", "", (x, target, None, 1, -100), (one, one))
 
     assert _names(signature) == ["fill_", "fill_", "nll_loss2d_forward", "div_"]
@@ -183,9 +181,7 @@ def test_groups_are_products_but_in_bfloat16(dtype: str, found: list[str]) -> No
 def test_a_sum_is_cut_among_blocks_where_torch_cuts_it(batch: int, taken: tuple[int, ...]) -> None:
     """An H200 took 2,304 and 256 bytes for the gradient of a bias of 64, of 32 images of 64 x 64."""
     x = _tensor(batch, 64, 64 if batch > 1 else 4, 64 if batch > 1 else 4)
-    cost = gpu_named("h200").costs.cost(
-        Signature("aten::sum", "dim_IntList", (x, (0, 2, 3), False, None), (_tensor(64),))
-    )
+    cost = costs_of("h200").cost(Signature("aten::sum", "dim_IntList", (x, (0, 2, 3), False, None), (_tensor(64),)))
 
     assert _taken(cost) == taken
     assert len(cost.kernels) == 1 + bool(taken)

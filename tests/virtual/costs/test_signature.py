@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides, nonzero, parse, plain
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, nonzero, parse, plain
 
 sizes = st.lists(st.integers(1, 5), max_size=4).map(tuple)
-tensors = sizes.map(lambda shape: Tensor("float32", shape, contiguous_strides(shape)))
+tensors = sizes.map(lambda shape: TensorSpec("float32", shape, contiguous_strides(shape)))
 values = st.one_of(
     st.none(), st.booleans(), st.integers(0, 9), tensors, st.lists(tensors, min_size=1, max_size=3).map(tuple)
 )
@@ -22,11 +22,11 @@ def test_a_signature_survives_its_plain_form(inputs: tuple[object, ...], outputs
 
 
 def test_an_expanded_dimension_covers_its_memory_once() -> None:
-    assert Tensor("float32", (8, 100), (0, 1)).distinct_bytes == 400
+    assert TensorSpec("float32", (8, 100), (0, 1)).distinct_bytes == 400
 
 
 def test_a_permuted_image_is_dense_and_lies_as_nhwc() -> None:
-    image = Tensor("float32", (2, 3, 4, 5), (60, 1, 15, 3))
+    image = TensorSpec("float32", (2, 3, 4, 5), (60, 1, 15, 3))
 
     assert image.dense
     assert image.lies == "l"
@@ -34,7 +34,7 @@ def test_a_permuted_image_is_dense_and_lies_as_nhwc() -> None:
 
 
 def test_a_slice_of_columns_is_not_dense() -> None:
-    assert not Tensor("float32", (4, 3), (9, 1)).dense
+    assert not TensorSpec("float32", (4, 3), (9, 1)).dense
 
 
 def test_a_float_says_whether_it_is_zero_only_where_that_is_known() -> None:

@@ -8,23 +8,25 @@ from hypothesis import strategies as st
 
 from unstall.virtual.costs.families import FAMILIES
 from unstall.virtual.costs.roofline import Roofline
-from unstall.virtual.costs.tables import Measured, Table, as_rows, of_rows
+from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows, of_rows
 
 _H200 = Roofline(51e3, 808e3, 61e3, 4.2e3, 60 << 20, 6.2e3, 900)
 _HALF = Roofline(25.5e3, 404e3, 30e3, 2.1e3, 60 << 20, 3.1e3, 900)
 _PRODUCT = FAMILIES["product"]
 _CALLS = [
-    Measured((1, rows, 768, 768, 1), (0,) if rows > 100 else (1, 2), (ns,) if rows > 100 else (ns - 500, 500), (4096,))
+    MeasuredCall(
+        (1, rows, 768, 768, 1), (0,) if rows > 100 else (1, 2), (ns,) if rows > 100 else (ns - 500, 500), (4096,)
+    )
     for rows, ns in ((16, 9_000), (128, 12_000), (1024, 40_000), (8192, 205_000))
 ]
 
 
-def _table() -> Table:
-    return Table(_PRODUCT, "float32 bias nt", _CALLS, _H200)
+def _table() -> CostTable:
+    return CostTable(_PRODUCT, "float32 bias nt", _CALLS, _H200)
 
 
 @pytest.mark.parametrize("call", _CALLS)
-def test_a_measured_call_takes_what_was_measured(call: Measured) -> None:
+def test_a_measured_call_takes_what_was_measured(call: MeasuredCall) -> None:
     answer = _table().ask(call.dims, _H200)
 
     assert answer.total_ns == pytest.approx(call.total_ns)

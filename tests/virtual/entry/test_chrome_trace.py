@@ -15,8 +15,8 @@ from unstall.locate.kinds import is_asleep
 from unstall.read import load
 from unstall.report.formats import render
 from unstall.timeline.columns import Host, HostKind, RaceKind, Races, Timeline
-from unstall.virtual.log import Code
-from unstall.virtual.profiler.chrome_trace import write_trace
+from unstall.virtual.log import LogCode
+from unstall.virtual.profiler.trace_file import write_trace
 
 _TRACES = Path(__file__).parents[3] / "examples" / "traces"
 _RECORDED = ["decode", "two_streams", "waits", "empty_cache", "uploads", "bert_amp.no_stacks", "pin_each_step"]
@@ -49,13 +49,13 @@ def test_it_is_explained_in_the_same_words(name: str, tmp_path: Path) -> None:
 
 def test_that_a_thread_slept_comes_back_with_its_line(tmp_path: Path) -> None:
     """On the virtual GPU frames are known at calls alone, and one that does nothing but sleep takes as long."""
-    log, keeper = begin()
+    log, simulator = begin()
     log.frames.append([(sys._getframe().f_code, 0)])
     log.stack = 0
     for _ in range(4):
         log.launch(1_000)
-        log.write(Code.ADVANCE, 2_000_000)
-    given = keeper.timeline()
+        log.write(LogCode.ADVANCE, 2_000_000)
+    given = simulator.timeline()
     found = _through_a_file(given, tmp_path / "trace.json.gz")
     for timeline in (given, found):
         asleep = np.flatnonzero(is_asleep(timeline))

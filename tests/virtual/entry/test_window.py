@@ -24,7 +24,7 @@ from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.report.formats import render
 from unstall.timeline.columns import Timeline
-from unstall.virtual.profiler.chrome_trace import write_trace
+from unstall.virtual.profiler.trace_file import write_trace
 from unstall.virtual.timeline.steps import with_steps
 from unstall.virtual.timeline.window import cut
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from virtual.simulate.logs import MIB, Log
 from virtual.simulate.runs import begin
 
-from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.simulation.simulator import Simulator
 
 
-def actions(keeper: Keeper) -> list[tuple[str, int]]:
-    return [(entry.action, entry.size) for entry in keeper.memory_history(0)]
+def actions(simulator: Simulator) -> list[tuple[str, int]]:
+    return [(entry.action, entry.size) for entry in simulator.memory_history(0)]
 
 
 def use(log: Log, size: int) -> None:
@@ -17,10 +17,10 @@ def use(log: Log, size: int) -> None:
 
 
 def test_it_has_every_action_in_order_with_the_bytes_that_were_asked_for() -> None:
-    log, keeper = begin()
-    keeper.record_memory_history(True)
+    log, simulator = begin()
+    simulator.record_memory_history(True)
     use(log, 1_000)
-    assert actions(keeper) == [
+    assert actions(simulator) == [
         ("segment_alloc", 2 * MIB),
         ("alloc", 1_000),
         ("free_requested", 1_000),
@@ -29,18 +29,18 @@ def test_it_has_every_action_in_order_with_the_bytes_that_were_asked_for() -> No
 
 
 def test_it_begins_where_it_was_asked_for_and_keeps_the_last_entries() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     use(log, 1_000)
-    keeper.record_memory_history(True, max_entries=2)
-    assert actions(keeper) == []
+    simulator.record_memory_history(True, max_entries=2)
+    assert actions(simulator) == []
     use(log, 2_000)
-    assert actions(keeper) == [("free_requested", 2_000), ("free_completed", 2_000)]
+    assert actions(simulator) == [("free_requested", 2_000), ("free_completed", 2_000)]
 
 
 def test_it_is_gone_once_it_is_not_wanted_any_more() -> None:
-    log, keeper = begin()
-    keeper.record_memory_history(True)
+    log, simulator = begin()
+    simulator.record_memory_history(True)
     use(log, 1_000)
-    keeper.record_memory_history(False)
+    simulator.record_memory_history(False)
     use(log, 1_000)
-    assert actions(keeper) == []
+    assert actions(simulator) == []

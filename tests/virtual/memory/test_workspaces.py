@@ -7,14 +7,14 @@ import threading
 from virtual.simulate.logs import MIB, Log
 from virtual.simulate.runs import begin
 
-from unstall.virtual.log import Code
-from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.log import LogCode
+from unstall.virtual.simulation.simulator import Simulator
 
 CUBLAS = (("cublas", 32 * MIB),)
 
 
-def allocated_mib(keeper: Keeper) -> int:
-    return keeper.memory_stats(0)["allocated_bytes.all.current"] // MIB
+def allocated_mib(simulator: Simulator) -> int:
+    return simulator.memory_stats(0)["allocated_bytes.all.current"] // MIB
 
 
 def product(log: Log, thread: int, stack: int, stream: int = 0) -> None:
@@ -24,37 +24,37 @@ def product(log: Log, thread: int, stack: int, stream: int = 0) -> None:
 
 
 def test_a_thread_of_autograd_has_a_handle_with_workspaces_of_its_own() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     for _ in range(2):
         product(log, thread=0, stack=-2)
         product(log, thread=1, stack=-1)
-    assert allocated_mib(keeper) == 64
+    assert allocated_mib(simulator) == 64
     product(log, thread=1, stack=-1, stream=3)
-    assert allocated_mib(keeper) == 96
+    assert allocated_mib(simulator) == 96
 
 
 def test_a_thread_of_python_that_has_ended_left_its_handle_to_the_next() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     for thread in range(10):
         product(log, thread=thread, stack=-2)
-    assert allocated_mib(keeper) == 32 * min(10, threading.active_count())
+    assert allocated_mib(simulator) == 32 * min(10, threading.active_count())
 
 
 def test_cleared_workspaces_are_given_back_and_taken_again_when_they_are_needed() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     product(log, thread=0, stack=-2)
     product(log, thread=1, stack=-1)
-    keeper.clear_workspaces()
-    stats = keeper.memory_stats(0)
+    simulator.clear_workspaces()
+    stats = simulator.memory_stats(0)
     assert stats["allocated_bytes.all.current"] == 0
     assert stats["reserved_bytes.all.current"] == 64 * MIB
     product(log, thread=0, stack=-2)
-    assert allocated_mib(keeper) == 32
-    assert keeper.timeline().memory.allocated[-1] == 32 * MIB
+    assert allocated_mib(simulator) == 32
+    assert simulator.timeline().memory.allocated[-1] == 32 * MIB
 
 
 def test_an_emptied_cache_keeps_them() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     product(log, thread=0, stack=-2)
-    log.write(Code.EMPTY_CACHE)
-    assert allocated_mib(keeper) == 32
+    log.write(LogCode.EMPTY_CACHE)
+    assert allocated_mib(simulator) == 32

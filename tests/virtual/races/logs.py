@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unstall.timeline.columns import RaceKind
-from unstall.virtual.log import RECORD, USE, Code, CopyFlag
+from unstall.virtual.log import RECORD, USE, CopyFlag, LogCode
 from unstall.virtual.races import Placement, Race, find_races
 
 Range = tuple[int, int, int]  # allocation, offset, bytes
@@ -28,7 +28,7 @@ class Log:
 
     def record(
         self,
-        code: Code,
+        code: LogCode,
         stream: int = 0,
         *,
         a: int = 0,
@@ -50,24 +50,24 @@ class Log:
 
     def work(self, stream: int, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), **more: Any) -> int:
         ranges = tuple(map(whole, reads)), tuple(map(whole, writes))
-        return self.record(Code.LAUNCH, stream, reads=ranges[0], writes=ranges[1], **more)
+        return self.record(LogCode.LAUNCH, stream, reads=ranges[0], writes=ranges[1], **more)
 
     def host(self, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), **more: Any) -> int:
         """An operator on the CPU."""
         ranges = tuple(map(whole, reads)), tuple(map(whole, writes))
-        number = self.record(Code.OP_BEGIN, reads=ranges[0], writes=ranges[1], **more)
-        self.record(Code.OP_END, **more)
+        number = self.record(LogCode.OP_BEGIN, reads=ranges[0], writes=ranges[1], **more)
+        self.record(LogCode.OP_END, **more)
         return number
 
     def copy(self, stream: int, source: int, target: int, flags: int, *, b: int = -1, device: int = 0) -> int:
         """0 stands for pageable memory, which has no uses."""
         reads = (whole(source),) if source else ()
         writes = (whole(target),) if target else ()
-        return self.record(Code.COPY, stream, a=WHOLE, b=b, device=device, flags=flags, reads=reads, writes=writes)
+        return self.record(LogCode.COPY, stream, a=WHOLE, b=b, device=device, flags=flags, reads=reads, writes=writes)
 
     def wait_stream(self, waiting: int, other: int, event: int) -> None:
-        self.record(Code.EVENT_RECORD, other, a=event)
-        self.record(Code.EVENT_WAIT, waiting, a=event)
+        self.record(LogCode.EVENT_RECORD, other, a=event)
+        self.record(LogCode.EVENT_WAIT, waiting, a=event)
 
     @property
     def records(self) -> np.ndarray:

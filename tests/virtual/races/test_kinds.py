@@ -8,7 +8,7 @@ import pytest
 from virtual.races.logs import DOWNLOAD, UPLOAD, WHOLE, Log, placed
 
 from unstall.timeline.columns import RaceKind
-from unstall.virtual.log import Code, CopyFlag
+from unstall.virtual.log import CopyFlag, LogCode
 
 PINNED = -1
 ASYNC = CopyFlag.PINNED | CopyFlag.NON_BLOCKING
@@ -27,28 +27,28 @@ def ordered_by_a_third_stream(log: Log) -> None:
 
 
 def ordered_by_stream_sync(log: Log) -> None:
-    log.record(Code.SYNC_STREAM, 1)
+    log.record(LogCode.SYNC_STREAM, 1)
 
 
 def ordered_by_event_sync(log: Log) -> None:
-    log.record(Code.EVENT_RECORD, 1, a=1)
-    log.record(Code.SYNC_EVENT, a=1)
+    log.record(LogCode.EVENT_RECORD, 1, a=1)
+    log.record(LogCode.SYNC_EVENT, a=1)
 
 
 def ordered_by_device_sync(log: Log) -> None:
-    log.record(Code.SYNC_DEVICE)
+    log.record(LogCode.SYNC_DEVICE)
 
 
 def ordered_by_reading_a_value(log: Log) -> None:
-    log.record(Code.COPY, 1, a=4, b=-1, flags=DOWNLOAD | CopyFlag.VALUE | ASYNC)
+    log.record(LogCode.COPY, 1, a=4, b=-1, flags=DOWNLOAD | CopyFlag.VALUE | ASYNC)
 
 
 def ordered_by_a_blocking_upload(log: Log) -> None:
-    log.record(Code.COPY, 1, a=4, b=-1, flags=UPLOAD)
+    log.record(LogCode.COPY, 1, a=4, b=-1, flags=UPLOAD)
 
 
 def ordered_by_a_pageable_download(log: Log) -> None:
-    log.record(Code.COPY, 1, a=4, b=-1, flags=DOWNLOAD | CopyFlag.NON_BLOCKING)
+    log.record(LogCode.COPY, 1, a=4, b=-1, flags=DOWNLOAD | CopyFlag.NON_BLOCKING)
 
 
 ORDERS = [
@@ -68,8 +68,8 @@ def nothing(log: Log) -> None:
 
 
 def event_never_recorded(log: Log) -> None:
-    log.record(Code.EVENT_WAIT, 2, a=9)
-    log.record(Code.SYNC_EVENT, a=9)
+    log.record(LogCode.EVENT_WAIT, 2, a=9)
+    log.record(LogCode.SYNC_EVENT, a=9)
 
 
 def event_recorded_elsewhere(log: Log) -> None:
@@ -81,11 +81,11 @@ def wait_the_wrong_way_round(log: Log) -> None:
 
 
 def another_stream_synchronized(log: Log) -> None:
-    log.record(Code.SYNC_STREAM, 2)
+    log.record(LogCode.SYNC_STREAM, 2)
 
 
 def another_device_synchronized(log: Log) -> None:
-    log.record(Code.SYNC_DEVICE, device=1)
+    log.record(LogCode.SYNC_DEVICE, device=1)
 
 
 def the_default_stream_in_between(log: Log) -> None:
@@ -93,7 +93,7 @@ def the_default_stream_in_between(log: Log) -> None:
 
 
 def an_upload_that_is_only_staged(log: Log) -> None:
-    log.record(Code.COPY, 1, a=4, b=-1, flags=UPLOAD | CopyFlag.NON_BLOCKING)
+    log.record(LogCode.COPY, 1, a=4, b=-1, flags=UPLOAD | CopyFlag.NON_BLOCKING)
 
 
 NO_ORDERS = [
@@ -143,9 +143,9 @@ def test_what_is_ordered_is_none(between: Order, earlier: str, later: str, kind:
 def test_the_sum_of_what_normal_has_not_filled_yet() -> None:
     """torch.empty(...), normal_() on one stream, sum() on another, and no wait."""
     log = Log()
-    log.record(Code.MALLOC, 1, a=1, b=WHOLE)
+    log.record(LogCode.MALLOC, 1, a=1, b=WHOLE)
     normal = log.work(1, writes=(1,))
-    log.record(Code.MALLOC, 2, a=2, b=4)
+    log.record(LogCode.MALLOC, 2, a=2, b=4)
     total = log.work(2, reads=(1,), writes=(2,))
 
     (race,) = log.found()
@@ -157,12 +157,12 @@ def test_the_sum_of_what_normal_has_not_filled_yet() -> None:
 
 def test_an_event_stands_for_its_last_record_before_the_wait() -> None:
     log = Log()
-    log.record(Code.EVENT_RECORD, 1, a=1)
+    log.record(LogCode.EVENT_RECORD, 1, a=1)
     write = log.work(1, writes=(1,))
-    log.record(Code.EVENT_WAIT, 2, a=1)
+    log.record(LogCode.EVENT_WAIT, 2, a=1)
     early = log.work(2, reads=(1,))
-    log.record(Code.EVENT_RECORD, 1, a=1)
-    log.record(Code.EVENT_WAIT, 2, a=1)
+    log.record(LogCode.EVENT_RECORD, 1, a=1)
+    log.record(LogCode.EVENT_WAIT, 2, a=1)
     log.work(2, reads=(1,))
 
     assert log.races() == [(RaceKind.READ_EARLY, write, early)]
@@ -171,7 +171,7 @@ def test_an_event_stands_for_its_last_record_before_the_wait() -> None:
 def test_reads_do_not_race_with_each_other() -> None:
     log = Log()
     log.work(1, writes=(1,))
-    log.record(Code.SYNC_DEVICE)
+    log.record(LogCode.SYNC_DEVICE)
     log.work(1, reads=(1,))
     log.work(2, reads=(1,))
 
@@ -180,9 +180,9 @@ def test_reads_do_not_race_with_each_other() -> None:
 
 def test_views_of_one_allocation_race_only_where_they_overlap() -> None:
     log = Log()
-    left = log.record(Code.LAUNCH, 1, writes=((1, 0, 512),))
-    log.record(Code.LAUNCH, 2, writes=((1, 512, 512),))
-    across = log.record(Code.LAUNCH, 2, reads=((1, 500, 100),))
+    left = log.record(LogCode.LAUNCH, 1, writes=((1, 0, 512),))
+    log.record(LogCode.LAUNCH, 2, writes=((1, 512, 512),))
+    across = log.record(LogCode.LAUNCH, 2, reads=((1, 500, 100),))
 
     (race,) = log.found()
 
@@ -210,11 +210,11 @@ def test_streams_of_one_number_on_two_devices_are_two() -> None:
 
 def a_copy_across_devices(log: Log, stream: int) -> int:
     """As torch makes it: both wait for each other, by streams that are current on each side; returns the COPY."""
-    log.record(Code.EVENT_RECORD, stream, a=1, device=1)
-    log.record(Code.EVENT_WAIT, 0, a=1)
+    log.record(LogCode.EVENT_RECORD, stream, a=1, device=1)
+    log.record(LogCode.EVENT_WAIT, 0, a=1)
     copy = log.copy(0, 1, 2, 0, b=1)
-    log.record(Code.EVENT_RECORD, 0, a=2)
-    log.record(Code.EVENT_WAIT, stream, a=2, device=1)
+    log.record(LogCode.EVENT_RECORD, 0, a=2)
+    log.record(LogCode.EVENT_WAIT, stream, a=2, device=1)
     return copy
 
 
@@ -239,7 +239,7 @@ def test_pairs_from_the_same_two_lines_are_one_race() -> None:
     for _ in range(5):
         log.work(1, writes=(1,), stack=7)
         log.work(2, reads=(1,), stack=8)
-        log.record(Code.SYNC_DEVICE)
+        log.record(LogCode.SYNC_DEVICE)
 
     (race,) = log.found()
 
@@ -296,7 +296,7 @@ def test_what_the_host_wrote_is_there_for_work_that_it_launches_later() -> None:
     log = Log()
     log.host(writes=(PINNED,))
     log.copy(1, PINNED, 1, UPLOAD | ASYNC)
-    log.record(Code.SYNC_STREAM, 1)
+    log.record(LogCode.SYNC_STREAM, 1)
     log.host(writes=(PINNED,))
     log.copy(2, PINNED, 2, UPLOAD | ASYNC)
 
@@ -307,21 +307,21 @@ def test_an_operator_that_only_leads_to_a_copy_does_not_touch_the_memory_itself(
     """aten::copy_ has the pinned tensor as an argument, but it is the stream that writes it."""
     log = Log()
     for _ in range(2):
-        log.record(Code.OP_BEGIN, writes=((PINNED, 0, WHOLE),))
+        log.record(LogCode.OP_BEGIN, writes=((PINNED, 0, WHOLE),))
         log.copy(1, 1, PINNED, DOWNLOAD | ASYNC)
-        log.record(Code.OP_END)
+        log.record(LogCode.OP_END)
 
     assert log.races() == []
 
 
 def test_a_block_freed_on_its_own_stream_while_another_still_reads_it() -> None:
     log = Log()
-    log.record(Code.MALLOC, 1, a=1)
+    log.record(LogCode.MALLOC, 1, a=1)
     log.work(1, writes=(1,))
     log.wait_stream(2, 1, event=1)
     read = log.work(2, reads=(1,))
-    log.record(Code.FREE, a=1)
-    log.record(Code.MALLOC, 1, a=2)
+    log.record(LogCode.FREE, a=1)
+    log.record(LogCode.MALLOC, 1, a=2)
     write = log.work(1, writes=(2,))
 
     assert log.races() == []
@@ -332,14 +332,14 @@ def test_a_block_freed_on_its_own_stream_while_another_still_reads_it() -> None:
 
 def freed_and_reused(between_use_and_free: Order, between_free_and_reuse: Order) -> Log:
     log = Log()
-    log.record(Code.MALLOC, 2, a=1)
+    log.record(LogCode.MALLOC, 2, a=1)
     log.work(2, writes=(1,))
     log.wait_stream(1, 2, event=7)
     log.work(1, reads=(1,))
     between_use_and_free(log)
-    log.record(Code.FREE, a=1)
+    log.record(LogCode.FREE, a=1)
     between_free_and_reuse(log)
-    log.record(Code.MALLOC, 2, a=2)
+    log.record(LogCode.MALLOC, 2, a=2)
     log.work(2, writes=(2,))
     return log
 
@@ -352,15 +352,15 @@ def test_a_block_is_reused_safely_once_its_stream_waits_for_the_other(between: O
 
 
 def record_stream(log: Log) -> None:
-    log.record(Code.USE_STREAM, 1, a=1)
+    log.record(LogCode.USE_STREAM, 1, a=1)
 
 
 def record_stream_of_another(log: Log) -> None:
-    log.record(Code.USE_STREAM, 3, a=1)
+    log.record(LogCode.USE_STREAM, 3, a=1)
 
 
 def empty_cache(log: Log) -> None:
-    log.record(Code.EMPTY_CACHE)
+    log.record(LogCode.EMPTY_CACHE)
 
 
 def test_record_stream_holds_a_block_back() -> None:
@@ -377,10 +377,10 @@ def test_memory_is_used_on_another_stream_while_its_own_still_works_on_what_was_
 
     def log_of(between: Order) -> Log:
         log = Log()
-        log.record(Code.MALLOC, 1, a=1)
+        log.record(LogCode.MALLOC, 1, a=1)
         log.work(1, writes=(1,))
-        log.record(Code.FREE, a=1)
-        log.record(Code.MALLOC, 1, a=2)
+        log.record(LogCode.FREE, a=1)
+        log.record(LogCode.MALLOC, 1, a=2)
         between(log)
         log.copy(2, PINNED, 2, UPLOAD | ASYNC)
         return log
@@ -395,8 +395,8 @@ def test_pageable_memory_is_of_no_allocation_and_only_the_hosts() -> None:
     pageable = ((0, 0, WHOLE),)
     for stream in (1, 2):
         own, upload = ((stream, 0, WHOLE),), UPLOAD | CopyFlag.NON_BLOCKING
-        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=upload, reads=pageable, writes=own)
-        log.record(Code.COPY, stream, a=WHOLE, b=-1, flags=DOWNLOAD, reads=own, writes=pageable)
+        log.record(LogCode.COPY, stream, a=WHOLE, b=-1, flags=upload, reads=pageable, writes=own)
+        log.record(LogCode.COPY, stream, a=WHOLE, b=-1, flags=DOWNLOAD, reads=own, writes=pageable)
 
     assert log.races() == []
 

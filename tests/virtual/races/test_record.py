@@ -8,7 +8,7 @@ from virtual.races.logs import DOWNLOAD, Log, placed
 from virtual.races.test_twin import CALLS, Call
 
 from unstall.timeline.columns import RaceKind
-from unstall.virtual.log import Code, CopyFlag
+from unstall.virtual.log import CopyFlag, LogCode
 from unstall.virtual.races import RaceLog
 
 
@@ -27,7 +27,7 @@ def in_parts(log: Log, size: int) -> RaceLog:
 def test_parts_have_the_races_of_the_whole(calls: list[Call], size: int) -> None:
     log = Log()
     for call in calls:
-        log.record(Code.MARK_BEGIN)
+        log.record(LogCode.MARK_BEGIN)
         call(log)
 
     assert in_parts(log, size).races() == log.found()
@@ -36,9 +36,9 @@ def test_parts_have_the_races_of_the_whole(calls: list[Call], size: int) -> None
 def test_an_operator_left_open_by_one_part_leads_to_its_copy_in_the_next() -> None:
     log = Log()
     for _ in range(2):
-        log.record(Code.OP_BEGIN, writes=((-1, 0, 8),))
+        log.record(LogCode.OP_BEGIN, writes=((-1, 0, 8),))
         log.copy(1, 1, -1, DOWNLOAD | CopyFlag.PINNED | CopyFlag.NON_BLOCKING)
-        log.record(Code.OP_END)
+        log.record(LogCode.OP_END)
 
     assert in_parts(log, 1).races() == ()
 
@@ -46,7 +46,7 @@ def test_an_operator_left_open_by_one_part_leads_to_its_copy_in_the_next() -> No
 def test_a_query_that_says_done_orders_what_the_host_does_next() -> None:
     first, second = Log(), Log()
     first.copy(1, 1, -1, DOWNLOAD | CopyFlag.PINNED | CopyFlag.NON_BLOCKING)
-    first.record(Code.EVENT_RECORD, 1, a=5)
+    first.record(LogCode.EVENT_RECORD, 1, a=5)
     second.host(reads=(-1,))
 
     def kept(event: int | None, stream: int | None) -> RaceLog:
@@ -68,10 +68,10 @@ def test_a_query_that_says_done_orders_what_the_host_does_next() -> None:
 
 def test_placements_are_told_one_by_one() -> None:
     log = Log()
-    log.record(Code.MALLOC, 1, a=1)
+    log.record(LogCode.MALLOC, 1, a=1)
     log.work(2, reads=(1,))
-    log.record(Code.FREE, a=1)
-    log.record(Code.MALLOC, 1, a=2)
+    log.record(LogCode.FREE, a=1)
+    log.record(LogCode.MALLOC, 1, a=2)
     log.work(1, writes=(2,))
     kept = in_parts(log, 2)
     kept.placed(2, 0, 1024)

@@ -12,7 +12,7 @@ from virtual.races.logs import Log
 
 from unstall.read import load
 from unstall.timeline.columns import RaceKind, Races, Timeline
-from unstall.virtual.log import Code
+from unstall.virtual.log import LogCode
 from unstall.virtual.races import races_table
 
 
@@ -40,10 +40,10 @@ def test_records_become_host_rows_and_streams_rows() -> None:
 
 def test_what_a_graph_ran_is_at_its_launch_where_it_has_no_row() -> None:
     log = Log()
-    log.record(Code.CAPTURE_BEGIN, 1, a=1)
+    log.record(LogCode.CAPTURE_BEGIN, 1, a=1)
     log.work(1, writes=(1,))
-    log.record(Code.CAPTURE_END, 1, a=1)
-    log.record(Code.GRAPH_LAUNCH, 1, a=1)
+    log.record(LogCode.CAPTURE_END, 1, a=1)
+    log.record(LogCode.GRAPH_LAUNCH, 1, a=1)
     log.work(2, reads=(1,))
 
     table = races_table(log.found(), np.array([-1, -1, -1, 7, 8], np.int32), lambda device, stream: 0)

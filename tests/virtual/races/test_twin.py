@@ -11,7 +11,7 @@ from virtual.races.logs import Log, Range
 from virtual.races.twin import Twin
 
 from unstall.timeline.columns import RaceKind
-from unstall.virtual.log import Code, CopyFlag
+from unstall.virtual.log import CopyFlag, LogCode
 
 Call = Callable[[Log], None]
 
@@ -31,7 +31,7 @@ def ranges(*allocations: int) -> st.SearchStrategy[tuple[Range, ...]]:
 def work(draw: st.DrawFn) -> Call:
     stream, device, some = draw(_STREAM), draw(_DEVICE), draw(ranges(1, 1, 2))
     reads, writes = draw(st.sampled_from(((some, ()), ((), some), (some, some), (some[:1], some[1:]))))
-    return lambda log: _record(log, Code.LAUNCH, stream, device=device, reads=reads, writes=writes)
+    return lambda log: _record(log, LogCode.LAUNCH, stream, device=device, reads=reads, writes=writes)
 
 
 @st.composite
@@ -42,13 +42,17 @@ def wait_stream(draw: st.DrawFn) -> Call:
 
 @st.composite
 def event(draw: st.DrawFn) -> Call:
-    code, stream, number = draw(st.sampled_from((Code.EVENT_RECORD, Code.EVENT_WAIT))), draw(_STREAM), draw(_EVENT)
+    code, stream, number = (
+        draw(st.sampled_from((LogCode.EVENT_RECORD, LogCode.EVENT_WAIT))),
+        draw(_STREAM),
+        draw(_EVENT),
+    )
     return lambda log: _record(log, code, stream, a=number)
 
 
 @st.composite
 def host_waits(draw: st.DrawFn) -> Call:
-    code = draw(st.sampled_from((Code.SYNC_EVENT, Code.SYNC_STREAM, Code.SYNC_DEVICE)))
+    code = draw(st.sampled_from((LogCode.SYNC_EVENT, LogCode.SYNC_STREAM, LogCode.SYNC_DEVICE)))
     stream, number, device = draw(_STREAM), draw(_EVENT), draw(_DEVICE)
     return lambda log: _record(log, code, stream, a=number, device=device)
 
@@ -57,7 +61,7 @@ def host_waits(draw: st.DrawFn) -> Call:
 def copy(draw: st.DrawFn) -> Call:
     stream, flags = draw(_STREAM), draw(_DIRECTION) | draw(_HOW)
     reads, writes = draw(ranges(1, -1)), draw(ranges(1, -1))
-    return lambda log: _record(log, Code.COPY, stream, b=-1, flags=flags, reads=reads, writes=writes)
+    return lambda log: _record(log, LogCode.COPY, stream, b=-1, flags=flags, reads=reads, writes=writes)
 
 
 @st.composite
@@ -65,8 +69,8 @@ def host_uses(draw: st.DrawFn) -> Call:
     some, write = draw(ranges(-1)), draw(st.booleans())
 
     def call(log: Log) -> None:
-        _record(log, Code.OP_BEGIN, reads=() if write else some, writes=some if write else ())
-        log.record(Code.OP_END)
+        _record(log, LogCode.OP_BEGIN, reads=() if write else some, writes=some if write else ())
+        log.record(LogCode.OP_END)
 
     return call
 
@@ -74,10 +78,10 @@ def host_uses(draw: st.DrawFn) -> Call:
 @st.composite
 def launch(draw: st.DrawFn) -> Call:
     stream = draw(_STREAM)
-    return lambda log: _record(log, Code.GRAPH_LAUNCH, stream, a=1)
+    return lambda log: _record(log, LogCode.GRAPH_LAUNCH, stream, a=1)
 
 
-def _record(log: Log, code: Code, stream: int = 0, **more: Any) -> None:
+def _record(log: Log, code: LogCode, stream: int = 0, **more: Any) -> None:
     log.record(code, stream, **more)
 
 
@@ -107,10 +111,10 @@ def test_the_same_races_as_the_graph_of_all_order(calls: list[Call]) -> None:
 @given(st.lists(st.one_of(*_ON_DEVICE), max_size=8), st.lists(st.one_of(*_ON_DEVICE, launch(), launch()), max_size=12))
 def test_the_same_races_where_a_graph_is_captured_and_launched(captured: list[Call], calls: list[Call]) -> None:
     log = Log()
-    log.record(Code.CAPTURE_BEGIN, 1, a=1)
+    log.record(LogCode.CAPTURE_BEGIN, 1, a=1)
     for call in captured:
         call(log)
-    log.record(Code.CAPTURE_END, 1, a=1)
+    log.record(LogCode.CAPTURE_END, 1, a=1)
     for call in calls:
         call(log)
 

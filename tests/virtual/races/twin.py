@@ -5,10 +5,10 @@ from __future__ import annotations
 from virtual.races.logs import Log
 
 from unstall.timeline.columns import RaceKind
-from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag
+from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode
 from unstall.virtual.races import Placement
 
-_WORK = (Code.LAUNCH, Code.COPY)
+_WORK = (LogCode.LAUNCH, LogCode.COPY)
 _KINDS = {
     (True, False): RaceKind.READ_EARLY,
     (True, True): RaceKind.WRITTEN_TWICE,
@@ -78,19 +78,19 @@ class Twin:
         captured: dict[int, tuple[list[tuple[int, int]], Lane]] = {}
         for record, (a, _, stream, _, _, _, uses, code, device, _) in enumerate(self.log.rows):
             lane: Lane = (device, stream)
-            if code == Code.CAPTURE_BEGIN:
+            if code == LogCode.CAPTURE_BEGIN:
                 capture = a, [], {lane}, set()
                 captured[a] = capture[1], lane
-            elif code == Code.CAPTURE_END:
+            elif code == LogCode.CAPTURE_END:
                 capture = None
-            elif code == Code.GRAPH_LAUNCH:
+            elif code == LogCode.GRAPH_LAUNCH:
                 self._launch(a, captured, lane)
             else:
-                joins = capture is not None and code == Code.EVENT_WAIT and a in capture[3]
-                on_a_stream = code in (*_WORK, Code.EVENT_RECORD, Code.EVENT_WAIT)
+                joins = capture is not None and code == LogCode.EVENT_WAIT and a in capture[3]
+                on_a_stream = code in (*_WORK, LogCode.EVENT_RECORD, LogCode.EVENT_WAIT)
                 if capture is not None and on_a_stream and (lane in capture[2] or joins):
                     capture[2].add(lane)
-                    if code == Code.EVENT_RECORD:
+                    if code == LogCode.EVENT_RECORD:
                         capture[3].add(a)
                     capture[1].append((record, first_use))
                 else:
@@ -118,22 +118,22 @@ class Twin:
 
     def _step(self, record: int, first_use: int, lane: Lane, graph: int | None) -> None:
         a, _, _, _, _, _, uses, code, device, flags = self.log.rows[record]
-        if code in (*_WORK, Code.EVENT_RECORD, Code.EVENT_WAIT):
-            awaited = self.events.get((graph, a)) if code == Code.EVENT_WAIT else None
+        if code in (*_WORK, LogCode.EVENT_RECORD, LogCode.EVENT_WAIT):
+            awaited = self.events.get((graph, a)) if code == LogCode.EVENT_WAIT else None
             node = self.last[lane] = self.graph.node(self.host, self.last.get(lane), awaited)
-            if code == Code.EVENT_RECORD:
+            if code == LogCode.EVENT_RECORD:
                 self.events[graph, a] = node
             self._use(node, record, first_use, uses, lane)
-            if code == Code.COPY and _blocks(flags):
+            if code == LogCode.COPY and _blocks(flags):
                 self.host = self.graph.node(self.host, node)
-        elif code == Code.OP_BEGIN:
+        elif code == LogCode.OP_BEGIN:
             self.host = self.graph.node(self.host)
             self._use(self.host, record, first_use, uses, ("host",))
-        elif code == Code.SYNC_STREAM:
+        elif code == LogCode.SYNC_STREAM:
             self.host = self.graph.node(self.host, self.last.get(lane))
-        elif code == Code.SYNC_EVENT:
+        elif code == LogCode.SYNC_EVENT:
             self.host = self.graph.node(self.host, self.events.get((graph, a)))
-        elif code == Code.SYNC_DEVICE:
+        elif code == LogCode.SYNC_DEVICE:
             lanes = [
                 node for of, node in self.last.items() if of[0] == device or (of[0] == "graph" and of[2] == device)
             ]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
-from unstall.virtual.log import RECORD, USE, Code, CopyFlag, Stack
+from unstall.virtual.log import RECORD, USE, CopyFlag, LogCode, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from unstall.timeline.columns import CopyDirection
     from unstall.virtual.costs.signature import Signature
-    from unstall.virtual.simulation.keeper import Keeper
+    from unstall.virtual.simulation.simulator import Simulator
 
 MIB = 1 << 20
 
@@ -35,13 +35,13 @@ class Log:
         self.thread = 0
         self.host_ns = 0
         self.graphs: set[int] = set()  # that were captured
-        self.keeper: Keeper | None = None
+        self.simulator: Simulator | None = None
         self.raised: list[Exception] = []
         self._allocations = 0
 
     def write(
         self,
-        code: Code,
+        code: LogCode,
         a: int = 0,
         b: int = 0,
         *,
@@ -66,35 +66,35 @@ class Log:
 
     @contextmanager
     def op(self, name: str, sequence: int = -1, forward: int = -1) -> Iterator[None]:
-        self.write(Code.OP_BEGIN, sequence, forward, id=self.name(name))
+        self.write(LogCode.OP_BEGIN, sequence, forward, id=self.name(name))
         yield
-        self.write(Code.OP_END)
+        self.write(LogCode.OP_END)
 
     @contextmanager
     def mark(self, name: str) -> Iterator[None]:
-        self.write(Code.MARK_BEGIN, id=self.name(name))
+        self.write(LogCode.MARK_BEGIN, id=self.name(name))
         yield
-        self.write(Code.MARK_END)
+        self.write(LogCode.MARK_END)
 
     def launch(self, duration_ns: int, stream: int = 0, device: int = 0, **of: Any) -> None:
         """One kernel of that duration; see `Fixed`."""
         raw = (f"{duration_ns}", repr(sorted(of.items())), (), ())
         if raw not in self.operators:
             self.operators.append(raw)
-        self.write(Code.LAUNCH, id=self.operators.index(raw), stream=stream, device=device)
+        self.write(LogCode.LAUNCH, id=self.operators.index(raw), stream=stream, device=device)
 
     def malloc(self, size: int, stream: int = 0, device: int = 0) -> int:
         self._allocations += 1
-        self.write(Code.MALLOC, self._allocations, size, stream=stream, device=device)
+        self.write(LogCode.MALLOC, self._allocations, size, stream=stream, device=device)
         return self._allocations
 
     def free(self, allocation: int) -> None:
-        self.write(Code.FREE, allocation)
+        self.write(LogCode.FREE, allocation)
 
     def copy(self, size: int, flags: CopyFlag, stream: int = 0) -> None:
-        self.write(Code.COPY, size, -1, flags=flags, stream=stream)
+        self.write(LogCode.COPY, size, -1, flags=flags, stream=stream)
         if not flags & CopyFlag.NON_BLOCKING:
-            self.write(Code.SYNC_STREAM, stream=stream)
+            self.write(LogCode.SYNC_STREAM, stream=stream)
 
     # As LogSource.
 
@@ -116,7 +116,7 @@ class Log:
         return self.thread
 
     def append(self, code: int) -> None:
-        self.write(Code(code))
+        self.write(LogCode(code))
 
     def hold_signals(self) -> None:
         return

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from virtual.simulate.logs import Fixed, Log
 
 from unstall.timeline.columns import HostKind, Timeline
-from unstall.virtual.options import Options
-from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.options import MachineOptions
+from unstall.virtual.simulation.simulator import Simulator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def begin(total_bytes: int = 1_000 << 20, **options: Any) -> tuple[Log, Keeper]:
+def begin(total_bytes: int = 1_000 << 20, **options: Any) -> tuple[Log, Simulator]:
     """A program on the GPU of round figures."""
     log = Log()
-    return log, Keeper(log, Options(**options), Fixed(total_bytes))
+    return log, Simulator(log, MachineOptions(**options), Fixed(total_bytes))
 
 
 def calls(timeline: Timeline, *kinds: HostKind) -> list[tuple[str, int, int]]:

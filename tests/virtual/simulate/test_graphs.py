@@ -6,39 +6,39 @@ from virtual.simulate.logs import HOST, LIMITS, MIB, Log
 from virtual.simulate.runs import begin, calls, ops
 
 from unstall.timeline.columns import HostKind
-from unstall.virtual.log import Code, CopyFlag
+from unstall.virtual.log import CopyFlag, LogCode
 
 CAPTURING = 3
 
 
 def capture(log: Log, durations: list[int]) -> None:
-    log.write(Code.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
+    log.write(LogCode.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
     for duration in durations:
         log.launch(duration, stream=CAPTURING)
-    log.write(Code.CAPTURE_END, 1, stream=CAPTURING)
+    log.write(LogCode.CAPTURE_END, 1, stream=CAPTURING)
 
 
 def test_nothing_runs_while_it_is_captured() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     capture(log, [10_000] * 5)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert len(timeline.device) == 0
-    assert keeper.now_ns() == 5 * HOST.capture + HOST.clock_read
+    assert simulator.now_ns() == 5 * HOST.capture + HOST.clock_read
 
 
 def test_what_is_not_on_the_captured_stream_runs_meanwhile() -> None:
-    log, keeper = begin()
-    log.write(Code.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
+    log, simulator = begin()
+    log.write(LogCode.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
     log.launch(10_000)
-    log.write(Code.CAPTURE_END, 1, stream=CAPTURING)
-    assert len(keeper.timeline().device) == 1
+    log.write(LogCode.CAPTURE_END, 1, stream=CAPTURING)
+    assert len(simulator.timeline().device) == 1
 
 
 def test_a_launch_puts_all_ops_on_its_stream_with_the_gaps_of_a_graph() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     capture(log, [20_000] * 3)
-    log.write(Code.GRAPH_LAUNCH, 1)
-    timeline = keeper.timeline()
+    log.write(LogCode.GRAPH_LAUNCH, 1)
+    timeline = simulator.timeline()
     name, start, end = calls(timeline, HostKind.GRAPH_LAUNCH)[0]
     assert (name, end - start) == ("cudaGraphLaunch", HOST.graph_launch + 3 * HOST.graph_node)
     first = end + LIMITS.graph_latency
@@ -47,34 +47,34 @@ def test_a_launch_puts_all_ops_on_its_stream_with_the_gaps_of_a_graph() -> None:
 
 
 def test_a_second_launch_follows_the_first() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     capture(log, [200_000])
-    log.write(Code.GRAPH_LAUNCH, 1)
-    log.write(Code.GRAPH_LAUNCH, 1)
-    first, second = ops(keeper.timeline())
+    log.write(LogCode.GRAPH_LAUNCH, 1)
+    log.write(LogCode.GRAPH_LAUNCH, 1)
+    first, second = ops(simulator.timeline())
     assert second[1] == first[2] + LIMITS.gap
 
 
 def test_branches_run_beside_each_other_and_their_join_waits_for_the_longest() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     flags = CopyFlag.HOST_TO_DEVICE | CopyFlag.PINNED | CopyFlag.NON_BLOCKING
-    log.write(Code.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
-    log.write(Code.EVENT_RECORD, 1, stream=CAPTURING)
-    log.write(Code.EVENT_WAIT, 1, stream=8)
+    log.write(LogCode.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
+    log.write(LogCode.EVENT_RECORD, 1, stream=CAPTURING)
+    log.write(LogCode.EVENT_WAIT, 1, stream=8)
     log.copy(MIB, flags, stream=8)
     log.launch(20_000, stream=CAPTURING)
-    log.write(Code.EVENT_RECORD, 2, stream=8)
-    log.write(Code.EVENT_WAIT, 2, stream=CAPTURING)
+    log.write(LogCode.EVENT_RECORD, 2, stream=8)
+    log.write(LogCode.EVENT_WAIT, 2, stream=CAPTURING)
     log.launch(30_000, stream=CAPTURING)
-    log.write(Code.CAPTURE_END, 1, stream=CAPTURING)
-    log.write(Code.GRAPH_LAUNCH, 1)
-    copy, beside, after = sorted(ops(keeper.timeline()), key=lambda op: op[2] - op[1] == 30_000)[:3]
+    log.write(LogCode.CAPTURE_END, 1, stream=CAPTURING)
+    log.write(LogCode.GRAPH_LAUNCH, 1)
+    copy, beside, after = sorted(ops(simulator.timeline()), key=lambda op: op[2] - op[1] == 30_000)[:3]
     assert abs(copy[1] - beside[1]) <= LIMITS.graph_gap
     assert after[1] >= max(copy[2], beside[2])
     assert copy[0] != beside[0]
 
 
 def test_a_graph_that_was_never_captured_launches_nothing() -> None:
-    log, keeper = begin()
-    log.write(Code.GRAPH_LAUNCH, 99)
-    assert len(keeper.timeline().device) == 0
+    log, simulator = begin()
+    log.write(LogCode.GRAPH_LAUNCH, 99)
+    assert len(simulator.timeline().device) == 0

@@ -12,9 +12,9 @@ from virtual.simulate.logs import HOST, Fixed, Log
 from virtual.simulate.runs import begin, calls
 
 from unstall.timeline.columns import HostKind, Timeline
-from unstall.virtual.log import Code
-from unstall.virtual.options import Options
-from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.log import LogCode
+from unstall.virtual.options import MachineOptions
+from unstall.virtual.simulation.simulator import Simulator
 
 
 def backward(log: Log, duration: int, nodes: int = 1) -> None:
@@ -26,14 +26,14 @@ def backward(log: Log, duration: int, nodes: int = 1) -> None:
 
 
 def test_autograds_thread_begins_where_its_caller_is_and_the_caller_goes_on_after_it() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.stack = -2
     with log.op("aten::mm", sequence=0):
         log.launch(10)
     backward(log, 10)
     with log.op("aten::add_"):
         pass
-    assert calls(keeper.timeline(), HostKind.OP) == [
+    assert calls(simulator.timeline(), HostKind.OP) == [
         ("aten::mm", 1_000, 3_100),
         ("aten::add_", 7_200, 7_300),
         ("MmBackward0", 4_100, 6_200),
@@ -42,69 +42,69 @@ def test_autograds_thread_begins_where_its_caller_is_and_the_caller_goes_on_afte
 
 def test_so_it_is_when_the_clock_is_read_in_between() -> None:
     def times(read: bool) -> list[int]:
-        log, keeper = begin()
+        log, simulator = begin()
         log.stack = -2
         for _ in range(3):
             log.launch(10)
             if read:
-                keeper.drain()
+                simulator.drain()
             backward(log, 10, nodes=2)
             if read:
-                keeper.drain()
-        return list(keeper.timeline().host.start.tolist())
+                simulator.drain()
+        return list(simulator.timeline().host.start.tolist())
 
     assert times(read=True) == times(read=False)
 
 
 def test_a_thread_of_python_begins_after_what_was_before_it_and_then_overlaps() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.frames.append([(sys._getframe().f_code, 0)])
     log.stack = 0
-    log.write(Code.ADVANCE, 10_000)
+    log.write(LogCode.ADVANCE, 10_000)
     log.thread = 1
-    log.write(Code.ADVANCE, 50_000)
+    log.write(LogCode.ADVANCE, 50_000)
     log.thread = 0
-    log.write(Code.ADVANCE, 20_000)
+    log.write(LogCode.ADVANCE, 20_000)
     log.launch(1)
     log.thread = 1
     log.launch(1)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert [start for _, start, _ in calls(timeline)] == [30_050, 60_100]
     slept = [(start, end) for _, start, end in calls(timeline, HostKind.PYTHON)]
     assert slept == [(50, 10_050), (10_050, 30_050), (10_100, 60_100)]
 
 
-@pytest.mark.parametrize("code", [Code.EVENT_WAIT, Code.SYNC_EVENT])
+@pytest.mark.parametrize("code", [LogCode.EVENT_WAIT, LogCode.SYNC_EVENT])
 @pytest.mark.parametrize("read", [False, True])
-def test_who_waits_for_an_event_was_handed_it_once_it_was_recorded(code: Code, read: bool) -> None:
+def test_who_waits_for_an_event_was_handed_it_once_it_was_recorded(code: LogCode, read: bool) -> None:
     """Fetched ahead on a thread of its own: the program has no batch before that thread has made it."""
-    log, keeper = begin()
+    log, simulator = begin()
     log.frames.append([(sys._getframe().f_code, 0)])
     log.stack = 0
-    log.write(Code.ADVANCE, 10_000)
+    log.write(LogCode.ADVANCE, 10_000)
     log.thread = 1
-    log.write(Code.ADVANCE, 50_000)
-    log.write(Code.EVENT_RECORD, 7, stream=3)
-    log.write(Code.ADVANCE, 90_000)  # the next one
+    log.write(LogCode.ADVANCE, 50_000)
+    log.write(LogCode.EVENT_RECORD, 7, stream=3)
+    log.write(LogCode.ADVANCE, 90_000)  # the next one
     if read:
-        keeper.drain()
+        simulator.drain()
     log.thread = 0
     log.write(code, 7)
     log.launch(1)
-    record, wait, launch = sorted(calls(keeper.timeline()), key=itemgetter(1))
+    record, wait, launch = sorted(calls(simulator.timeline()), key=itemgetter(1))
     assert record[2] == 60_600
     assert (wait[1], launch[1] - wait[2]) == (record[2], 0)
 
 
 def test_so_has_who_asks_whether_it_is_done() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.thread = 1
-    log.write(Code.ADVANCE, 50_000)
-    log.write(Code.EVENT_RECORD, 7, stream=3)
+    log.write(LogCode.ADVANCE, 50_000)
+    log.write(LogCode.EVENT_RECORD, 7, stream=3)
     log.thread = 0
-    before = keeper.now_ns()
-    keeper.event_done(7)
-    assert (before < 50_000, keeper.now_ns() >= 50_000 + HOST.event_record) == (True, True)
+    before = simulator.now_ns()
+    simulator.event_done(7)
+    assert (before < 50_000, simulator.now_ns() >= 50_000 + HOST.event_record) == (True, True)
 
 
 def frame_of(timeline: Timeline, row: int) -> list[tuple[str, int]]:
@@ -122,14 +122,14 @@ def test_what_autograd_does_has_the_stack_of_the_call_that_it_is_done_for() -> N
         log.frames.append([(frame.f_code, frame.f_lasti)])
         log.stack = len(log.frames) - 1
 
-    log, keeper = begin()
+    log, simulator = begin()
     here()
     log.launch(10)
     here()
     log.launch(10)
     line = sys._getframe().f_lineno - 2
     backward(log, 10)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     name = sys._getframe().f_code.co_qualname
     assert [frame_of(timeline, row) for row in range(len(timeline.host))] == [
         [(name, line - 2)],
@@ -141,36 +141,36 @@ def test_what_autograd_does_has_the_stack_of_the_call_that_it_is_done_for() -> N
 
 
 def test_frames_of_what_stands_in_for_torch_are_none_of_the_programs() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     own = sys._getframe().f_code
-    log.frames.append([(Keeper.now_ns.__code__, 0), (own, 0)])
+    log.frames.append([(Simulator.now_ns.__code__, 0), (own, 0)])
     log.stack = 0
     log.launch(10)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert [name for name, _ in frame_of(timeline, 0)] == [own.co_qualname]
 
 
 def test_a_gradient_belongs_to_the_last_operator_with_its_sequence_number() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.stack = -2
     with log.op("aten::linear", sequence=0), log.op("aten::addmm", sequence=0):
         log.launch(10)
     backward(log, 10)
-    host = keeper.timeline().host
+    host = simulator.timeline().host
     forward = {int(row): int(host.forward[row]) for row in range(len(host)) if host.forward[row] >= 0}
-    names = [keeper.timeline().text(host.name[row]) for row in forward.values()]
+    names = [simulator.timeline().text(host.name[row]) for row in forward.values()]
     assert names == ["aten::addmm", "aten::addmm"]
 
 
 def test_frames_that_are_entered_and_bytecode_that_is_passed_take_time() -> None:
     code = sys._getframe().f_code
-    log, keeper = begin()
+    log, simulator = begin()
     outer, inner = (code, 0), (code, 2)
     log.frames += [[outer], [inner, outer], [(code, 14), outer], [(code, 40)]]
     for log.stack in range(4):
-        log.write(Code.OP_BEGIN, -1, -1, id=log.name("op"))
-        log.write(Code.OP_END)
-    starts = [start for _, start, _ in calls(keeper.timeline(), HostKind.OP)]
+        log.write(LogCode.OP_BEGIN, -1, -1, id=log.name("op"))
+        log.write(LogCode.OP_END)
+    starts = [start for _, start, _ in calls(simulator.timeline(), HostKind.OP)]
     # A frame entered; one more, 2 bytes into it; that one goes on by 12; back in the outer one, 40 further on.
     assert starts == [1_050, 1_050 + 1_152, 1_050 + 1_152 + 1_112, 1_050 + 1_152 + 1_112 + 1_140]
 
@@ -179,11 +179,11 @@ def test_an_operator_that_another_calls_is_entered_faster() -> None:
     costs = Fixed()
     costs.host = replace(HOST, nested=600)
     log = Log()
-    keeper = Keeper(log, Options(), costs)
+    simulator = Simulator(log, MachineOptions(), costs)
     for _ in range(2):
         with log.op("linear"), log.op("addmm"):
             pass
-    found = calls(keeper.timeline(), HostKind.OP)
+    found = calls(simulator.timeline(), HostKind.OP)
     assert [(name, start) for name, start, _ in found] == [
         ("linear", 1_000),
         ("addmm", 1_600),
@@ -196,71 +196,71 @@ def test_an_operator_takes_longer_when_its_thread_did_not_call_it_lately() -> No
     costs = Fixed()
     costs.host = replace(HOST, cold=500, warm_records=4)
     log = Log()
-    keeper = Keeper(log, Options(), costs)
+    simulator = Simulator(log, MachineOptions(), costs)
     for name in ("add", "add", "mul", "relu", "add"):
         with log.op(name):
             pass
-    ends = [end - start for _, start, end in calls(keeper.timeline(), HostKind.OP)]
-    starts = np.diff([start for _, start, _ in calls(keeper.timeline(), HostKind.OP)], prepend=0)
+    ends = [end - start for _, start, end in calls(simulator.timeline(), HostKind.OP)]
+    starts = np.diff([start for _, start, _ in calls(simulator.timeline(), HostKind.OP)], prepend=0)
     assert ends == [100] * 5
     assert starts.tolist() == [1_500, 1_100, 1_600, 1_600, 1_600]
 
 
 def test_a_measured_host_is_as_slow_as_this_one_without_what_it_computed() -> None:
-    log, keeper = begin(host="measured")
+    log, simulator = begin(host="measured")
     log.stack = -2
-    log.write(Code.OP_BEGIN, -1, -1, id=log.name("aten::mm"))
+    log.write(LogCode.OP_BEGIN, -1, -1, id=log.name("aten::mm"))
     log.host_ns += 500_000
-    log.write(Code.OP_END, computing_ns=400_000)
-    assert calls(keeper.timeline(), HostKind.OP) == [("aten::mm", 0, 101_000)]
+    log.write(LogCode.OP_END, computing_ns=400_000)
+    assert calls(simulator.timeline(), HostKind.OP) == [("aten::mm", 0, 101_000)]
 
 
 def test_on_a_measured_host_sleep_counts_once() -> None:
-    log, keeper = begin(host="measured")
+    log, simulator = begin(host="measured")
     log.stack = -2
     log.launch(1)
     log.host_ns += 500_000
-    log.write(Code.ADVANCE, 500_000)
+    log.write(LogCode.ADVANCE, 500_000)
     log.launch(1)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     (_, start, end), (_, launched, _) = calls(timeline, HostKind.PYTHON)[0], calls(timeline, HostKind.LAUNCH)[1]
     assert end - start == 500_000
     assert launched < 510_000
 
 
 def test_a_thread_of_a_process_group_goes_its_own_way_beside_autograds_and_its_caller() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.stack = -2
     log.launch(10)
     backward(log, 10)
     log.thread, log.stack = 7, -1
     with log.mark("gloo:all_reduce"):
-        log.write(Code.ADVANCE, 50_000)
+        log.write(LogCode.ADVANCE, 50_000)
     backward(log, 10)
     log.thread, log.stack = 0, -2
     log.launch(10)
-    assert max(start for _, start, _ in calls(keeper.timeline())) < 50_000
+    assert max(start for _, start, _ in calls(simulator.timeline())) < 50_000
 
 
 @pytest.mark.parametrize("read", [False, True])
 def test_a_collective_begins_when_it_was_asked_for_not_when_the_one_before_it_was_done(read: bool) -> None:
     def collective(stream: int) -> None:
         log.thread, log.stack = 0, -2
-        log.write(Code.ADVANCE, 1_000_000)
-        log.write(Code.EVENT_RECORD, stream)
-        log.write(Code.EVENT_WAIT, stream, stream=stream)
-        log.write(Code.ADVANCE, 70_000)  # the program goes on before the group's thread does
+        log.write(LogCode.ADVANCE, 1_000_000)
+        log.write(LogCode.EVENT_RECORD, stream)
+        log.write(LogCode.EVENT_WAIT, stream, stream=stream)
+        log.write(LogCode.ADVANCE, 70_000)  # the program goes on before the group's thread does
         if read:
-            keeper.drain()
+            simulator.drain()
         log.thread, log.stack = 7, -1
         with log.mark("gloo:all_reduce"):
-            log.write(Code.SYNC_STREAM, stream=stream)
+            log.write(LogCode.SYNC_STREAM, stream=stream)
 
-    log, keeper = begin()
+    log, simulator = begin()
     for stream in (3, 5):
         collective(stream)
-    found = calls(keeper.timeline())
+    found = calls(simulator.timeline())
     asked = [end for name, _, end in found if name == "cudaStreamWaitEvent"]
     waits = [start for name, start, _ in found if name == "cudaStreamSynchronize"]
-    marks = [start for _, start, _ in calls(keeper.timeline(), HostKind.ANNOTATION)]
+    marks = [start for _, start, _ in calls(simulator.timeline(), HostKind.ANNOTATION)]
     assert (waits[1], marks[1]) == (asked[1] + HOST.mark, asked[1] + HOST.mark)

@@ -13,9 +13,9 @@ from virtual.simulate.logs import Fixed, Log
 
 from unstall.diagnose.explain import explain
 from unstall.timeline.columns import HostKind, Timeline
-from unstall.virtual.log import Code, CopyFlag
-from unstall.virtual.options import Options
-from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.log import CopyFlag, LogCode
+from unstall.virtual.options import MachineOptions
+from unstall.virtual.simulation.simulator import Simulator
 
 A_FEW = settings(max_examples=40, deadline=None)
 STREAMS = st.sampled_from([0, 0, 0, 3, 8])
@@ -27,7 +27,9 @@ ACTIONS = st.one_of(
     st.tuples(st.just("use"), st.integers(0, 5), STREAMS),
     st.tuples(st.just("record"), st.integers(1, 3), STREAMS),
     st.tuples(st.just("wait"), st.integers(1, 4), STREAMS),
-    st.tuples(st.just("sync"), st.sampled_from([Code.SYNC_EVENT, Code.SYNC_STREAM, Code.SYNC_DEVICE]), STREAMS),
+    st.tuples(
+        st.just("sync"), st.sampled_from([LogCode.SYNC_EVENT, LogCode.SYNC_STREAM, LogCode.SYNC_DEVICE]), STREAMS
+    ),
     st.tuples(st.just("thread"), st.sampled_from([0, 1, 2]), STREAMS),
     st.tuples(st.just("op"), st.sampled_from(["aten::mm", "aten::add"]), STREAMS),
     st.tuples(st.just("end"), st.just(0), STREAMS),
@@ -43,7 +45,7 @@ def write(log: Log, actions: list[tuple[str, Any, int]], drain: Any = None, long
     log.stack = -2
     for number, (what, value, stream) in enumerate(actions):
         if drain is not None and drain(number):
-            yield_to_keeper(log)
+            yield_to_simulator(log)
         match what:
             case "launch":
                 log.launch(value + longer, stream=stream)
@@ -54,43 +56,43 @@ def write(log: Log, actions: list[tuple[str, Any, int]], drain: Any = None, long
             case "free" if value < len(live):
                 log.free(live.pop(value))
             case "use" if value < len(live):
-                log.write(Code.USE_STREAM, live[value], stream=stream)
+                log.write(LogCode.USE_STREAM, live[value], stream=stream)
             case "record":
-                log.write(Code.EVENT_RECORD, value, stream=stream)
+                log.write(LogCode.EVENT_RECORD, value, stream=stream)
             case "wait":
-                log.write(Code.EVENT_WAIT, value, stream=stream)
+                log.write(LogCode.EVENT_WAIT, value, stream=stream)
             case "sync":
                 log.write(value, 1, stream=stream)
             case "thread":
                 log.thread, log.stack = value, -1 if value == 2 else -2
             case "op":
-                log.write(Code.OP_BEGIN, -1, -1, id=log.name(value))
+                log.write(LogCode.OP_BEGIN, -1, -1, id=log.name(value))
                 depth[log.thread] = depth.get(log.thread, 0) + 1
             case "end" if depth.get(log.thread):
-                log.write(Code.OP_END)
+                log.write(LogCode.OP_END)
                 depth[log.thread] -= 1
             case "empty":
-                log.write(Code.EMPTY_CACHE)
+                log.write(LogCode.EMPTY_CACHE)
             case "graph":
                 if value not in log.graphs:
                     log.graphs.add(value)
-                    log.write(Code.CAPTURE_BEGIN, value, 100 + value, stream=9)
+                    log.write(LogCode.CAPTURE_BEGIN, value, 100 + value, stream=9)
                     log.launch(5_000, stream=9)
-                    log.write(Code.CAPTURE_END, value, stream=9)
-                log.write(Code.GRAPH_LAUNCH, value, stream=stream)
+                    log.write(LogCode.CAPTURE_END, value, stream=9)
+                log.write(LogCode.GRAPH_LAUNCH, value, stream=stream)
 
 
-def yield_to_keeper(log: Log) -> None:
-    assert log.keeper is not None
-    log.keeper.drain()
+def yield_to_simulator(log: Log) -> None:
+    assert log.simulator is not None
+    log.simulator.drain()
 
 
-def run(actions: list[tuple[str, Any, int]], cuts: frozenset[int] = frozenset(), longer: int = 0) -> Keeper:
+def run(actions: list[tuple[str, Any, int]], cuts: frozenset[int] = frozenset(), longer: int = 0) -> Simulator:
     log = Log()
-    log.keeper = Keeper(log, Options(), Fixed())
+    log.simulator = Simulator(log, MachineOptions(), Fixed())
     write(log, actions, drain=cuts.__contains__, longer=longer)
-    log.keeper.drain()
-    return log.keeper
+    log.simulator.drain()
+    return log.simulator
 
 
 def columns(timeline: Timeline) -> dict[str, Any]:
@@ -150,8 +152,8 @@ def test_a_run_can_be_saved_and_read_again(host: Any, tmp_path: Any) -> None:
     import unstall
 
     log = Log()
-    keeper = Keeper(log, Options(host=host), Fixed())
+    simulator = Simulator(log, MachineOptions(host=host), Fixed())
     with log.op("aten::mm"):
         log.launch(9_000)
-    keeper.timeline().save(tmp_path / "run.unstall")
-    assert columns(unstall.load(tmp_path / "run.unstall")) == columns(keeper.timeline())
+    simulator.timeline().save(tmp_path / "run.unstall")
+    assert columns(unstall.load(tmp_path / "run.unstall")) == columns(simulator.timeline())

@@ -13,18 +13,18 @@ from unstall.errors import UnstallError
 from unstall.timeline.columns import CopyDirection
 from unstall.virtual import OutOfMemoryError
 from unstall.virtual.allocator.caching import CachingAllocator
-from unstall.virtual.log import Code, CopyFlag
-from unstall.virtual.options import Options
-from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.log import CopyFlag, LogCode
+from unstall.virtual.options import MachineOptions
 from unstall.virtual.simulation.requests import worst_growth
+from unstall.virtual.simulation.simulator import Simulator
 
 
 def test_only_a_request_that_no_cached_block_fits_calls_the_driver() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     first = log.malloc(1_000)
     log.free(first)
     log.malloc(1_000)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert calls(timeline) == [("cudaMalloc", 0, HOST.device_malloc)]
     memory = timeline.memory
     assert memory.allocated.tolist() == [1_024, 0, 1_024]
@@ -33,119 +33,119 @@ def test_only_a_request_that_no_cached_block_fits_calls_the_driver() -> None:
 
 
 def test_temporaries_of_an_operator_are_a_peak_and_workspaces_stay() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     for _ in range(2):
         log.launch(10, temporaries=((3_000, 5_000),), workspaces=(("cublas", 32 * MIB),))
-    stats = keeper.memory_stats(0)
+    stats = simulator.memory_stats(0)
     assert stats["allocated_bytes.all.current"] == 32 * MIB
     assert stats["allocated_bytes.all.peak"] == 32 * MIB + 3_072 + 5_120
     log.launch(10, stream=3, workspaces=(("cublas", 32 * MIB),))
-    assert keeper.memory_stats(0)["allocated_bytes.all.current"] == 64 * MIB
+    assert simulator.memory_stats(0)["allocated_bytes.all.current"] == 64 * MIB
 
 
 def test_passes_of_an_operator_take_their_temporaries_one_after_the_other() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(10, temporaries=((3_000, 5_000), (4_000,)))
-    stats = keeper.memory_stats(0)
+    stats = simulator.memory_stats(0)
     assert stats["allocated_bytes.all.peak"] == 3_072 + 5_120
     assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] == 3
 
 
 def test_a_block_that_another_stream_still_uses_is_not_handed_out() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     block = log.malloc(30 * MIB)
     log.launch(1_000_000, stream=3)
-    log.write(Code.USE_STREAM, block, stream=3)
+    log.write(LogCode.USE_STREAM, block, stream=3)
     log.free(block)
     log.malloc(30 * MIB)
-    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
-    assert keeper.memory_stats(0)["active_bytes.all.current"] == 60 * MIB
+    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
+    assert simulator.memory_stats(0)["active_bytes.all.current"] == 60 * MIB
 
 
 def test_and_is_once_that_stream_is_done() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     block = log.malloc(30 * MIB)
     log.launch(1_000_000, stream=3)
-    log.write(Code.USE_STREAM, block, stream=3)
+    log.write(LogCode.USE_STREAM, block, stream=3)
     log.free(block)
-    log.write(Code.ADVANCE, 2_000_000)
+    log.write(LogCode.ADVANCE, 2_000_000)
     log.malloc(30 * MIB)
-    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
+    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
 
 
 def test_a_thread_whose_first_record_takes_memory_finds_blocks_that_others_wait_to_give_back() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     block = log.malloc(30 * MIB)
     log.launch(1_000_000, stream=3)
-    log.write(Code.USE_STREAM, block, stream=3)
+    log.write(LogCode.USE_STREAM, block, stream=3)
     log.free(block)
-    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
+    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 30 * MIB
     log.thread = 5
     log.malloc(30 * MIB)
-    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
+    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 60 * MIB
 
 
-@pytest.mark.parametrize("last", [Code.ADVANCE, Code.EMPTY_CACHE])
-def test_events_of_freed_blocks_are_forgotten_once_their_stream_is_done(last: Code) -> None:
-    log, keeper = begin()
+@pytest.mark.parametrize("last", [LogCode.ADVANCE, LogCode.EMPTY_CACHE])
+def test_events_of_freed_blocks_are_forgotten_once_their_stream_is_done(last: LogCode) -> None:
+    log, simulator = begin()
     for _ in range(20):
         block = log.malloc(MIB)
         log.launch(1_000, stream=3)
-        log.write(Code.USE_STREAM, block, stream=3)
+        log.write(LogCode.USE_STREAM, block, stream=3)
         log.free(block)
-    keeper.now_ns()
-    assert any(event < 0 for event in keeper.simulation.events)
+    simulator.now_ns()
+    assert any(event < 0 for event in simulator.simulation.events)
     log.write(last, 2_000_000)
     log.malloc(MIB)
-    keeper.now_ns()
-    assert not keeper.simulation.events
+    simulator.now_ns()
+    assert not simulator.simulation.events
 
 
 def test_emptying_the_cache_calls_the_driver_which_waits_for_the_device() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.free(log.malloc(30 * MIB))
     log.launch(1_000_000)
-    log.write(Code.EMPTY_CACHE)
+    log.write(LogCode.EMPTY_CACHE)
     done = 50_300 + 2_000 + LIMITS.launch_latency + 1_000_000
-    assert calls(keeper.timeline())[-1] == ("cudaFree", 52_300, done + LIMITS.wake_latency + HOST.device_free)
-    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 0
+    assert calls(simulator.timeline())[-1] == ("cudaFree", 52_300, done + LIMITS.wake_latency + HOST.device_free)
+    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 0
 
 
 def test_headroom_is_what_can_surely_be_had() -> None:
-    log, keeper = begin(total_bytes=100 * MIB)
+    log, simulator = begin(total_bytes=100 * MIB)
     assert log.headroom == {0: 100 * MIB}
-    keeper.set_memory_fraction(0, 0.5)
+    simulator.set_memory_fraction(0, 0.5)
     assert log.headroom == {0: 50 * MIB}
-    keeper.make_room(0, 30 * MIB, log.malloc(30 * MIB))
+    simulator.make_room(0, 30 * MIB, log.malloc(30 * MIB))
     assert log.headroom == {0: 20 * MIB}
 
 
 def test_out_of_memory_is_said_at_the_request_in_torchs_words() -> None:
-    log, keeper = begin(total_bytes=100 * MIB)
+    log, simulator = begin(total_bytes=100 * MIB)
     log.malloc(90 * MIB)
     with pytest.raises(
         Exception, match=r"Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 100.00 MiB"
     ) as told:
-        keeper.make_room(0, 9 * MIB, log.malloc(9 * MIB))
+        simulator.make_room(0, 9 * MIB, log.malloc(9 * MIB))
     assert type(told.value).__name__ == OutOfMemoryError.__name__
-    assert keeper.memory_stats(0)["num_ooms"] == 1
+    assert simulator.memory_stats(0)["num_ooms"] == 1
 
 
 def test_what_an_emptied_cache_has_room_for_is_no_error() -> None:
-    log, keeper = begin(total_bytes=100 * MIB)
+    log, simulator = begin(total_bytes=100 * MIB)
     for block in [log.malloc(30 * MIB) for _ in range(3)]:
         log.free(block)
-    keeper.make_room(0, 50 * MIB, log.malloc(50 * MIB))
-    stats = keeper.memory_stats(0)
+    simulator.make_room(0, 50 * MIB, log.malloc(50 * MIB))
+    stats = simulator.memory_stats(0)
     assert (stats["num_alloc_retries"], stats["num_ooms"], stats["allocation.all.allocated"]) == (1, 0, 4)
 
 
 def test_what_an_operator_takes_by_itself_and_finds_no_room_for_is_said_at_the_next_call() -> None:
-    log, keeper = begin(total_bytes=100 * MIB)
+    log, simulator = begin(total_bytes=100 * MIB)
     log.malloc(90 * MIB)
     log.launch(1_000, temporaries=((30 * MIB,),))
     assert not log.raised
-    keeper.drain()
+    simulator.drain()
     assert [type(error).__name__ for error in log.raised] == [OutOfMemoryError.__name__]
 
 
@@ -172,13 +172,13 @@ def test_no_request_grows_what_is_reserved_by_more_than_the_settings_worst_growt
 
 
 def test_a_failed_simulation_is_told_of_and_never_gone_on_with() -> None:
-    log, keeper = begin()
-    log.write(Code.LAUNCH, id=7)  # a signature that the log does not have
+    log, simulator = begin()
+    log.write(LogCode.LAUNCH, id=7)  # a signature that the log does not have
     with pytest.raises(IndexError):
-        keeper.drain()
+        simulator.drain()
     log.launch(1_000)
-    keeper.drain()
-    for ask in (keeper.timeline, keeper.now_ns):
+    simulator.drain()
+    for ask in (simulator.timeline, simulator.now_ns):
         with pytest.raises(UnstallError, match=r"broke off.*IndexError"):
             ask()
 
@@ -187,39 +187,39 @@ def test_a_finalizer_that_asks_while_the_simulation_runs_spoils_nothing() -> Non
     class Collects(Fixed):
         def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
             log.launch(10)
-            keeper.now_ns()
+            simulator.now_ns()
             return super().copy_ns(size_bytes, direction, pinned)
 
     log = Log()
-    keeper = Keeper(log, Options(), Collects())
+    simulator = Simulator(log, MachineOptions(), Collects())
     for size in (1_000, 2_000, 3_000):
         log.malloc(size)
         log.copy(size, CopyFlag.PINNED | CopyFlag.NON_BLOCKING)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert len(timeline.device) == 3
-    assert len(keeper.timeline().device) == 3 + 3
+    assert len(simulator.timeline().device) == 3 + 3
 
 
 def test_captured_requests_are_served_from_the_graphs_pool() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.free(log.malloc(MIB))
-    log.write(Code.CAPTURE_BEGIN, 1, 77, stream=3)
+    log.write(LogCode.CAPTURE_BEGIN, 1, 77, stream=3)
     log.malloc(MIB, stream=3)
     log.malloc(MIB)
-    log.write(Code.CAPTURE_END, 1, stream=3)
-    pools = [segment["segment_pool_id"] for segment in keeper.memory_snapshot(0)]
+    log.write(LogCode.CAPTURE_END, 1, stream=3)
+    pools = [segment["segment_pool_id"] for segment in simulator.memory_snapshot(0)]
     assert sorted(pools) == [(0, 0), (0, 77)]
-    log.write(Code.GRAPH_FREE, 1)
-    log.write(Code.EMPTY_CACHE)
-    assert keeper.memory_stats(0)["reserved_bytes.all.current"] == 4 * MIB
+    log.write(LogCode.GRAPH_FREE, 1)
+    log.write(LogCode.EMPTY_CACHE)
+    assert simulator.memory_stats(0)["reserved_bytes.all.current"] == 4 * MIB
 
 
 def test_peaks_can_be_reset() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.free(log.malloc(MIB))
-    keeper.reset_peak(0)
-    keeper.reset_accumulated(0)
-    stats = keeper.memory_stats(0)
+    simulator.reset_peak(0)
+    simulator.reset_accumulated(0)
+    stats = simulator.memory_stats(0)
     assert (stats["allocated_bytes.all.peak"], stats["allocation.all.allocated"]) == (0, 0)
 
 
@@ -232,7 +232,7 @@ PLAIN = [sequence for sequence in sequences() if not sequence.settings and seque
 )
 def test_a_real_programs_requests_end_with_the_real_statistics(sequence: Sequence) -> None:
     log = Log()
-    keeper = Keeper(log, Options(), Fixed(H200_BYTES))
+    simulator = Simulator(log, MachineOptions(), Fixed(H200_BYTES))
     live: dict[int, int] = {}
     for request in sequence.requests:
         if request.action == "alloc":
@@ -240,19 +240,19 @@ def test_a_real_programs_requests_end_with_the_real_statistics(sequence: Sequenc
         elif request.action == "free":
             log.free(live.pop(request.name))
         elif request.action == "record_stream":
-            log.write(Code.USE_STREAM, live[request.name], stream=request.stream)
+            log.write(LogCode.USE_STREAM, live[request.name], stream=request.stream)
         elif request.action == "free_all":
             for allocation in live.values():
                 log.free(allocation)
             live.clear()
         elif request.action == "empty_cache":
-            log.write(Code.EMPTY_CACHE)
-    stats = keeper.memory_stats(0)
+            log.write(LogCode.EMPTY_CACHE)
+    stats = simulator.memory_stats(0)
     real = sequence.requests[-1].after
     assert {key: stats.get(key) for key in real} == real
 
 
 def test_a_copy_is_no_request() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.copy(MIB, CopyFlag.DEVICE_TO_DEVICE | CopyFlag.NON_BLOCKING)
-    assert keeper.memory_stats(0)["reserved_bytes.all.peak"] == 0
+    assert simulator.memory_stats(0)["reserved_bytes.all.peak"] == 0

@@ -9,119 +9,119 @@ from virtual.simulate.logs import HOST, LIMITS, MIB
 from virtual.simulate.runs import begin, calls, ops
 
 from unstall.timeline.columns import HostKind
-from unstall.virtual.log import Code, CopyFlag
+from unstall.virtual.log import CopyFlag, LogCode
 
 H2D, D2H, D2D = CopyFlag.HOST_TO_DEVICE, CopyFlag.DEVICE_TO_HOST, CopyFlag.DEVICE_TO_DEVICE
 
 
 def test_an_operator_takes_its_dispatch_its_launch_and_then_the_devices_time() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     with log.op("aten::add"):
         log.launch(5_000)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert calls(timeline, HostKind.OP) == [("aten::add", 1_000, 3_100)]
     assert calls(timeline) == [("cudaLaunchKernel", 1_000, 3_000)]
     assert ops(timeline) == [(0, 6_000, 11_000)]
 
 
 def test_the_clock_goes_on_with_the_host_and_not_with_the_device() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(1_000_000)
-    assert keeper.now_ns() == 2_000 + HOST.clock_read
-    log.write(Code.SYNC_DEVICE)
-    assert keeper.now_ns() == 5_000 + 1_000_000 + LIMITS.wake_latency + HOST.clock_read
+    assert simulator.now_ns() == 2_000 + HOST.clock_read
+    log.write(LogCode.SYNC_DEVICE)
+    assert simulator.now_ns() == 5_000 + 1_000_000 + LIMITS.wake_latency + HOST.clock_read
 
 
 def test_reading_the_clock_takes_time_and_the_next_call_begins_after_it() -> None:
-    log, keeper = begin()
-    assert [keeper.now_ns() for _ in range(3)] == [50, 100, 150]
+    log, simulator = begin()
+    assert [simulator.now_ns() for _ in range(3)] == [50, 100, 150]
     log.launch(1)
-    assert calls(keeper.timeline()) == [("cudaLaunchKernel", 150, 2_150)]
+    assert calls(simulator.timeline()) == [("cudaLaunchKernel", 150, 2_150)]
 
 
 def test_kernels_of_an_operator_are_a_launch_each() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(10, kernels=3, host_ns=700)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert [start for _, start, _ in calls(timeline)] == [700, 2_700, 4_700]
     assert timeline.device.launch.tolist() == [0, 1, 2]
 
 
 def test_ops_of_a_stream_follow_each_other_with_a_gap() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(50_000)
     log.launch(50_000)
-    assert ops(keeper.timeline()) == [(0, 5_000, 55_000), (0, 56_000, 106_000)]
+    assert ops(simulator.timeline()) == [(0, 5_000, 55_000), (0, 56_000, 106_000)]
 
 
 def test_kernels_that_fill_the_device_do_not_overlap_on_two_streams() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(50_000)
     log.launch(50_000, stream=3)
-    assert ops(keeper.timeline()) == [(0, 5_000, 55_000), (1, 55_000, 105_000)]
+    assert ops(simulator.timeline()) == [(0, 5_000, 55_000), (1, 55_000, 105_000)]
 
 
 def test_kernels_that_leave_room_run_beside_each_other() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(50_000, fills=False)
     log.launch(50_000, fills=False, stream=3)
-    assert ops(keeper.timeline()) == [(0, 5_000, 55_000), (1, 7_000, 57_000)]
+    assert ops(simulator.timeline()) == [(0, 5_000, 55_000), (1, 7_000, 57_000)]
 
 
 def test_a_copy_from_pinned_memory_runs_beside_a_kernel_and_the_host_goes_on() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(500_000)
     log.copy(MIB, H2D | CopyFlag.PINNED | CopyFlag.NON_BLOCKING, stream=3)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert ops(timeline)[1] == (1, 7_000, 7_000 + MIB // 10)
     assert calls(timeline)[1] == ("cudaMemcpyAsync", 2_000, 5_000)
 
 
 def test_copies_of_one_direction_take_turns_and_those_of_two_do_not() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     for stream, way in enumerate((H2D, H2D, D2H)):
         log.copy(MIB, way | CopyFlag.PINNED | CopyFlag.NON_BLOCKING, stream=stream)
-    first, second, other = sorted(ops(keeper.timeline()))
+    first, second, other = sorted(ops(simulator.timeline()))
     assert second[1] == first[2]
     assert other[1] == 11_000
 
 
 def test_a_blocking_copy_is_followed_by_a_wait_for_its_stream() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.copy(MIB, H2D | CopyFlag.PINNED)
     done = 5_000 + MIB // 10
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     wake = LIMITS.wake_latency
     assert calls(timeline) == [("cudaMemcpyAsync", 0, 3_000), ("cudaStreamSynchronize", 3_000, done + wake)]
 
 
 def test_a_large_copy_from_pageable_memory_blocks_though_it_was_asked_not_to() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.copy(MIB, H2D | CopyFlag.NON_BLOCKING)
-    assert calls(keeper.timeline()) == [("cudaMemcpyAsync", 0, 5_000 + MIB + LIMITS.wake_latency)]
+    assert calls(simulator.timeline()) == [("cudaMemcpyAsync", 0, 5_000 + MIB + LIMITS.wake_latency)]
 
 
 def test_a_small_copy_from_pageable_memory_goes_into_the_queue() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.copy(64 << 10, H2D | CopyFlag.NON_BLOCKING)
-    assert calls(keeper.timeline()) == [("cudaMemcpyAsync", 0, 3_000)]
+    assert calls(simulator.timeline()) == [("cudaMemcpyAsync", 0, 3_000)]
 
 
 def test_a_value_is_read_once_all_before_it_is_done() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(100_000)
-    log.write(Code.COPY, 4, -1, flags=D2H | CopyFlag.VALUE)
-    log.write(Code.SYNC_STREAM)
-    assert keeper.now_ns() == 105_000 + LIMITS.gap + 0 + LIMITS.wake_latency + HOST.clock_read
+    log.write(LogCode.COPY, 4, -1, flags=D2H | CopyFlag.VALUE)
+    log.write(LogCode.SYNC_STREAM)
+    assert simulator.now_ns() == 105_000 + LIMITS.gap + 0 + LIMITS.wake_latency + HOST.clock_read
 
 
 def test_an_event_holds_another_stream_and_not_the_host() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(100_000)
-    log.write(Code.EVENT_RECORD, 7)
-    log.write(Code.EVENT_WAIT, 7, stream=3)
+    log.write(LogCode.EVENT_RECORD, 7)
+    log.write(LogCode.EVENT_WAIT, 7, stream=3)
     log.launch(10_000, stream=3)
-    timeline = keeper.timeline()
+    timeline = simulator.timeline()
     assert ops(timeline)[1] == (1, 105_000 + LIMITS.event_latency, 115_000 + LIMITS.event_latency)
     waits = timeline.waits
     assert (waits.stream.tolist(), waits.on_stream.tolist(), waits.inferred.tolist()) == ([1], [0], [False])
@@ -129,116 +129,116 @@ def test_an_event_holds_another_stream_and_not_the_host() -> None:
 
 
 def test_what_waits_for_an_event_does_not_hold_what_could_run_before_it() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.copy(20 * MIB, H2D | CopyFlag.PINNED | CopyFlag.NON_BLOCKING, stream=3)
     log.launch(50_000, stream=3)
     log.launch(60_000)
-    assert (0, 10_000, 70_000) in ops(keeper.timeline())
+    assert (0, 10_000, 70_000) in ops(simulator.timeline())
 
 
 def test_an_event_that_was_never_recorded_is_not_waited_for() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(100_000)
-    log.write(Code.SYNC_EVENT, 9)
-    assert keeper.now_ns() == 3_000 + HOST.clock_read
-    assert len(keeper.timeline().waits) == 0
-    assert keeper.event_done(9)
+    log.write(LogCode.SYNC_EVENT, 9)
+    assert simulator.now_ns() == 3_000 + HOST.clock_read
+    assert len(simulator.timeline().waits) == 0
+    assert simulator.event_done(9)
 
 
 def test_an_event_that_is_recorded_again_stands_for_the_last_time() -> None:
-    log, keeper = begin()
-    log.write(Code.EVENT_RECORD, 1)
+    log, simulator = begin()
+    log.write(LogCode.EVENT_RECORD, 1)
     log.launch(100_000)
-    log.write(Code.EVENT_RECORD, 1)
-    log.write(Code.SYNC_EVENT, 1)
-    assert keeper.now_ns() > 100_000
+    log.write(LogCode.EVENT_RECORD, 1)
+    log.write(LogCode.SYNC_EVENT, 1)
+    assert simulator.now_ns() > 100_000
 
 
 def test_queries_say_what_is_done_at_that_moment_of_the_virtual_clock() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(100_000)
-    log.write(Code.EVENT_RECORD, 1)
-    assert not keeper.event_done(1)
-    assert not keeper.stream_done(0, 0)
-    log.write(Code.ADVANCE, 200_000)
-    assert keeper.event_done(1)
-    assert keeper.stream_done(0, 0)
-    assert keeper.stream_done(0, 99)
+    log.write(LogCode.EVENT_RECORD, 1)
+    assert not simulator.event_done(1)
+    assert not simulator.stream_done(0, 0)
+    log.write(LogCode.ADVANCE, 200_000)
+    assert simulator.event_done(1)
+    assert simulator.stream_done(0, 0)
+    assert simulator.stream_done(0, 99)
 
 
 def test_time_between_events_is_the_devices() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(500_000)
-    log.write(Code.EVENT_RECORD, 1)
+    log.write(LogCode.EVENT_RECORD, 1)
     log.launch(100_000)
     log.launch(100_000)
-    log.write(Code.EVENT_RECORD, 2)
-    assert keeper.elapsed_ms(1, 2) == pytest.approx(0.202)
-    assert keeper.elapsed_ms(2, 1) == pytest.approx(-0.202)
+    log.write(LogCode.EVENT_RECORD, 2)
+    assert simulator.elapsed_ms(1, 2) == pytest.approx(0.202)
+    assert simulator.elapsed_ms(2, 1) == pytest.approx(-0.202)
     with pytest.raises(ValueError, match="must be recorded"):
-        keeper.elapsed_ms(1, 3)
+        simulator.elapsed_ms(1, 3)
 
 
 def test_an_event_of_an_idle_stream_has_the_time_of_its_record() -> None:
-    log, keeper = begin()
-    log.write(Code.EVENT_RECORD, 1)
-    log.write(Code.ADVANCE, 1_000_000)
-    log.write(Code.EVENT_RECORD, 2)
-    assert keeper.elapsed_ms(1, 2) == pytest.approx(1.0005)
+    log, simulator = begin()
+    log.write(LogCode.EVENT_RECORD, 1)
+    log.write(LogCode.ADVANCE, 1_000_000)
+    log.write(LogCode.EVENT_RECORD, 2)
+    assert simulator.elapsed_ms(1, 2) == pytest.approx(1.0005)
 
 
 def test_1e8_cycles_of_sleep_are_50_ms_that_the_host_does_not_wait_for() -> None:
-    log, keeper = begin()
-    log.write(Code.SLEEP, 10**8)
-    assert keeper.now_ns() < 10_000
-    log.write(Code.SYNC_STREAM)
-    assert keeper.now_ns() == pytest.approx(50_530_000, rel=0.001)
+    log, simulator = begin()
+    log.write(LogCode.SLEEP, 10**8)
+    assert simulator.now_ns() < 10_000
+    log.write(LogCode.SYNC_STREAM)
+    assert simulator.now_ns() == pytest.approx(50_530_000, rel=0.001)
 
 
 def test_the_1023rd_launch_behind_a_sleeping_kernel_blocks() -> None:
-    log, keeper = begin()
-    log.write(Code.SLEEP, 10**8)
+    log, simulator = begin()
+    log.write(LogCode.SLEEP, 10**8)
     for _ in range(1_100):
         log.launch(1)
-    starts = [start for _, start, _ in calls(keeper.timeline())]
+    starts = [start for _, start, _ in calls(simulator.timeline())]
     waits = [number for number, (one, other) in enumerate(itertools.pairwise(starts)) if other - one > 10**6]
     assert waits == [1_022]
 
 
 def test_devices_run_beside_each_other_and_are_waited_for_one_by_one() -> None:
-    log, keeper = begin(devices=2)
+    log, simulator = begin(devices=2)
     log.launch(900_000, device=1)
     log.launch(100_000)
-    log.write(Code.SYNC_DEVICE)
-    assert keeper.now_ns() < 200_000
-    log.write(Code.SYNC_DEVICE, device=1)
-    assert keeper.now_ns() > 900_000
+    log.write(LogCode.SYNC_DEVICE)
+    assert simulator.now_ns() < 200_000
+    log.write(LogCode.SYNC_DEVICE, device=1)
+    assert simulator.now_ns() > 900_000
 
 
 def test_pinning_takes_time_by_its_size() -> None:
-    log, keeper = begin()
-    log.write(Code.PIN, 10 * MIB, 1)
-    assert calls(keeper.timeline()) == [("cudaHostAlloc", 0, HOST.pin + 10 * HOST.pin_mib)]
+    log, simulator = begin()
+    log.write(LogCode.PIN, 10 * MIB, 1)
+    assert calls(simulator.timeline()) == [("cudaHostAlloc", 0, HOST.pin + 10 * HOST.pin_mib)]
 
 
 def test_a_clock_that_is_read_after_every_launch_never_stands() -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     times = []
     for _ in range(100):
         log.launch(10)
-        times.append(keeper.now_ns())
+        times.append(simulator.now_ns())
     assert times == sorted(set(times))
 
 
 @pytest.mark.parametrize(("size", "start"), [(1_000, 5_000 + 3_000 - 1_000), (MIB, 105_000)])
 def test_only_a_large_copy_within_the_device_takes_turns_with_kernels(size: int, start: int) -> None:
-    log, keeper = begin()
+    log, simulator = begin()
     log.launch(100_000)
     log.copy(size, D2D | CopyFlag.NON_BLOCKING, stream=3)
-    assert ops(keeper.timeline())[1][1] == start
+    assert ops(simulator.timeline())[1][1] == start
 
 
 def test_a_program_that_did_nothing_has_an_empty_timeline() -> None:
-    _, keeper = begin()
-    timeline = keeper.timeline()
+    _, simulator = begin()
+    timeline = simulator.timeline()
     assert (len(timeline.host), len(timeline.device), len(timeline.memory), len(timeline.threads)) == (0, 0, 0, 1)

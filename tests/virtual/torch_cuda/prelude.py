@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from unstall.virtual import torch_cuda
-from unstall.virtual.options import Options
+from unstall.virtual.options import MachineOptions
 from unstall.virtual.shim.load import load
-from unstall.virtual.simulation.keeper import Keeper
+from unstall.virtual.simulation.simulator import Simulator
 from unstall.virtual.torch_cuda.properties import H200
 
 TESTS = Path(__file__).parents[2]
@@ -16,9 +16,9 @@ TESTS = Path(__file__).parents[2]
 def power_on(devices: int) -> None:
     """This process has so many H200s."""
     shim = load(devices)
-    keeper = Keeper(shim, Options(devices=devices))
-    shim.configure(devices, "real", keeper)
-    torch_cuda.attach(keeper, [torch_cuda.DeviceProperties.of(H200, index) for index in range(devices)])
+    simulator = Simulator(shim, MachineOptions(devices=devices))
+    shim.configure(devices, "real", simulator)
+    torch_cuda.attach(simulator, [torch_cuda.DeviceProperties.of(H200, index) for index in range(devices)])
 
 
 if __name__ == "__main__":

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import IO, Any
+from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 
+from unstall.chrome_trace import Text
 from unstall.cupti.decode import Activity
 from unstall.cupti.driver_calls import DRIVER
 from unstall.cupti.layouts import Kind
-from unstall.files import writing_atomically
 from unstall.recording.trace.slices import Slices
 from unstall.timeline.columns import I64
 
@@ -50,47 +46,6 @@ _OVERHEADS = {
     8 << 16: "UVM Activity Init",
 }
 _NO_ID = 2**32 - 1
-
-
-class Text:
-    """Times and names as JSON. Times are in microseconds, with all of their nanoseconds, from `zero_ns` on."""
-
-    def __init__(self, zero_ns: int) -> None:
-        self._zero_ns = zero_ns
-        self._names: dict[str, str] = {}
-
-    def name(self, text: str) -> str:
-        """A JSON string."""
-        found = self._names.get(text)
-        if found is None:
-            found = self._names[text] = msgspec.json.encode(readable(text)).decode()
-        return found
-
-    def span(self, category: str, name: str, process: int, thread: int, start: int, end: int, arguments: str) -> str:
-        """A complete event."""
-        since, lasted = start - self._zero_ns, max(end - start, 0)
-        return (
-            f'{{"ph":"X","cat":"{category}","name":{self.name(name)},"pid":{process},"tid":{thread},'
-            f'"ts":{micros(since)},"dur":{micros(lasted)},"args":{{{arguments}}}}}'
-        )
-
-
-def readable(value: Any) -> Any:
-    """JSON's values, with a ? for what is no text in them: names of files may be any bytes."""
-    match value:
-        case str():
-            return value.encode(errors="replace").decode()
-        case list():
-            return [readable(each) for each in value]
-        case dict():
-            return {readable(key): readable(each) for key, each in value.items()}
-    return value
-
-
-def micros(ns: int) -> str:
-    """Nanoseconds as microseconds, exactly."""
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
 def call_events(activity: Activity, process: int, text: Text) -> Iterator[str]:
@@ -180,38 +135,6 @@ def slice_events(slices: Slices, process: int, text: Text) -> Iterator[str]:
     columns = (column.tolist() for column in (slices.thread, slices.start, slices.end, slices.frame))
     for thread, start, end, frame in zip(*columns, strict=True):
         yield text.span("python_function", names[frame], process, thread, start, end, "")
-
-
-def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[str]:
-    for thread, name in names.items():
-        yield (
-            f'{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"ts":0,'
-            f'"args":{{"name":{text.name(name)}}}}}'
-        )
-
-
-def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
-    """Write the file, packed if its name ends in .gz; nobody sees half of it."""
-    with writing_atomically(path) as file:
-        if path.suffix == ".gz":
-            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=5, mtime=0) as packed:
-                _write(packed, head, events)
-        else:
-            _write(file, head, events)
-
-
-def _write(file: IO[bytes] | gzip.GzipFile, head: dict[str, object], events: Iterable[str]) -> None:
-    file.write(msgspec.json.encode(head)[:-1] + b',"traceEvents":[\n')
-    buffer: list[str] = []
-    before = ""
-    for event in events:
-        buffer.append(event)
-        if len(buffer) == 10_000:
-            file.write((before + ",\n".join(buffer)).encode())
-            buffer, before = [], ",\n"
-    if buffer:
-        file.write((before + ",\n".join(buffer)).encode())
-    file.write(b"\n]}\n")
 
 
 def _rows(table: np.ndarray) -> Iterator[dict[str, int]]:

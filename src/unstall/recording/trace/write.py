@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from unstall import chrome_trace
+from unstall.chrome_trace import Text
 from unstall.cupti.call_stacks import BACKWARD, LOADING
 from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
@@ -23,7 +25,6 @@ from unstall.recording.journal import Event
 from unstall.recording.plain import Plain
 from unstall.recording.trace import events as trace_file
 from unstall.recording.trace import slices, torch_profile
-from unstall.recording.trace.events import Text
 from unstall.recording.trace.on_device import OnDevice, on_device
 from unstall.recording.trace.plain_step import PlainStep, plain_step
 from unstall.timeline.columns import I32, I64
@@ -39,7 +40,7 @@ def write_trace(folder: Path, path: Path) -> None:
 
     Raises TraceError where nothing was recorded, UsageError where `path` cannot be written.
     """
-    story = _Story(trace_file.readable(journal.read(folder)))
+    story = _Story(chrome_trace.readable(journal.read(folder)))
     if story.recorder is None:
         raise TraceError("nothing was recorded: the recording had not begun")
     places = read_places(folder, story.started_in)
@@ -50,12 +51,12 @@ def write_trace(folder: Path, path: Path) -> None:
         clocked = slices.of_clock(folder, places, profile.calls, off_ns) if story.lines else slices.NONE
         more = itertools.chain(_steps(story, text), trace_file.slice_events(clocked, story.process, text))
         head = {**profile.head, "unstall": story.metadata(_plain_step(story, profile.on_device))}
-        trace_file.write(path, head, itertools.chain(profile.events, more))
+        chrome_trace.write(path, head, itertools.chain(profile.events, more))
         return
     activity = read_activity(folder)
     text = Text(story.zero_ns)
     head = {**_head(story, activity), "unstall": story.metadata(_plain_step(story, _on_device(activity)))}
-    trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
+    chrome_trace.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
 def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Places, text: Text) -> Iterator[str]:
@@ -66,7 +67,7 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
         shown = slices.of_clock(folder, places, calls)
     else:
         shown = slices.NONE
-    yield from trace_file.thread_names(_thread_names(calls, places, story.process), story.process, text)
+    yield from chrome_trace.thread_names(_thread_names(calls, places, story.process), story.process, text)
     yield from _steps(story, text)
     yield from _loading(activity, places, story.process, text)
     yield from trace_file.slice_events(shown, story.process, text)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unstall.timeline.columns import CopyDirection, DeviceKind
-from unstall.virtual.costs.families import Family, Shape, attention, convolutions, describe, reductions
+from unstall.virtual.costs.families import CallShape, Family, attention, convolutions, describe, reductions
 from unstall.virtual.costs.families.indexing import trusted, without_checks
 from unstall.virtual.costs.families.lists import launches, sizes_of
+from unstall.virtual.costs.gpu_file import Gpu, gpu_named
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.pieces import Piece, in_one_format, pieces, without_bias
-from unstall.virtual.costs.roofline import Roofline
+from unstall.virtual.costs.roofline import roofline_of
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.tables import Answer, Table, of_rows
-
-if TYPE_CHECKING:
-    from unstall.virtual.costs.gpu_file import Gpu, Peaks
+from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
 _FILLS_NS = 3_000
 """A kernel that takes longer has more blocks than the device holds at once."""
@@ -45,7 +42,7 @@ class MeasuredCosts:
         self._gpu, self._measured = gpu, measured
         self._roofline = roofline_of(gpu.file.peaks, gpu.file.device.l2_bytes)
         self._measured_on = roofline_of(measured.file.peaks, measured.file.device.l2_bytes)
-        self._tables: dict[tuple[str, str], Table | None] = {}
+        self._tables: dict[tuple[str, str], CostTable | None] = {}
 
     @property
     def device(self) -> DeviceFacts:
@@ -158,20 +155,20 @@ class MeasuredCosts:
         ]
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
-    def _find(self, family: Family, shape: Shape) -> Table | None:
+    def _find(self, family: Family, shape: CallShape) -> CostTable | None:
         """Of the first of the shape's variants that was measured."""
         tables = (self._table(family, variant) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
 
-    def _table(self, family: Family, variant: str) -> Table | None:
+    def _table(self, family: Family, variant: str) -> CostTable | None:
         key = (family.name, variant)
         if key not in self._tables:
             rows = self._measured.file.tables.get(family.name, {}).get(variant)
             calls = of_rows(rows, len(family.axes), self._measured.file.sequences) if rows else None
-            self._tables[key] = Table(family, variant, calls, self._measured_on) if calls else None
+            self._tables[key] = CostTable(family, variant, calls, self._measured_on) if calls else None
         return self._tables[key]
 
-    def _kernels(self, answer: Answer, of_lists: Signature | None) -> tuple[Kernel, ...]:
+    def _kernels(self, answer: Estimate, of_lists: Signature | None) -> tuple[Kernel, ...]:
         """The nearest call's, each with the same share of the whole; of lists, as many as these tensors need."""
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
@@ -196,7 +193,7 @@ class MeasuredCosts:
         return Kernel(name, duration, kind, fills=duration >= _FILLS_NS)
 
     def _cut(
-        self, signature: Signature, shape: Shape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
+        self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
     ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
         """A reduction with counters that are cleared, or without, whichever the nearest one that was measured has."""
         device = self._gpu.file.device
@@ -220,8 +217,10 @@ class MeasuredCosts:
         return {key: size for key, size in sizes.items() if key != "cublaslt" or lt}
 
 
-def roofline_of(peaks: Peaks, l2_bytes: int) -> Roofline:
-    return Roofline(peaks.float32, peaks.half, peaks.float64, peaks.bytes, l2_bytes, peaks.l2_bytes, peaks.floor_ns)
+def costs_of(name: str) -> MeasuredCosts:
+    """The costs on a GPU, by its name or file. Raises UsageError for an unknown GPU."""
+    gpu = gpu_named(name)
+    return MeasuredCosts(gpu, gpu.measured)
 
 
 def _between(size: int, rows: list[tuple[int, int]]) -> int:

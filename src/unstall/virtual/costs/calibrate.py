@@ -9,12 +9,11 @@ from functools import partial
 
 import torch
 
-from unstall.virtual.costs.assemble import assemble
-from unstall.virtual.costs.build import Tables
 from unstall.virtual.costs.facts import measure_facts, median_ns
 from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measure import measure, resolve, split
-from unstall.virtual.costs.suite import Case, Pool, cases
+from unstall.virtual.costs.measured_gpu import Tables, assemble
+from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
 """Calls that their neighbours tell this exactly are left out: it keeps a file of 60,000 calls below 2 MB."""
@@ -50,7 +49,7 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
 
 def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
     """ns of the host in one call, for each operator by the first case of it that is small."""
-    pool = Pool("cuda", _SMALL_POOL)
+    pool = TensorPool("cuda", _SMALL_POOL)
     found: dict[str, int] = {}
     for case in chosen:
         if case.operator in found or time.monotonic() > deadline:
@@ -67,7 +66,7 @@ def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
     """Build and call every case with shapes alone, no GPU: (how many there are, what went wrong)."""
-    pool = Pool("meta")
+    pool = TensorPool("meta")
     wrong: dict[str, str] = {}
     chosen = cases(most)
     for case in chosen:

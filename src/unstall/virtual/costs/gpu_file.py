@@ -13,21 +13,18 @@ from difflib import get_close_matches
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from unstall.errors import UsageError
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits
 
-if TYPE_CHECKING:
-    from unstall.virtual.costs.answers import MeasuredCosts
-
 SCHEMA = "unstall.gpu/1"
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As torch tells it, and what a context takes of the memory."""
 
     name: str
@@ -67,7 +64,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Literal["measured", "data sheet"]
     note: str
     known_error: str
-    device: Device
+    device: DeviceEntry
     peaks: Peaks
     copies: list[tuple[Direction, bool, int, int]]
     memsets: list[tuple[int, int]]
@@ -95,22 +92,15 @@ class Gpu:
 
     @property
     def host(self) -> HostCosts:
-        return HostCosts(**(self._like.file.host | self.file.host))
+        return HostCosts(**(self.measured.file.host | self.file.host))
 
     @property
     def limits(self) -> Limits:
-        return Limits(**(self._like.file.limits | self.file.limits))  # type: ignore[arg-type]
+        return Limits(**(self.measured.file.limits | self.file.limits))  # type: ignore[arg-type]
 
     @property
-    def costs(self) -> MeasuredCosts:
-        """What its operators cost. Raises UsageError where the GPU that it is like is not there."""
-        from unstall.virtual.costs.answers import MeasuredCosts
-
-        return MeasuredCosts(self, self._like)
-
-    @property
-    def _like(self) -> Gpu:
-        """The measured GPU that this one is known by: itself, where it was measured."""
+    def measured(self) -> Gpu:
+        """The measured GPU whose tables this one uses; itself, if it was measured. Raises UsageError if it is unknown."""
         return gpu_named(self.file.like) if self.file.like else self
 
 

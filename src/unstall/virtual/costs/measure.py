@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from unstall.virtual.costs.observe import signature_of
-from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.signature import Signature, TensorSpec
+from unstall.virtual.costs.suite.case import Case, TensorPool
 
 _FENCE = "spin_kernel"
 _MARKER_BYTES = 512 * 1_237
@@ -33,7 +32,7 @@ _WARM_BYTES = 12 << 20
 
 
 @dataclass
-class Observation:
+class CaseObservation:
     """What one case did. `kernels` are (name, median ns); `taken` the bytes of each allocation that was no output, in
     order.
     """
@@ -45,11 +44,11 @@ class Observation:
     """Of `taken`, what was still there afterwards."""
 
 
-def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[Observation]]:
+def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
     """Observations of the cases, a chunk at a time, until they are all done or `time.monotonic()` has passed the
     deadline.
     """
-    pool = Pool("cuda")
+    pool = TensorPool("cuda")
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     chunk: list[Case] = []
     gflop = 0.0
@@ -65,8 +64,8 @@ def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterato
         yield _measure_chunk(chunk, pool, flushed, repeats)
 
 
-def _measure_chunk(chunk: list[Case], pool: Pool, flushed: torch.Tensor, repeats: int) -> list[Observation]:
-    observations: list[Observation] = []
+def _measure_chunk(chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, repeats: int) -> list[CaseObservation]:
+    observations: list[CaseObservation] = []
     outputs: list[set[int]] = []
     calls: list[int] = []  # the observation of each fenced call
     torch.cuda.synchronize()
@@ -84,10 +83,10 @@ def _measure_chunk(chunk: list[Case], pool: Pool, flushed: torch.Tensor, repeats
 
 def _run_case(
     case: Case,
-    pool: Pool,
+    pool: TensorPool,
     flushed: torch.Tensor,
     repeats: int,
-    observations: list[Observation],
+    observations: list[CaseObservation],
     outputs: list[set[int]],
     calls: list[int],
 ) -> None:
@@ -103,7 +102,7 @@ def _run_case(
             torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
             torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
             outputs.append({tensor.untyped_storage().data_ptr() for tensor in _tensors((*args, *kwargs.values()))})
-            observations.append(Observation(Signature("", "", (), ())))
+            observations.append(CaseObservation(Signature("", "", (), ())))
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         print(f"{case.operator}: {str(error).splitlines()[0][:150]}", file=sys.stderr)
         return
@@ -135,7 +134,9 @@ def _touch(tensor: torch.Tensor) -> None:
         tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).abs_()
 
 
-def _attribute_memory(trace: list[dict[str, Any]], observations: list[Observation], outputs: list[set[int]]) -> None:
+def _attribute_memory(
+    trace: list[dict[str, Any]], observations: list[CaseObservation], outputs: list[set[int]]
+) -> None:
     events = [event for event in trace if event["action"] in ("alloc", "free_requested")]
     marks = [
         index for index, event in enumerate(events) if event["action"] == "alloc" and event["size"] == _MARKER_BYTES
@@ -157,7 +158,7 @@ def _attribute_memory(trace: list[dict[str, Any]], observations: list[Observatio
         observation.kept = list(held.values())
 
 
-def _attribute_kernels(profiler: Any, observations: list[Observation], calls: list[int]) -> None:
+def _attribute_kernels(profiler: Any, observations: list[CaseObservation], calls: list[int]) -> None:
     groups = fenced(device_events(profiler))
     if len(groups) != 2 * len(calls):
         print(f"{len(groups)} fences for {len(calls)} calls: the chunk is left out", file=sys.stderr)
@@ -216,3 +217,32 @@ def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
         elif isinstance(value, (list, tuple)):
             found.extend(_tensors(value))
     return found
+
+
+def signature_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Signature:
+    """The signature of one call of an `OpOverload`, its defaults filled in."""
+    schema = operator._schema
+    values = []
+    for position, argument in enumerate(schema.arguments):
+        if position < len(args):
+            value = args[position]
+        else:
+            value = kwargs.get(argument.name, argument.default_value if argument.has_default_value() else None)
+        values.append(_argument(value))
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    overload = operator._overloadname
+    return Signature(
+        schema.name, "" if overload == "default" else overload, tuple(values), tuple(map(_argument, results))
+    )
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return TensorSpec(str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride()))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_argument, value))
+    if isinstance(value, float):
+        return ("s", value != 0.0)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from unstall.virtual.costs.families.products import layout
-from unstall.virtual.costs.signature import Signature, Tensor, contiguous_strides
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 _ACCUMULATE = ("sum", "nansum", "prod", "cumsum", "cumprod")
 _HALF = ("float16", "bfloat16")
@@ -43,7 +43,7 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
         bare = replace(signature, inputs=(*signature.inputs[:-1], (*mask[:2], False)))
         kept = gradient.sizes[1]
         dims = (0, *range(2, len(gradient.sizes)))
-        of_bias = Tensor(gradient.dtype, (kept,), (1,))
+        of_bias = TensorSpec(gradient.dtype, (kept,), (1,))
         return bare, Signature("aten::sum", "dim_IntList", (gradient, dims, False, None), (of_bias,))
     bias = signature.tensor(2)
     if bias is None or not signature.results:
@@ -51,7 +51,7 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
     out = signature.results[0]
     bare = replace(signature, inputs=(*signature.inputs[:2], None, *signature.inputs[3:]))
     ones = (1,) * (len(out.sizes) - 2)
-    spread = Tensor(bias.dtype, (1, out.sizes[1], *ones), (out.sizes[1], 1, *ones))
+    spread = TensorSpec(bias.dtype, (1, out.sizes[1], *ones), (out.sizes[1], 1, *ones))
     return bare, Signature("aten::add_", "Tensor", (out, spread, 1), (out,))
 
 
@@ -64,13 +64,13 @@ def in_one_format(signature: Signature) -> tuple[Piece, ...]:
         return (Piece(signature),)
     instead = {}
     if backward and gradient.lies != x.lies:
-        instead[0] = Tensor(
+        instead[0] = TensorSpec(
             gradient.dtype,
             gradient.sizes,
             _nhwc(gradient.sizes) if x.lies == "l" else contiguous_strides(gradient.sizes),
         )
     if x.lies == "l" and len(weight.sizes) == 4 and weight.lies == "c":
-        turned = Tensor(weight.dtype, weight.sizes, _nhwc(weight.sizes))
+        turned = TensorSpec(weight.dtype, weight.sizes, _nhwc(weight.sizes))
         if turned.lies == "l":  # of one channel or of one tap both are the same
             instead[first + 1] = turned
     return _copied(signature, instead)
@@ -90,7 +90,7 @@ def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
     if x.dtype in _HALF and out.dtype == "float32" and not name.startswith("cum"):
         return (Piece(signature),)
     strides = x.strides if x.dense else contiguous_strides(x.sizes)
-    return _copied(signature, {0: Tensor(out.dtype, x.sizes, strides)})
+    return _copied(signature, {0: TensorSpec(out.dtype, x.sizes, strides)})
 
 
 def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
@@ -109,7 +109,7 @@ def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 def _products(signature: Signature) -> tuple[Piece, ...]:
     """Factors with neither rows nor columns side by side."""
-    positions = [position for position, value in enumerate(signature.inputs) if isinstance(value, Tensor)][-2:]
+    positions = [position for position, value in enumerate(signature.inputs) if isinstance(value, TensorSpec)][-2:]
     laid = {}
     for position in positions:
         x = signature.inputs[position]
@@ -159,7 +159,7 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
         x, reduction = signature.tensor(0), signature.value(position, 1)
         if x is None or reduction == 0 or not signature.results:
             return (Piece(signature),)
-        each = Tensor(x.dtype, x.sizes, contiguous_strides(x.sizes))
+        each = TensorSpec(x.dtype, x.sizes, contiguous_strides(x.sizes))
         name = "mean" if reduction == 1 else "sum"
         over = Signature(f"aten::{name}", "dim", (each, (), False, None), signature.results)
         return (Piece(replace(signature, outputs=(each,)), (each.numel * each.item_bytes,)), Piece(over))
@@ -177,7 +177,7 @@ def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
         assert x is not None
         batch, heads, length, width = x.sizes
         sizes = (batch, length, heads, query.sizes[1] // heads, width)
-        each = Tensor(x.dtype, sizes, contiguous_strides(sizes))
+        each = TensorSpec(x.dtype, sizes, contiguous_strides(sizes))
         holds.append(each.numel * each.item_bytes)
         sums.append(Piece(Signature("aten::sum", "dim_IntList", (each, (3,), False, None), (x,))))
     return (Piece(signature, tuple(holds)), *sums)
@@ -202,17 +202,17 @@ def _grouped(signature: Signature) -> tuple[Piece, ...]:
         deep = max(deep // groups, 1) if len(left.sizes) == len(right.sizes) == 2 else deep
     elif len(left.sizes) == 3:
         columns = max(columns // groups, 1)
-    one = Tensor(left.dtype, (rows, deep), _slanted(left, rows, deep))
-    other = Tensor(right.dtype, (deep, columns), _slanted(right, deep, columns))
-    result = Tensor(out.dtype, (rows, columns), (columns, 1))
+    one = TensorSpec(left.dtype, (rows, deep), _slanted(left, rows, deep))
+    other = TensorSpec(right.dtype, (deep, columns), _slanted(right, deep, columns))
+    result = TensorSpec(out.dtype, (rows, columns), (columns, 1))
     product = Piece(Signature("aten::mm", "", (one, other), (result,)))
     if not at_once:
         return (product,) * groups
-    few = Tensor("int64", (groups,), (1,))
+    few = TensorSpec("int64", (groups,), (1,))
     return (Piece(Signature("aten::prepare_grouped_gemm_data", "", (few,), (few,))), product)
 
 
-def _slanted(like: Tensor, rows: int, columns: int) -> tuple[int, int]:
+def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
     """Strides of a matrix whose rows, or whose columns, lie side by side as those of `like` do."""
     return (columns, 1) if like.strides[-1] == 1 else (1, rows)
 
@@ -222,12 +222,12 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
     if signature.value(3, False) is not True:
         return (Piece(signature),)
     given = signature.value(1, ())
-    indices = [index for index in given if isinstance(index, Tensor)] if isinstance(given, tuple) else []
+    indices = [index for index in given if isinstance(index, TensorSpec)] if isinstance(given, tuple) else []
     if len(indices) < 2:
         return (Piece(signature),)
     more: list[Piece] = []
     for index in indices[1:]:
-        places = Tensor("int64", index.sizes, contiguous_strides(index.sizes))
+        places = TensorSpec("int64", index.sizes, contiguous_strides(index.sizes))
         if signature.value(4, False) is not True:
             more.extend(map(Piece, _checked(places)))
         more.append(Piece(Signature("aten::remainder", "Scalar", (places, 1), (places,)), (8 * places.numel,)))
@@ -237,9 +237,9 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
     return (*more, Piece(first))
 
 
-def _checked(index: Tensor) -> list[Signature]:
+def _checked(index: TensorSpec) -> list[Signature]:
     """Asserts that an index is within its dimension, without waiting."""
-    one, whether = Tensor("int64", (), ()), Tensor("bool", (), ())
+    one, whether = TensorSpec("int64", (), ()), TensorSpec("bool", (), ())
     found = []
     for extreme, compare in (("max", "lt"), ("min", "ge")):
         found.append(Signature(f"aten::{extreme}", "", (index,), (one,)))
@@ -248,11 +248,11 @@ def _checked(index: Tensor) -> list[Signature]:
     return found
 
 
-def _laid_out(x: Tensor) -> Tensor:
-    return Tensor(x.dtype, x.sizes, contiguous_strides(x.sizes))
+def _laid_out(x: TensorSpec) -> TensorSpec:
+    return TensorSpec(x.dtype, x.sizes, contiguous_strides(x.sizes))
 
 
-def _copied(signature: Signature, instead: dict[int, Tensor]) -> tuple[Piece, ...]:
+def _copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece, ...]:
     """The call on copies of some of its arguments, by position, and before it the copying."""
     copies = [
         Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))

@@ -1,8 +1,10 @@
-"""The least that a call can take, by a GPU's data sheet: its arithmetic, or its memory, and a floor."""
+"""The shortest time that a call can take on a GPU, by its data sheet: its arithmetic, its memory, and a floor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from unstall.virtual.costs.gpu_file import Peaks
 
 _TENSOR_CORES = ("float16", "bfloat16")
 
@@ -22,7 +24,7 @@ class Roofline:
     floor_ns: float
 
     def ns(self, flops: float, moved: float, dtype: str) -> float:
-        """What works on less than half of the L2 cache moves at its rate."""
+        """The time of so many FLOPs and bytes moved. Less than half of the L2 cache moves at that cache's rate."""
         peak = self.flops_per_ns
         if dtype in _TENSOR_CORES:
             peak = self.half_flops_per_ns
@@ -30,3 +32,8 @@ class Roofline:
             peak = self.double_flops_per_ns
         rate = self.l2_bytes_per_ns if moved <= self.l2_bytes / 2 else self.bytes_per_ns
         return self.floor_ns + max(flops / peak, moved / rate)
+
+
+def roofline_of(peaks: Peaks, l2_bytes: int) -> Roofline:
+    """The roofline by a data sheet's rates and the size of the L2 cache, in bytes."""
+    return Roofline(peaks.float32, peaks.half, peaks.float64, peaks.bytes, l2_bytes, peaks.l2_bytes, peaks.floor_ns)

@@ -35,7 +35,7 @@ ITEM_BYTES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorSpec:
     """A tensor's type and shape. Strides are in elements."""
 
     dtype: str
@@ -88,18 +88,18 @@ class Signature:
     outputs: tuple[Any, ...]
 
     @cached_property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[TensorSpec, ...]:
         """The tensors among the arguments, those of lists too."""
         return tuple(_flat(self.inputs))
 
     @cached_property
-    def results(self) -> tuple[Tensor, ...]:
+    def results(self) -> tuple[TensorSpec, ...]:
         return tuple(_flat(self.outputs))
 
-    def tensor(self, position: int) -> Tensor | None:
+    def tensor(self, position: int) -> TensorSpec | None:
         """The argument at `position`, if it is there and a tensor."""
         value = self.inputs[position] if position < len(self.inputs) else None
-        return value if isinstance(value, Tensor) else None
+        return value if isinstance(value, TensorSpec) else None
 
     def value(self, position: int, default: Any = None) -> Any:
         """The argument at `position`, or `default` where it is not given."""
@@ -128,7 +128,7 @@ def _argument(raw: Any) -> Any:
         match raw[0]:
             case "t":
                 sizes = tuple(raw[2])
-                return Tensor(raw[1], sizes, tuple(raw[3]) if len(raw) > 3 else contiguous_strides(sizes))
+                return TensorSpec(raw[1], sizes, tuple(raw[3]) if len(raw) > 3 else contiguous_strides(sizes))
             case "l":
                 return tuple(map(_argument, raw[1]))
             case "s":
@@ -137,9 +137,9 @@ def _argument(raw: Any) -> Any:
 
 
 def _raw(value: Any) -> Any:
-    if isinstance(value, Tensor):
+    if isinstance(value, TensorSpec):
         return ("t", value.dtype, value.sizes, value.strides)
-    if isinstance(value, tuple) and any(isinstance(part, Tensor) for part in value):
+    if isinstance(value, tuple) and any(isinstance(part, TensorSpec) for part in value):
         return ("l", tuple(map(_raw, value)))
     return value
 
@@ -164,11 +164,11 @@ def _side_by_side(dims: Iterable[tuple[int, int]]) -> bool:
     return True
 
 
-def _flat(values: tuple[Any, ...]) -> list[Tensor]:
-    found: list[Tensor] = []
+def _flat(values: tuple[Any, ...]) -> list[TensorSpec]:
+    found: list[TensorSpec] = []
     for value in values:
-        if isinstance(value, Tensor):
+        if isinstance(value, TensorSpec):
             found.append(value)
         elif isinstance(value, tuple):
-            found.extend(part for part in value if isinstance(part, Tensor))
+            found.extend(part for part in value if isinstance(part, TensorSpec))
     return found

@@ -26,7 +26,7 @@ _PADDED_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCall:
     """One measured call: its figures, its kernels as numbers of names with their ns, the bytes of each temporary
     allocation.
     """
@@ -42,22 +42,22 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Estimate:
     """Of one shape: what its kernels take together, and the nearest measured call with how far away it is, in
     doublings.
     """
 
     total_ns: float
-    nearest: Measured
+    nearest: MeasuredCall
     distance: float
 
 
-class Table:
+class CostTable:
     """The measured calls of one variant of a family. `measured_on` is the roofline of the GPU that they were measured
     on.
     """
 
-    def __init__(self, family: Family, variant: str, calls: Sequence[Measured], measured_on: Roofline) -> None:
+    def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
         self._family, self._variant, self._calls = family, variant, calls
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
@@ -71,7 +71,7 @@ class Table:
 
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
-    ) -> Answer:
+    ) -> Estimate:
         """What a call of these figures takes on the GPU of `roofline`; `dtype` is its type, where that is not the
         table's.
 
@@ -91,7 +91,7 @@ class Table:
             weights = distances[near] ** -_POWER
             factor = float((weights * self._factors[near]).sum() / weights.sum())
         total = self._roofline(dims, roofline, dtype) * float(np.exp(factor))
-        return Answer(total, self._calls[nearest], float(distances[nearest]))
+        return Estimate(total, self._calls[nearest], float(distances[nearest]))
 
     def _place(self, dims: np.ndarray) -> np.ndarray:
         places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights
@@ -102,7 +102,7 @@ class Table:
         dtype = dtype or own
         return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
-    def temporaries(self, dims: tuple[int, ...], answer: Answer) -> tuple[int, ...]:
+    def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
         """The nearest call's allocations, scaled by what the calls move; small ones are counters, and stay as they
         are. Where the family turns tensors, an allocation holds those that fit in it, and what is left of it grows
         with the weight alone: sums over parts of the batch.
@@ -136,7 +136,7 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
     return held + (rest if rest <= _PADDED_BYTES else rest * these[-1] / max(those[-1], 1.0))
 
 
-def as_rows(calls: Sequence[Measured], sequences: dict[tuple[int, ...], int]) -> list[list[Any]]:
+def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[list[Any]]:
     """As a GPU's file has them: the figures, the number of the sequence of kernels, then ns and temporaries, lists
     where they are not one.
 
@@ -151,7 +151,7 @@ def as_rows(calls: Sequence[Measured], sequences: dict[tuple[int, ...], int]) ->
     return rows
 
 
-def of_rows(rows: Sequence[Sequence[Any]], axes: int, sequences: Sequence[Sequence[int]]) -> list[Measured]:
+def of_rows(rows: Sequence[Sequence[Any]], axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
     """The opposite of `as_rows`. Raises ValueError for a row that is not of that form."""
     calls = []
     for row in rows:
@@ -163,7 +163,7 @@ def of_rows(rows: Sequence[Sequence[Any]], axes: int, sequences: Sequence[Sequen
         if len(names) != len(ns):
             raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
         temporaries = _several(row[axes + 2]) if len(row) > axes + 2 else ()
-        calls.append(Measured(tuple(row[:axes]), names, ns, temporaries))
+        calls.append(MeasuredCall(tuple(row[:axes]), names, ns, temporaries))
     return calls
 
 

@@ -11,7 +11,7 @@ from unstall.timeline.columns import I32, I64, Host, HostKind, Stacks, Timeline
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Slices:
+class FrameSlices:
     """One row a stretch that a frame spends on one line; a caller's rows enclose those of what it calls."""
 
     thread: I32  # row of Threads
@@ -20,7 +20,7 @@ class Slices:
     line: I32  # row of Lines
 
 
-def slices_of(timeline: Timeline) -> Slices:
+def slices_of(timeline: Timeline) -> FrameSlices:
     """Each frame from the first event made from it to the end of the last; within an operator, only its own frames.
 
     Of an annotation, which may begin and end in different places, only the borders count.
@@ -51,8 +51,8 @@ def slices_of(timeline: Timeline) -> Slices:
         last = stops[np.searchsorted(stops, begins, side="right")] - 1
         parts.append((thread[begins], start[begins], end[last], line[begins]))
     if not parts:
-        return Slices(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
-    return Slices(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return FrameSlices(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
+    return FrameSlices(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _borders(host: Host) -> tuple[I64, I64, I64]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unstall.timeline.columns import Timeline
-from unstall.virtual.profiler.kineto import Asked, Result
+from unstall.virtual.profiler.profile_result import Asked, ProfileResult
 from unstall.virtual.timeline.window import cut
 
 _HOLDERS = (
@@ -30,7 +30,7 @@ _HOLDERS = (
 _OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch makes ranges for other tools, and keeps no events
 
 
-class Source(Protocol):
+class ProfiledMachine(Protocol):
     """The virtual machine, as a profile asks it."""
 
     def now_ns(self) -> int: ...
@@ -38,7 +38,7 @@ class Source(Protocol):
     def timeline(self) -> Timeline: ...
 
 
-def install(source: Source) -> Callable[[], None]:
+def install(source: ProfiledMachine) -> Callable[[], None]:
     """Have torch.profiler profile the virtual GPU; returns the undoing. torch must have been imported."""
     profiler = _Profiler(source)
     undo = ExitStack()
@@ -63,7 +63,7 @@ class _Running:
 
 
 class _Profiler:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ProfiledMachine) -> None:
         self._source = source
         self._running: _Running | None = None
         self._activities = import_module("torch._C._profiler").ProfilerActivity
@@ -119,7 +119,7 @@ class _Profiler:
         window = cut(self._source.timeline(), running.since, now)
         left = _without(window, [(name, since - running.since, until - running.since) for name, since, until in off])
         shown = left if running.asked.cuda else _without(left, [("CUDA", 0, now)])
-        return Result(shown, running.asked, running.metadata)
+        return ProfileResult(shown, running.asked, running.metadata)
 
     def _toggle(self, enabled: bool, activities: Iterable[Any]) -> None:
         running = self._running

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from unstall.virtual.races.lanes import Lanes
+from unstall.virtual.races.lanes import StreamLanes
 
 _NOTHING = -1
 
 
-class Clocks:
+class LaneClocks:
     """`of[s][t]`: work of lane t up to this position has ended before the next work of lane s starts.
 
     A lane's place in its own clock means nothing: it runs in order. The host is one, whatever its threads: a thread
     that goes by what another has waited for has been told so by it.
     """
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: StreamLanes) -> None:
         self.lanes = lanes
         self.host = [_NOTHING] * lanes.host
         self.of = [[_NOTHING] * lanes.host for _ in range(lanes.host)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline.columns import I64, RaceKind
-from unstall.virtual.log import Code
-from unstall.virtual.races.clocks import Clocks
+from unstall.virtual.log import LogCode
+from unstall.virtual.races.clocks import LaneClocks
+from unstall.virtual.races.counts import RaceCounts, Use
 from unstall.virtual.races.found import Placement, Race
-from unstall.virtual.races.lanes import WORK, Lanes, lanes_of
+from unstall.virtual.races.lanes import WORK, StreamLanes, lanes_of
 from unstall.virtual.races.reuse import Reuse
 from unstall.virtual.races.schedule import BEGIN_LAUNCH, schedule, waits_for_copy
 from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
-from unstall.virtual.races.tally import Tally, Use
 
 
 def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | None = None) -> tuple[Race, ...]:
@@ -27,8 +27,8 @@ def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | Non
     shared = shared_uses(records, uses, owner, lanes, reused=placement is not None)
     if shared is None:
         return ()
-    tally = Tally(records, lanes)
-    clocks = Clocks(lanes)
+    tally = RaceCounts(records, lanes)
+    clocks = LaneClocks(lanes)
     reuse = Reuse(records, uses, owner, lanes, placement, clocks, tally) if placement is not None else None
     _Walk(records, lanes, shared, clocks, tally, reuse).run()
     return tally.races()
@@ -40,10 +40,10 @@ class _Walk:
     def __init__(
         self,
         records: np.ndarray,
-        lanes: Lanes,
+        lanes: StreamLanes,
         shared: SharedUses,
-        clocks: Clocks,
-        tally: Tally,
+        clocks: LaneClocks,
+        tally: RaceCounts,
         reuse: Reuse | None,
     ) -> None:
         self.records, self.lanes, self.shared, self.clocks = records, lanes, shared, clocks
@@ -63,24 +63,24 @@ class _Walk:
         for (position, record, launch, lane, code, graph, a, ends), (first, last) in zip(
             zip(*(column.tolist() for column in columns), strict=True), own_uses, strict=True
         ):
-            if code in _WORKS or code <= Code.OP_END:
+            if code in _WORKS or code <= LogCode.OP_END:
                 if first < last:
                     self._access(Use(position, record, launch, lane), first, last)
                 if ends:
                     clocks.host_waits(lane, position)
-            elif code == Code.EVENT_RECORD:
+            elif code == LogCode.EVENT_RECORD:
                 clocks.record((graph, a), lane, position)
-            elif code == Code.EVENT_WAIT:
+            elif code == LogCode.EVENT_WAIT:
                 clocks.wait((graph, a), lane)
-            elif code == Code.SYNC_EVENT:
+            elif code == LogCode.SYNC_EVENT:
                 clocks.host_waits_for_event((graph, a))
-            elif code == Code.SYNC_STREAM:
+            elif code == LogCode.SYNC_STREAM:
                 clocks.host_waits(lane, position)
-            elif code == Code.SYNC_DEVICE:
+            elif code == LogCode.SYNC_DEVICE:
                 clocks.host_waits_for_device(int(self.records["device"][record]), position)
             elif code == BEGIN_LAUNCH:
                 clocks.begin_launch(a, graphs.get(a, ()), lane, position)
-            elif code == Code.GRAPH_LAUNCH:
+            elif code == LogCode.GRAPH_LAUNCH:
                 clocks.end_launch(a, graphs.get(a, ()), lane, position)
             elif self.reuse is not None:
                 self._of_allocations(self.reuse, code, a, lane, position)
@@ -126,11 +126,11 @@ class _Walk:
                 self.reuse.used(use, allocation, shared.home[allocation], int(shared.offset[start]), size, write)
 
     def _of_allocations(self, reuse: Reuse, code: int, allocation: int, lane: int, position: int) -> None:
-        if code == Code.EMPTY_CACHE:
+        if code == LogCode.EMPTY_CACHE:
             reuse.emptied(position)
-        elif code == Code.USE_STREAM:
+        elif code == LogCode.USE_STREAM:
             reuse.uses_stream(allocation, lane)
-        elif code == Code.FREE:
+        elif code == LogCode.FREE:
             first, last = self.shared.segments_of[allocation]
             parts = [
                 (int(self.shared.offset[i]), int(self.shared.size[i]), known[i], write)
@@ -151,5 +151,15 @@ def _note(found: dict[Use, tuple[RaceKind, set[int]]], earlier: Use, kind: RaceK
 
 _WORKS = frozenset(map(int, WORK))
 _ORDERS = frozenset(
-    map(int, (Code.EVENT_WAIT, Code.SYNC_EVENT, Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.GRAPH_LAUNCH, Code.COPY))
+    map(
+        int,
+        (
+            LogCode.EVENT_WAIT,
+            LogCode.SYNC_EVENT,
+            LogCode.SYNC_STREAM,
+            LogCode.SYNC_DEVICE,
+            LogCode.GRAPH_LAUNCH,
+            LogCode.COPY,
+        ),
+    )
 )

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from unstall.virtual.growing import Growing
-from unstall.virtual.log import Code
+from unstall.virtual.growing_array import GrowingArray
+from unstall.virtual.log import LogCode
 from unstall.virtual.races.find import find_races
 from unstall.virtual.races.found import Access, Placement, Race
 
@@ -17,17 +17,17 @@ _FIELDS = [
 ]
 _RECORD = np.dtype(_FIELDS)
 _USE = np.dtype([("allocation", "<i8"), ("offset", "<i8"), ("bytes", "<i8"), ("write", "u1")])
-_OPERATORS = (Code.OP_BEGIN, Code.OP_END)
-_NEVER = (Code.MARK_BEGIN, Code.MARK_END, Code.PIN, Code.ADVANCE, Code.ASSERT)
+_OPERATORS = (LogCode.OP_BEGIN, LogCode.OP_END)
+_NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, LogCode.ASSERT)
 
 
 class RaceLog:
     """Takes in the log part by part, and finds its races when it is asked."""
 
     def __init__(self) -> None:
-        self._records = Growing(_RECORD)
-        self._uses = Growing(_USE)
-        self._numbers = Growing(np.int64)  # of the kept records in the whole log; -1 for what was never logged
+        self._records = GrowingArray(_RECORD)
+        self._uses = GrowingArray(_USE)
+        self._numbers = GrowingArray(np.int64)  # of the kept records in the whole log; -1 for what was never logged
         self._placed: list[tuple[int, int, int]] = []
         self._kept_operators = False  # of the last part
         self._open: dict[int, int] = {}  # by thread: operators that have not ended
@@ -54,10 +54,10 @@ class RaceLog:
 
     def event_is_done(self, event: int) -> None:
         """The host was told so by a query, after all that was added."""
-        self._told(Code.SYNC_EVENT, a=event)
+        self._told(LogCode.SYNC_EVENT, a=event)
 
     def stream_is_done(self, device: int, stream: int) -> None:
-        self._told(Code.SYNC_STREAM, device=device, stream=stream)
+        self._told(LogCode.SYNC_STREAM, device=device, stream=stream)
 
     def races(self) -> tuple[Race, ...]:
         """Of all so far; records are numbered as in the whole log."""
@@ -75,7 +75,7 @@ class RaceLog:
             for race in find_races(records, uses, placement)
         )
 
-    def _told(self, code: Code, **fields: int) -> None:
+    def _told(self, code: LogCode, **fields: int) -> None:
         row = np.zeros(1, _RECORD)
         row["code"], row["stack"], row["id"] = code, -1, -1
         for name, value in fields.items():
@@ -85,7 +85,7 @@ class RaceLog:
 
     def _count_open(self, operators: np.ndarray) -> None:
         for thread in np.unique(operators["thread"]).tolist():
-            begins = operators["code"][operators["thread"] == thread] == Code.OP_BEGIN
+            begins = operators["code"][operators["thread"] == thread] == LogCode.OP_BEGIN
             self._open[thread] = self._open.get(thread, 0) + 2 * int(begins.sum()) - len(begins)
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from unstall.timeline.columns import I32, I64, Bool, RaceKind
-from unstall.virtual.log import Code
-from unstall.virtual.races.clocks import Clocks
+from unstall.virtual.log import LogCode
+from unstall.virtual.races.clocks import LaneClocks
+from unstall.virtual.races.counts import RaceCounts, Use
 from unstall.virtual.races.found import Placement
-from unstall.virtual.races.lanes import Lanes
-from unstall.virtual.races.tally import Tally, Use
+from unstall.virtual.races.lanes import StreamLanes
 
 _MOST_OF_A_KIND = 100  # of what differs in nothing but when; each is looked up among all uses of memory
 _NEVER = np.iinfo(np.int64).max
@@ -48,10 +48,10 @@ class Reuse:
         records: np.ndarray,
         uses: np.ndarray,
         owner: I64,
-        lanes: Lanes,
+        lanes: StreamLanes,
         placement: Placement,
-        clocks: Clocks,
-        tally: Tally,
+        clocks: LaneClocks,
+        tally: RaceCounts,
     ) -> None:
         self._records, self._uses, self._owner, self._lanes = records, uses, owner, lanes
         self._placement, self._clocks, self._tally = placement, clocks, tally
@@ -62,7 +62,7 @@ class Reuse:
         self._claimed: set[tuple[int, int]] = set()
         self._index: _Index | None = None
         self._emptied = -1
-        allocating = np.flatnonzero(records["code"] == Code.MALLOC)
+        allocating = np.flatnonzero(records["code"] == LogCode.MALLOC)
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
@@ -163,7 +163,7 @@ class _Index:
     write: Bool
 
     @classmethod
-    def of(cls, uses: np.ndarray, owner: I64, lanes: Lanes, placement: Placement) -> _Index:
+    def of(cls, uses: np.ndarray, owner: I64, lanes: StreamLanes, placement: Placement) -> _Index:
         at = np.minimum(np.searchsorted(placement.allocation, uses["allocation"]), len(placement.allocation) - 1)
         known = (placement.allocation[at] == uses["allocation"]) & ~lanes.captured[owner] & (uses["bytes"] > 0)
         rows = np.flatnonzero(known)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.timeline.columns import I32, I64
-from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag
-from unstall.virtual.races.lanes import Lanes
+from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode
+from unstall.virtual.races.lanes import StreamLanes
 
 BEGIN_LAUNCH = 255  # before a graph's nodes; its GRAPH_LAUNCH stands after them
 _ORDERING = (
-    *(Code.EVENT_RECORD, Code.EVENT_WAIT, Code.SYNC_EVENT, Code.SYNC_STREAM, Code.SYNC_DEVICE),
-    *(Code.GRAPH_LAUNCH, Code.EMPTY_CACHE),
+    *(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT, LogCode.SYNC_STREAM, LogCode.SYNC_DEVICE),
+    *(LogCode.GRAPH_LAUNCH, LogCode.EMPTY_CACHE),
 )
-_OF_ALLOCATIONS = (Code.MALLOC, Code.FREE, Code.USE_STREAM)
+_OF_ALLOCATIONS = (LogCode.MALLOC, LogCode.FREE, LogCode.USE_STREAM)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,11 +26,11 @@ class Schedule:
     record: I64
     launch: I64  # the record that launched the graph that this is a part of, or -1
     lane: I32
-    code: I32  # Code, or BEGIN_LAUNCH
+    code: I32  # LogCode, or BEGIN_LAUNCH
     graph: I64  # number of the graph that this is a part of, or -1: its events are its own
 
 
-def schedule(records: np.ndarray, lanes: Lanes, using: I64, allocations: I64) -> Schedule:
+def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I64) -> Schedule:
     """`using` are the records that use shared memory, `allocations` those whose MALLOC, FREE and USE_STREAM matter."""
     code = records["code"]
     matters = np.isin(code, _ORDERING) | waits_for_copy(records)
@@ -73,5 +73,5 @@ def waits_for_copy(records: np.ndarray) -> np.ndarray:
     blocking = ((flags & CopyFlag.NON_BLOCKING) == 0) | ((flags & CopyFlag.VALUE) != 0)
     pageable_download = download & ((flags & CopyFlag.PINNED) == 0)
     with_host = download | (direction == CopyFlag.HOST_TO_DEVICE)
-    waits: np.ndarray = (records["code"] == Code.COPY) & with_host & (blocking | pageable_download)
+    waits: np.ndarray = (records["code"] == LogCode.COPY) & with_host & (blocking | pageable_download)
     return waits

@@ -8,8 +8,8 @@ import numpy as np
 
 from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import distinct
-from unstall.virtual.log import Code
-from unstall.virtual.races.lanes import WORK, Lanes
+from unstall.virtual.log import LogCode
+from unstall.virtual.races.lanes import WORK, StreamLanes
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,7 +36,7 @@ def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
 
 
 def shared_uses(
-    records: np.ndarray, uses: np.ndarray, owner: I64, lanes: Lanes, *, reused: bool = False
+    records: np.ndarray, uses: np.ndarray, owner: I64, lanes: StreamLanes, *, reused: bool = False
 ) -> SharedUses | None:
     """None where no memory is shared. `reused`: also what only another lane uses than the one that allocated it."""
     # Memory of no allocation is pageable: only the host touches it.
@@ -56,7 +56,7 @@ def shared_uses(
     written[which[uses["write"] != 0]] = True
     shared &= written
     home = np.full(len(allocation), -1, dtype=np.int32)
-    allocating = np.flatnonzero(records["code"] == Code.MALLOC)
+    allocating = np.flatnonzero(records["code"] == LogCode.MALLOC)
     at = np.minimum(np.searchsorted(allocation, records["a"][allocating]), len(allocation) - 1)
     known = allocation[at] == records["a"][allocating]
     home[at[known]] = lanes.of[allocating[known]]
@@ -71,12 +71,12 @@ def shared_uses(
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
     """All but uses of CPU operators that only lead to work of a stream, which has uses of its own."""
     code = records["code"]
-    of_host = code[owner] == Code.OP_BEGIN
-    used: Bool = np.isin(code[owner], (*WORK, Code.OP_END)) | of_host
+    of_host = code[owner] == LogCode.OP_BEGIN
+    used: Bool = np.isin(code[owner], (*WORK, LogCode.OP_END)) | of_host
     if not of_host.any():
         return used
-    marks = np.flatnonzero(code <= Code.OP_END)
-    change = np.where(code[marks] == Code.OP_BEGIN, 1, -1)
+    marks = np.flatnonzero(code <= LogCode.OP_END)
+    change = np.where(code[marks] == LogCode.OP_BEGIN, 1, -1)
     works = np.flatnonzero(np.isin(code, WORK))
     for thread in np.unique(records["thread"][owner[of_host]]).tolist():
         mine = records["thread"][marks] == thread
@@ -84,7 +84,7 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
         depth = np.cumsum(step) - (step > 0)
         order = np.lexsort((mark, depth))  # of one depth: begin, end, begin, …
         begin, end = mark[order][:-1], mark[order][1:]
-        pair = (code[begin] == Code.OP_BEGIN) & (code[end] == Code.OP_END)
+        pair = (code[begin] == LogCode.OP_BEGIN) & (code[end] == LogCode.OP_END)
         begin, end = begin[pair], end[pair]
         own_works = works[records["thread"][works] == thread]
         busy = np.searchsorted(own_works, end) > np.searchsorted(own_works, begin)
@@ -92,7 +92,7 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
     return used
 
 
-def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: Lanes) -> tuple[I64, I32]:
+def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -> tuple[I64, I32]:
     """Rows of (allocation, lane): of each use where it runs, a captured one's once for each stream that launches it."""
     direct = counts & ~lanes.captured[owner]
     whiches, found = [which[direct]], [lane[direct]]

@@ -1,6 +1,7 @@
-#include "about.h"
+#include "call.h"
 
 #include "asserts.h"
+#include "devices.h"
 
 #include <ATen/core/enum_tag.h>
 
@@ -11,19 +12,19 @@
 namespace unstall {
 namespace {
 
-// CUDA's kernels of these bring a count to the host and wait for it, to know how large the result is.
+// CUDA's kernels of these copy a count to the host and wait for it, to know how large the result is.
 const std::unordered_map<std::string, int64_t> bytes_read = {
     {"aten::nonzero", 8}, {"aten::_unique2", 8}, {"aten::unique_dim", 8}, {"aten::unique_consecutive", 8},
     {"aten::unique_dim_consecutive", 8}, {"aten::_unique", 8}, {"aten::equal", 1}, {"aten::bincount", 8},
     {"aten::masked_select", 8}, {"aten::repeat_interleave", 8}};
 
-// Tensors of the CPU, of whatever size, may be among the arguments of these.
+// The arguments of these may be CPU tensors of any size.
 const std::unordered_set<std::string> takes_host_tensors = {
     "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_cudnn_ctc_loss", "aten::_use_miopen_ctc_loss",
     "aten::_cudnn_ctc_loss", "aten::segment_reduce", "aten::bernoulli_"};
 
-// Tensors of the CPU without dimensions may stand beside those of a device in what is computed element by element,
-// and in these (native_functions.yaml: device_check: NoCheck).
+// CPU tensors without dimensions may be mixed with a device's in element-wise operators, and in these
+// (native_functions.yaml: device_check: NoCheck).
 const std::unordered_set<std::string> takes_host_scalars = {
     "aten::index_fill_", "aten::index_fill", "aten::fill_", "aten::masked_fill_", "aten::masked_fill", "aten::where",
     "aten::_scaled_dot_product_efficient_attention_backward", "aten::floor_divide", "aten::floor_divide_", "aten::eq_",
@@ -35,7 +36,7 @@ bool is_scalar_friendly(const c10::OperatorHandle& op, const std::string& name) 
       takes_host_scalars.count(name) != 0;
 }
 
-// What these leave in their first argument does not depend on what was there.
+// These overwrite their first argument without reading it.
 const std::unordered_set<std::string> overwriting = {
     "aten::fill_", "aten::zero_", "aten::normal_", "aten::uniform_", "aten::random_", "aten::bernoulli_",
     "aten::exponential_", "aten::log_normal_", "aten::cauchy_", "aten::geometric_"};
@@ -51,7 +52,7 @@ About::About(const c10::OperatorHandle& op)
     any_written = any_written || written.back();
     if (argument.name() == "generator") generator = int(written.size()) - 1;
     if (argument.name() == "output_size" && name.name == "aten::repeat_interleave")
-      told_size = int(written.size()) - 1;
+      output_size = int(written.size()) - 1;
   }
   for (const auto& result : schema.returns())
     view = result.alias_info() && !result.alias_info()->isWrite();
@@ -63,6 +64,64 @@ About::About(const c10::OperatorHandle& op)
   scalars = is_scalar_friendly(op, name.name);
   auto found = bytes_read.find(name.name);
   reads = found == bytes_read.end() ? 0 : found->second;
+}
+
+namespace {
+
+// The devices of a call's tensors: the first, and the first other one with its argument.
+struct Places {
+  const About& about;
+  std::optional<c10::Device> first, other;
+  size_t other_argument = 0;
+
+  void add(const Tensor& tensor, size_t argument) {
+    if (!tensor.defined() || !(tensor.is_cuda() || tensor.is_cpu())) return;
+    if (tensor.is_cpu() && about.scalars && tensor.dim() == 0) return;
+    if (!first) {
+      first = tensor.device();
+    } else if (tensor.device() != *first && !other) {
+      other = tensor.device();
+      other_argument = argument;
+    }
+  }
+
+  // In the words of CUDA's kernels: of TensorIterator, and of the checks that are generated for the others.
+  void refuse(const c10::OperatorHandle& op) const {
+    TORCH_CHECK(
+        !about.scalars, "Expected all tensors to be on the same device, but found at least two devices, ", *first,
+        " and ", *other, "!");
+    std::string method = about.name.name.substr(about.name.name.find("::") + 2);
+    if (!about.name.overload_name.empty()) method += "_" + about.name.overload_name;
+    TORCH_CHECK(
+        false, "Expected all tensors to be on the same device, but got ",
+        op.schema().arguments()[other_argument].name(), " is on ", *other, ", different from other tensors on ", *first,
+        " (when checking argument in method wrapper_CUDA_", method, ")");
+  }
+};
+
+} // namespace
+
+int device_of(const About& about, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  Places places{about};
+  std::optional<c10::Device> wanted;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const c10::IValue& value = arguments[i];
+    if (value.isTensor()) {
+      places.add(value.toTensor(), i);
+    } else if (value.isDevice()) {
+      wanted = value.toDevice();
+    } else if (value.isTensorList() || value.isOptionalTensorList()) {
+      for (const auto& one : value.toListRef())
+        if (one.isTensor()) places.add(one.toTensor(), i);
+    }
+  }
+  bool any = places.first && places.first->is_cuda();
+  if (places.other) {
+    any = true;
+    if (!places.first->is_cuda()) std::swap(places.first, places.other);
+    if (!about.host_tensors || places.other->is_cuda()) places.refuse(op);
+  }
+  return any ? places.first->index() : device_number(wanted ? *wanted : c10::Device(c10::kCUDA));
 }
 
 } // namespace unstall

@@ -1,8 +1,6 @@
 #include "asserts.h"
 
 #include "devices.h"
-#include "keeper.h"
-#include "locks.h"
 #include "log.h"
 #include "operators.h"
 
@@ -31,7 +29,8 @@ const std::unordered_set<std::string> asserting = {
     "aten::bernoulli_", "aten::poisson", "aten::masked_scatter_", "aten::_embedding_bag",
     "aten::_embedding_bag_forward_only", "aten::max_unpool2d", "aten::max_unpool3d", "aten::_assert_async"};
 
-// Words of the CPU's kernels on values. On shapes and dtypes they have others, but for what Meta's kernels refuse too.
+// Texts of the CPU kernels' errors about values. Errors about shapes and dtypes differ, or the Meta kernels raise them
+// too.
 constexpr const char* OF_VALUES[] = {
     "out of bounds", "out of range", "out of DATA bounds", "not in the valid range", "but found idx to be",
     "should be between 0 and 1", "probability tensor contains", "invalid multinomial distribution", "p_in >= 0",
@@ -45,7 +44,7 @@ struct Failure {
 struct Failures {
   Lock lock;
   std::array<Failure, MOST_DEVICES> first;
-  std::unordered_map<int64_t, int> events; // recorded since, and on which device
+  std::unordered_map<int64_t, int> events; // recorded after the failure, with their device
 };
 
 Failures& failures() {

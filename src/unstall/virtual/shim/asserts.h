@@ -1,7 +1,7 @@
-// Assertions of CUDA's kernels: a value that is wrong, such as an index out of range, fails where the kernel runs. No
-// call is told before one that waits for the device; from then on every call is.
+// Assertions of CUDA's kernels: a wrong value, such as an index out of range, fails where the kernel runs. The first
+// call that waits for the device raises the error, and every call after it.
 #pragma once
-#include "keeper.h"
+#include "simulator.h"
 
 #include <ATen/core/operator_name.h>
 
@@ -14,14 +14,14 @@ namespace unstall {
 
 // Whether CUDA's kernel of this operator checks values by assertions; the CPU's raises where it is called.
 bool asserts_values(const c10::OperatorName& name);
-// What the CPU's kernel of `name` says of the values it got, if that is what `error` is of: else "".
+// The message of `error` if the CPU's kernel of `name` raised it for a wrong value, else "".
 std::string wrong_values(const c10::OperatorName& name, const std::exception& error);
 
-// An assertion fails on the device, in work of the operator that this thread is in. Where CUDA_LAUNCH_BLOCKING is set,
-// raises at once.
+// An assertion fails on the device, in work of the operator that this thread is in. Raises at once if
+// CUDA_LAUNCH_BLOCKING is set.
 void assertion_failed(int device, const std::string& why);
 
-extern std::atomic<uint64_t> failed_devices, lost_devices; // a bit each; lost: the program was told
+extern std::atomic<uint64_t> failed_devices, lost_devices; // a bit each; lost: a call raised the error
 
 // Whether an assertion failed there: nothing is computed any more.
 inline bool failed(int device) {
@@ -30,20 +30,20 @@ inline bool failed(int device) {
 [[noreturn]] void raise_failure(int device);
 // For calls that wait for the device.
 inline void check_finished(int device) {
-  check_told();
+  raise_pending();
   if (failed(device)) raise_failure(device);
 }
 // For calls that give the device something to do, or to hold.
 inline void check_usable(int device) {
-  check_told();
+  raise_pending();
   if (lost_devices.load(std::memory_order_relaxed) >> device & 1) raise_failure(device);
 }
 
-// From now on children that are forked cannot use the devices: what they inherited raises CUDA's initialization error.
+// From now on forked children cannot use the devices: calls raise CUDA's initialization error.
 void refuse_forks();
 void forked(); // in the child
 
-// A wait for an event that was recorded before the assertion failed does not tell of it.
+// A wait for an event that was recorded before the assertion failed does not raise.
 void recorded_after_failure(int64_t event, int device);
 void check_event(int64_t event);
 

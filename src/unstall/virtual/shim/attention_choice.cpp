@@ -1,6 +1,6 @@
 // Which kernel scaled_dot_product_attention takes on a GPU of compute capability 9.0: in the order of torch >= 2.11
 // with cuDNN 9.19, as an H200 chose (cuDNN, flash, memory-efficient, math), for what each of them can.
-#include "redirect.h"
+#include "kernels.h"
 
 #include <ATen/Context.h>
 #include <ATen/native/transformers/attention.h>
@@ -84,7 +84,7 @@ bool can_efficient(const sdp_params& p, bool debug) {
       sdp::check_batch_size_and_num_heads_dense<false>(p, debug) && sdp::check_tensor_dtype(p, efficient_types, debug);
 }
 
-// Once, so that an order that the program sets afterwards, or by sdpa_kernel(set_priority=True), stays.
+// Once, so that it does not overwrite an order that the program sets later, or by sdpa_kernel(set_priority=True).
 const std::array<SDPBackend, at::num_sdp_backends>& order(std::array<SDPBackend, at::num_sdp_backends>& chosen) {
   static const bool initialised = [] {
     at::globalContext().setSDPPriorityOrder(

@@ -1,12 +1,7 @@
 #include "call.h"
 
 #include "asserts.h"
-#include "generator.h"
-#include "graphs.h"
-#include "redirect.h"
-#include "shapes.h"
-#include "twins.h"
-#include "wider.h"
+#include "kernels.h"
 
 #include <ATen/core/List.h>
 #include <ATen/ops/clone.h>
@@ -19,16 +14,16 @@ using c10::IValue;
 using c10::OperatorHandle;
 using torch::jit::Stack;
 
-// One call: its arguments as they were, and as the CPU's kernel gets them.
-class Call {
+// The arguments of one call as they were, and as the CPU's kernel gets them.
+class OperatorCall {
  public:
-  Call(const About& about, const OperatorHandle& op, Stack* stack)
+  OperatorCall(const About& about, const OperatorHandle& op, Stack* stack)
       : about_(about), op_(op), stack_(stack), first_(stack->size() - about.written.size()) {}
 
   void run() {
-    look();
+    device_ = device_of(about_, op_, c10::ArrayRef<IValue>(stack_->data() + first_, about_.written.size()));
     check_usable(device_);
-    bool reads = about_.reads && (about_.told_size < 0 || argument(size_t(about_.told_size)).isNone());
+    bool reads = about_.reads && (about_.output_size < 0 || argument(size_t(about_.output_size)).isNone());
     if (reads) {
       refuse_in_capture(device_, current_stream(device_));
       check_finished(device_);
@@ -53,97 +48,50 @@ class Call {
  private:
   IValue& argument(size_t i) { return (*stack_)[first_ + i]; }
 
-  // Finds the device that this is for; refuses arguments on several.
-  void look() {
-    std::optional<c10::Device> wanted;
-    for (size_t i = 0; i < about_.written.size(); i++) {
-      const IValue& value = argument(i);
-      if (value.isTensor()) {
-        look_at(value.toTensor(), i);
-      } else if (value.isDevice()) {
-        wanted = value.toDevice();
-      } else if (value.isTensorList() || value.isOptionalTensorList()) {
-        for (const auto& one : value.toListRef())
-          if (one.isTensor()) look_at(one.toTensor(), i);
-      }
-    }
-    bool any = first_device_ && first_device_->is_cuda();
-    if (other_device_) {
-      any = true;
-      if (!first_device_->is_cuda()) std::swap(first_device_, other_device_);
-      if (!about_.host_tensors || other_device_->is_cuda()) refuse_devices();
-    }
-    device_ = any ? first_device_->index() : device_number(wanted ? *wanted : c10::Device(c10::kCUDA));
-  }
-
-  void look_at(const Tensor& tensor, size_t i) {
-    if (!tensor.defined() || !(tensor.is_cuda() || tensor.is_cpu())) return;
-    if (tensor.is_cpu() && about_.scalars && tensor.dim() == 0) return;
-    if (!first_device_) {
-      first_device_ = tensor.device();
-    } else if (tensor.device() != *first_device_ && !other_device_) {
-      other_device_ = tensor.device();
-      other_ = i;
-    }
-  }
-
-  // In the words of CUDA's kernels: of TensorIterator, and of the checks that are generated for the others.
-  void refuse_devices() const {
-    TORCH_CHECK(
-        !about_.scalars, "Expected all tensors to be on the same device, but found at least two devices, ",
-        *first_device_, " and ", *other_device_, "!");
-    std::string method = about_.name.name.substr(about_.name.name.find("::") + 2);
-    if (!about_.name.overload_name.empty()) method += "_" + about_.name.overload_name;
-    TORCH_CHECK(
-        false, "Expected all tensors to be on the same device, but got ", op_.schema().arguments()[other_].name(),
-        " is on ", *other_device_, ", different from other tensors on ", *first_device_,
-        " (when checking argument in method wrapper_CUDA_", method, ")");
-  }
-
   using Convert = Tensor (*)(const Tensor&);
 
-  Tensor twin_of(const Tensor& tensor, Convert convert) {
-    Tensor twin = convert(tensor);
-    if (tensor.defined() && tensor.is_cuda()) pairs_.emplace_back(tensor, twin);
-    return twin;
+  Tensor converted(const Tensor& tensor, Convert convert) {
+    Tensor made = convert(tensor);
+    if (tensor.defined() && tensor.is_cuda()) pairs_.emplace_back(tensor, made);
+    return made;
   }
 
-  void twin(IValue& value, Convert convert, c10::DeviceType device) {
+  void convert_value(IValue& value, Convert convert, c10::DeviceType device) {
     if (value.isTensor()) {
-      value = twin_of(value.toTensor(), convert);
+      value = converted(value.toTensor(), convert);
     } else if (value.isTensorList()) {
       c10::List<Tensor> list;
-      for (const Tensor& one : value.toTensorVector()) list.push_back(twin_of(one, convert));
+      for (const Tensor& one : value.toTensorVector()) list.push_back(converted(one, convert));
       value = std::move(list);
     } else if (value.isOptionalTensorList()) {
       c10::List<std::optional<Tensor>> list;
       for (const std::optional<Tensor>& one : value.toOptionalTensorVector())
-        list.push_back(one ? std::optional<Tensor>(twin_of(*one, convert)) : std::nullopt);
+        list.push_back(one ? std::optional<Tensor>(converted(*one, convert)) : std::nullopt);
       value = std::move(list);
     } else if (value.isDevice() && value.toDevice().is_cuda()) {
       value = c10::Device(device);
     }
   }
 
-  void twin_all(Convert convert, c10::DeviceType device) {
-    for (size_t i = 0; i < about_.written.size(); i++) twin(argument(i), convert, device);
+  void convert_all(Convert convert, c10::DeviceType device) {
+    for (size_t i = 0; i < about_.written.size(); i++) convert_value(argument(i), convert, device);
   }
 
   void run_values() {
-    twin_all(to_cpu, c10::kCPU);
+    convert_all(to_cpu, c10::kCPU);
     compute(op_, about_, device_, *stack_);
     back();
     if (about_.any_written)
       for (auto& [cuda, cpu] : pairs_) follow(cuda, cpu);
   }
 
-  // Where an assertion failed: the device computes nothing any more.
+  // After an assertion failed the device computes nothing.
   void run_without_values() {
     if (!meta()) raise_failure(device_);
     back_from_meta();
   }
 
-  // The CPU's kernel raises where CUDA's asserts. What the shapes are wrong for, Meta's kernel says as well.
+  // If CUDA's kernel would assert, the CPU's raises. If the shapes are wrong, the Meta kernel raises, too.
   void run_asserting() {
     Stack before(stack_->begin() + int64_t(first_), stack_->end());
     try {
@@ -163,7 +111,7 @@ class Call {
   void run_small() {
     run_values();
     if (about_.any_written)
-      for (auto& [cuda, cpu] : pairs_) // what was read was known before
+      for (auto& [cuda, cpu] : pairs_) // inputs were known already
         if (covers_storage(cuda)) set_known(cuda, true);
   }
 
@@ -192,7 +140,7 @@ class Call {
     run_kernel(op, about, c10::DispatchKey::CPU, stack);
   }
 
-  // Where numerics are skipped: whether values are computed all the same, as all that they follow from are known.
+  // If numerics are skipped: whether the values are still computed, since they are few and all inputs are known.
   bool is_small() {
     int64_t elements = 0;
     bool only_written = true;
@@ -220,26 +168,27 @@ class Call {
 
   bool result_is_small() {
     Stack shapes(stack_->end() - int64_t(about_.written.size()), stack_->end());
-    Call twin(about_, op_, &shapes);
-    twin.device_ = device_;
-    if (!twin.meta()) return true;
+    OperatorCall result(about_, op_, &shapes);
+    result.device_ = device_;
+    if (!result.meta()) return true;
     int64_t elements = 0;
     for (const IValue& value : shapes)
       if (value.isTensor() && value.toTensor().defined()) elements += value.toTensor().numel();
     return elements <= MOST_KNOWN;
   }
 
-  // Replaces the arguments on the stack by results without values. False, with nothing changed, where torch cannot tell.
+  // Replaces the arguments on the stack by results without values. False, with nothing changed, if torch has no Meta
+  // kernel or that raised.
   bool meta() {
     if (!has_kernel(op_, about_, c10::DispatchKey::Meta)) return false;
     Stack before(stack_->begin() + int64_t(first_), stack_->end());
     try {
-      twin_all(to_meta, c10::kMeta);
+      convert_all(to_meta, c10::kMeta);
       if (about_.generator >= 0) argument(size_t(about_.generator)) = IValue();
       run_kernel(op_, about_, c10::DispatchKey::Meta, *stack_);
       return true;
     } catch (const std::exception&) {
-      // What is wrong with the arguments, computing says too.
+      // If the arguments are wrong, computing raises, too.
       pairs_.clear();
       stack_->resize(first_);
       stack_->insert(stack_->end(), before.begin(), before.end());
@@ -262,7 +211,7 @@ class Call {
     if (meta()) {
       back_from_meta();
     } else {
-      run_values(); // of bytes that mean nothing
+      run_values(); // of meaningless bytes
       if (about_.reads) warn_unknown();
     }
     for (const Tensor& tensor : written) set_known(tensor, false);
@@ -286,12 +235,12 @@ class Call {
     return tensors;
   }
 
-  // For a graph: results have shapes now, and values when it is replayed.
+  // For a graph: results have shapes now, and values at each replay.
   void capture() {
     Stack arguments(stack_->begin() + int64_t(first_), stack_->end());
-    Call kept(about_, op_, &arguments);
+    OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
-    kept.twin_all(to_cpu, c10::kCPU);
+    kept.convert_all(to_cpu, c10::kCPU);
     if (meta()) {
       back_from_meta();
     } else {
@@ -320,9 +269,9 @@ class Call {
     });
   }
 
-  // For shapes where torch has no Meta kernel: what would be written is left as it is.
+  // For shapes, if torch has no Meta kernel: the arguments are not written to.
   void run_on_copies() {
-    twin_all(to_cpu, c10::kCPU);
+    convert_all(to_cpu, c10::kCPU);
     for (size_t i = 0; i < about_.written.size(); i++) {
       IValue& value = argument(i);
       if (!about_.written[i]) continue;
@@ -348,19 +297,19 @@ class Call {
   // The tensor that the CPU's kernel returned, on the virtual GPU: an argument itself, a view of one, or a new one.
   Tensor back_from(const Tensor& cpu) {
     if (!cpu.defined() || !cpu.is_cpu()) return cpu;
-    for (auto& [cuda, twin] : pairs_)
-      if (twin.is_same(cpu)) return cuda;
+    for (auto& [cuda, on_cpu] : pairs_)
+      if (on_cpu.is_same(cpu)) return cuda;
     if (cpu.has_storage()) {
       auto* bytes = cpu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-      for (auto& [cuda, twin] : pairs_)
-        if (twin.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == bytes)
+      for (auto& [cuda, on_cpu] : pairs_)
+        if (on_cpu.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == bytes)
           return over(cpu, cuda.storage());
     }
     TORCH_CHECK_NOT_IMPLEMENTED(
         cpu.layout() == c10::kStrided, "the virtual GPU computes dense tensors only, not sparse ones, as ", about_.name,
         " gives");
     Tensor fresh = to_cuda(cpu, device_);
-    pairs_.emplace_back(fresh, cpu); // what else is returned may be a view of it
+    pairs_.emplace_back(fresh, cpu); // another result may be a view of it
     return fresh;
   }
 
@@ -368,7 +317,7 @@ class Call {
     change_results([&](const Tensor& cpu, bool host) { return host ? cpu : back_from(cpu); });
   }
 
-  // Puts what `change` makes of each tensor, and of whether it stays on the host, in its place.
+  // Replaces each result tensor by change(tensor, whether it stays on the host).
   template <class F>
   void change_results(F&& change) {
     size_t results = op_.schema().returns().size(), first = stack_->size() - results;
@@ -404,15 +353,13 @@ class Call {
   Stack* stack_;
   size_t first_;
   int device_ = 0;
-  std::optional<c10::Device> first_device_, other_device_; // of tensors
-  size_t other_ = 0; // the argument on the other device
-  c10::SmallVector<std::pair<Tensor, Tensor>, 8> pairs_; // of the virtual GPU, its twin of the CPU
+  c10::SmallVector<std::pair<Tensor, Tensor>, 8> pairs_; // a tensor of the virtual GPU, and what it was converted to
 };
 
 } // namespace
 
 void call(const About& about, const OperatorHandle& op, Stack* stack) {
-  Call(about, op, stack).run();
+  OperatorCall(about, op, stack).run();
 }
 
 } // namespace unstall

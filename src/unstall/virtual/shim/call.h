@@ -1,13 +1,39 @@
 // One call of an operator of the virtual GPU.
 #pragma once
-#include "about.h"
+#include "launches.h"
+#include "substitutes.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
 namespace unstall {
 
-// Replaces the arguments on the stack by results: computed by the kernel of the CPU; only their shapes, where numerics
-// are skipped or a graph is captured. `about` stays for as long as the process does.
+// What is known of an operator before it is called.
+struct About {
+  explicit About(const c10::OperatorHandle& op);
+
+  c10::OperatorName name;
+  OpName number;
+  c10::SmallVector<bool, 8> written, out; // of each argument
+  bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false,
+       overwrites = false, asserts = false;
+  int generator = -1, output_size = -1; // which arguments these are
+  int64_t reads = 0; // bytes that CUDA's kernel copies to the host and waits for
+  const Substitute* substitute; // nullptr: the CPU's own kernel
+
+  bool stays_on_host(size_t result) const { return substitute && substitute->host_outputs >> result & 1; }
+};
+
+// The device of a call with these arguments. Raises, as CUDA does, if they are on several devices.
+int device_of(const About& about, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+
+// Replaces the arguments on the stack by results. The CPU's kernel computes them; if numerics are skipped or a graph is
+// captured, the results have shapes only. `about` must live as long as the process.
 void call(const About& about, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Runs, for the CPU or for shapes alone, the CPU's kernel of `op` or its substitute. If CUDA has a kernel for a half
+// type and the CPU has none, this computes in float32 and rounds: from the first call that fails on.
+void run_kernel(
+    const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 } // namespace unstall

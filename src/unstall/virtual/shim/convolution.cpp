@@ -7,7 +7,7 @@
 namespace unstall {
 namespace {
 
-// Channels last where the input or the weight is, except for what cuDNN does not run so.
+// Channels last if the input or the weight is, except if cuDNN does not support that.
 at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
   if (!at::globalContext().userEnabledCuDNN() || input.scalar_type() == at::kDouble) return at::MemoryFormat::Contiguous;
   auto wanted = weight.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;

@@ -1,9 +1,7 @@
 // copy_ in all directions, as ATen/native/cuda/Copy.cu does it: which copies it makes, through which temporaries.
 #include "asserts.h"
-#include "graphs.h"
-#include "host_uses.h"
-#include "redirect.h"
-#include "shapes.h"
+#include "kernels.h"
+#include "operators.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/copy_native.h>
@@ -15,7 +13,7 @@
 namespace unstall {
 namespace {
 
-// The values, whatever is logged of it.
+// Moves the values; what is logged of a copy is decided elsewhere.
 void move_values(const Tensor& to, const Tensor& from) {
   int device = (to.is_cuda() ? to : from).get_device();
   if (capturing_here(device)) {
@@ -67,7 +65,7 @@ void on_one_device(const Tensor& to, const Tensor& from) {
   launch.log();
 }
 
-// Between devices each waits for the other: the source until the destination may be written, and it for the copy.
+// Between devices: the source waits until the destination may be written, the destination waits for the copy.
 void between_devices(const Tensor& to, const Tensor& from) {
   int source = from.get_device(), destination = to.get_device();
   int64_t ready = new_event(), done = new_event();
@@ -90,7 +88,7 @@ void between_devices(const Tensor& to, const Tensor& from) {
 
 void between_host_and_device(const Tensor& to, const Tensor& from, bool non_blocking) {
   if (!plain_bytes(to, from)) {
-    // Types are converted on the device where the copy does not block, and else on the host.
+    // A copy that does not block converts types on the device; a blocking one on the host.
     bool on_device = non_blocking;
     Tensor packed, arrived;
     if (from.is_cuda() == on_device) {

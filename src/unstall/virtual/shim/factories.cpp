@@ -1,5 +1,5 @@
-// What makes tensors without computing: empty ones, views, storages put under tensors, resizes.
-#include "redirect.h"
+// Operators that make tensors without computing: empty ones, views, set_, resizes.
+#include "kernels.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/List.h>
@@ -61,7 +61,7 @@ Tensor reshape_alias(const Tensor& self, SymIntArrayRef sizes, SymIntArrayRef st
   return at::native::_reshape_alias(self, ints(sizes), ints(strides));
 }
 
-// The CPU's code for these takes what memory it wants from the storage's own allocator: the device's.
+// The CPU's code for these allocates with the storage's own allocator: the device's.
 const Tensor& resize_(const Tensor& self, SymIntArrayRef sizes, std::optional<c10::MemoryFormat> format) {
   OnDevice on_device(self.get_device());
   return at::native::resize_(self, ints(sizes), format);

@@ -1,7 +1,6 @@
-#include "generator.h"
-
 #include "devices.h"
-#include "locks.h"
+
+#include "log.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
@@ -87,7 +86,7 @@ struct Virtual final : c10::GeneratorImpl {
     state->offset += STEP;
     return drawn;
   }
-  // What was drawn last was used by nobody. Nothing where another thread has drawn since.
+  // Takes back the last number, which nobody used; does nothing if another thread has drawn since.
   void put_back(uint64_t drawn) {
     std::lock_guard guard(mutex_);
     if (state->offset >= STEP && drawn == mixed(state->seed ^ mixed(state->offset - STEP))) state->offset -= STEP;
@@ -130,10 +129,10 @@ struct InsteadOfDefault::State {
   at::mt19937 engine;
   std::optional<float> float_sample;
   std::optional<double> double_sample;
-  uint64_t seed; // for meanwhile
+  uint64_t seed; // of the CPU's generator meanwhile
 };
 
-// Held for as long as one lives: of two at once each would put back what the other had put there.
+// Held while an InsteadOfDefault lives: two at once would restore each other's state.
 static Lock& the_only_one() {
   static auto* lock = new Lock;
   return *lock;

@@ -1,8 +1,6 @@
-#include "graphs.h"
+#include "devices.h"
 
 #include "asserts.h"
-#include "devices.h"
-#include "locks.h"
 #include "log.h"
 
 #include <c10/util/Exception.h>
@@ -21,7 +19,7 @@ namespace {
 struct Graph {
   int device;
   CaptureMode mode;
-  int32_t thread; // that began the capture
+  int32_t thread; // which began the capture
   bool open = true, broken = false;
   std::set<std::pair<int, int64_t>> streams; // device and stream, of those that are captured
   std::set<int64_t> events;
@@ -38,9 +36,9 @@ Graphs& all() {
   return *graphs;
 }
 
-std::atomic<int> open_count{0}; // what is asked at every operator is asked without the lock
+std::atomic<int> open_count{0}; // read at every operator, without the lock
 
-// The graph that is captured into from this stream; the lock is held.
+// The graph that captures this stream; the lock is held.
 Graph* open_at(int device, int64_t stream) {
   for (auto& [number, graph] : all().graphs)
     if (graph->open && graph->streams.count({device, stream})) return graph.get();
@@ -53,7 +51,8 @@ std::shared_ptr<Graph> graph_of(int64_t number) {
   return found == all().graphs.end() ? nullptr : found->second;
 }
 
-// Spoils, and tells of, the captures that a call which waits is made beside; `is_waited_for` by the call itself.
+// Spoils the captures that forbid a waiting call, and returns whether there was one. `is_waited_for`: whether the call
+// waits for work of that graph.
 template <class F>
 bool refused(F&& is_waited_for) {
   if (!open_count.load(std::memory_order_relaxed)) return false;
@@ -152,7 +151,7 @@ void replay(int64_t number, int device, int64_t stream) {
 }
 
 void free_graph(int64_t number) {
-  std::shared_ptr<Graph> gone; // what it kept is freed, and so logged, without the lock
+  std::shared_ptr<Graph> gone; // its memory is freed, and so logged, without the lock
   {
     std::lock_guard guard(all().lock);
     auto found = all().graphs.find(number);

@@ -1,5 +1,5 @@
-// Operators that CUDA makes of others, which the log should have: masks become indices by nonzero(), which waits.
-#include "redirect.h"
+// Operators that CUDA makes of others, which the log must show: nonzero(), which waits, turns masks into indices.
+#include "kernels.h"
 
 #include <ATen/core/List.h>
 #include <ATen/native/IndexingUtils.h>
@@ -22,7 +22,7 @@ c10::List<std::optional<Tensor>> with_indices_for_masks(const Tensor& self, cons
   return indices;
 }
 
-// index and index_put: the tensor that is indexed and its indices are the arguments `self` and `self` + 1.
+// index and index_put: the arguments `self` and `self` + 1 are the indexed tensor and its indices.
 template <size_t arguments>
 void indexed(const OperatorHandle& op, Stack* stack) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -1,8 +1,11 @@
-// Which operators have which kernels for the key CUDA: nearly all the one that redirects to the kernel of the CPU.
+// The kernels for the key CUDA: for nearly all operators the one that redirects to the CPU's kernel.
 #include "call.h"
-#include "keeper.h"
-#include "locks.h"
-#include "redirect.h"
+#include "kernels.h"
+#include "simulator.h"
+
+#include <ATen/ops/native_channel_shuffle_native.h>
+#include <ATen/ops/pixel_shuffle_native.h>
+#include <ATen/ops/pixel_unshuffle_native.h>
 
 #include <mutex>
 #include <unordered_map>
@@ -13,7 +16,7 @@ namespace {
 using c10::OperatorHandle;
 using torch::jit::Stack;
 
-// One for each operator: what does not change from call to call is worked out once.
+// One for each operator: what is the same for all calls is computed once.
 struct Kernel final : c10::OperatorKernel {
   explicit Kernel(const OperatorHandle& op) : about(op) {}
   void operator()(const OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
@@ -34,13 +37,31 @@ void refuse(const OperatorHandle& op, Stack*) {
       " on sparse, quantized or nested tensors");
 }
 
+// Only the CPU has kernels for these. As on a real GPU, they are made of other operators, or refused.
+void refuse_as_cuda(const OperatorHandle& op, Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "Could not run '", op.operator_name(),
+      "' with arguments from the 'CUDA' backend. torch has no kernel of CUDA for this operator, so a GPU cannot run it "
+      "either.");
+}
+
+void add_of_cpu_alone(Kernels& kernels) {
+  kernels.impl("pixel_shuffle", TORCH_FN(at::native::math_pixel_shuffle));
+  kernels.impl("pixel_unshuffle", TORCH_FN(at::native::math_pixel_unshuffle));
+  kernels.impl("native_channel_shuffle", TORCH_FN(at::native::math_channel_shuffle));
+  for (const char* name :
+       {"histogram.bins_tensor", "histogram.bins_tensor_out", "histogram.bin_ct", "histogram.bin_ct_out",
+        "_histogramdd_bin_edges", "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors"})
+    kernels.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse_as_cuda>());
+}
+
 std::vector<void (*)(Kernels&)>& files() {
   static auto* files = new std::vector<void (*)(Kernels&)>;
   return *files;
 }
 
 torch::Library* library(const char* ns, c10::DispatchKey key) {
-  return new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // for good
+  return new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // never freed
 }
 
 const About& about(const OperatorHandle& op) {
@@ -70,6 +91,7 @@ KernelsOfFile::KernelsOfFile(void (*add)(Kernels&)) {
 void register_kernels() {
   auto* aten = library("aten", c10::DispatchKey::CUDA);
   Kernels kernels(*aten);
+  add_of_cpu_alone(kernels);
   for (auto* add : files()) add(kernels);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {

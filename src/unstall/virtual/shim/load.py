@@ -17,7 +17,6 @@ from typing import Any
 
 from unstall.guest.imports import when_imported
 from unstall.virtual.shim.build import VirtualGpuError, build, installed_torch
-from unstall.virtual.torch_cuda import storages
 from unstall.virtual.torch_cuda.install import finish, install
 
 NAME = "unstall.virtual._shim"
@@ -26,7 +25,7 @@ _AUTOGRAD_ENDS_S = 0.02
 LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
 
 
-def load(devices: int = 1, numerics: str = "real", keeper: object | None = None) -> Any:
+def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> Any:
     """Gives this process `devices` virtual GPUs and returns the shim. torch must not be imported yet.
 
     numerics: "real" computes values; "skip" only shapes.
@@ -38,9 +37,9 @@ def load(devices: int = 1, numerics: str = "real", keeper: object | None = None)
     for library in LIBRARIES:
         ctypes.CDLL(str(torch.root / "lib" / library), mode=ctypes.RTLD_GLOBAL)
     shim = _import(path)
-    shim.configure(devices, numerics, keeper)
+    shim.configure(devices, numerics, simulator)
     when_imported("torch._C", lambda: install(sys.modules["torch._C"]))
-    when_imported("torch", lambda: _finish(shim))
+    when_imported("torch", lambda: finish(sys.modules["torch"]))
     atexit.register(_let_autograd_end)
     return shim
 
@@ -49,11 +48,6 @@ def _let_autograd_end() -> None:
     """A device's autograd thread may still hold Python objects of the last backward pass, as on a real GPU: where it
     asks for the GIL to let them go while the interpreter ends, the process is aborted."""
     threading.Event().wait(_AUTOGRAD_ENDS_S)
-
-
-def _finish(shim: ModuleType) -> None:
-    storages.install(sys.modules["torch"], shim)
-    finish(sys.modules["torch"])
 
 
 def _import(path: Path) -> ModuleType:

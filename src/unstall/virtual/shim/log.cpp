@@ -1,8 +1,11 @@
+extern "C" {
+#include "_frames.h" // first: it includes Python.h
+}
 #include "log.h"
 
-#include "locks.h"
-#include "stacks.h"
+#include "asserts.h"
 
+#include <pthread.h>
 #include <time.h>
 #include <atomic>
 #include <deque>
@@ -73,7 +76,7 @@ void write(const Entry& entry) {
   if (!logging()) return;
   auto& thread = this_thread();
   Record record{};
-  // Sleep is not the innermost operator's or mark's, but of the Python code that runs within.
+  // The Python code sleeps, not the innermost operator or annotation.
   record.stack = entry.code == Code::ADVANCE ? python_stack() : stack_here();
   record.computing_ns = std::exchange(thread.computing_ns, 0);
   record.a = entry.a;
@@ -87,7 +90,7 @@ void write(const Entry& entry) {
   record.flags = entry.flags;
   auto& log = the_log();
   std::lock_guard guard(log.lock);
-  record.host_ns = now_ns(); // under the lock: times go up along the log
+  record.host_ns = now_ns(); // under the lock, so that times ascend along the log
   log.records.push_back(record);
   log.uses.insert(log.uses.end(), entry.uses, entry.uses + entry.use_count);
   if (log.records.size() > LONG) is_long.store(true, std::memory_order_relaxed);
@@ -139,6 +142,63 @@ std::vector<std::string> names_from(size_t first) {
   std::vector<std::string> result;
   for (size_t i = first; i < names.names.size(); i++) result.push_back(names.names[i]);
   return result;
+}
+
+// Forks: every Lock is held while the process is copied.
+
+namespace {
+
+struct All {
+  std::mutex lock;
+  std::vector<Lock*> locks;
+};
+
+All& all() {
+  static auto* all = new All;
+  return *all;
+}
+
+void before_fork() {
+  all().lock.lock();
+  for (Lock* each : all().locks) each->lock();
+}
+
+void after_fork() {
+  for (Lock* each : all().locks) each->unlock();
+  all().lock.unlock();
+}
+
+void in_child() {
+  after_fork();
+  set_logging(false);
+  forked();
+}
+
+} // namespace
+
+Lock::Lock() {
+  static const int registered = pthread_atfork(before_fork, after_fork, in_child);
+  (void)registered;
+  std::lock_guard guard(all().lock);
+  all().locks.push_back(this);
+}
+
+namespace {
+std::atomic<bool> reading{false};
+}
+
+int32_t python_stack() {
+  return reading.load(std::memory_order_relaxed) ? frames_here_all() : NO_FRAME;
+}
+
+_object* stacks_from(uint32_t first) {
+  return frames_stacks(first);
+}
+
+void read_stacks(bool wanted) {
+  static const int registered = pthread_atfork(nullptr, nullptr, frames_forked);
+  (void)registered;
+  reading = wanted && frames_supported();
 }
 
 } // namespace unstall

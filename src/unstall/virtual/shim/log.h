@@ -1,13 +1,25 @@
-// What the program did, as records of fixed size in the order in which they were written: see the contract in log.py,
-// whose numbers these are. Appending takes no GIL and never calls Python.
+// The log: what the program did, as records of fixed size in the order in which they were written. log.py has the
+// contract, with the same numbers. Writing takes no GIL and never calls Python.
 #pragma once
 #include <c10/core/Device.h>
+
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+struct _object;
+
 namespace unstall {
+
+// A lock that a fork takes first: otherwise a child could find it held by a thread that the child does not have. Lives
+// as long as the process. While one is held, nothing may wait for the GIL, which the forking thread has, nor for
+// another Lock.
+class Lock : public std::mutex {
+ public:
+  Lock();
+};
 
 enum class Code : uint8_t {
   OP_BEGIN = 0, OP_END, MARK_BEGIN, MARK_END, LAUNCH, COPY, MALLOC, FREE, USE_STREAM, EVENT_RECORD, EVENT_WAIT,
@@ -15,7 +27,7 @@ enum class Code : uint8_t {
   ADVANCE, ASSERT = 26,
 };
 
-// Of COPY's flags: the direction in the low bits (0 is from one device to another), and what else is known of it.
+// Flags of COPY: the direction in the low bits (0 is from one device to another), and how it was called.
 enum CopyFlags : uint8_t { PEER = 0, H2D = 1, D2H = 2, D2D = 3, PINNED = 4, NON_BLOCKING = 8, READS_VALUE = 16 };
 
 struct Record {
@@ -51,14 +63,14 @@ void write(const Entry& entry);
 // Nothing names this event any more.
 void event_gone(int64_t event);
 
-// All that was written since the last take, which the log holds no longer. Of an event that is gone nothing comes later.
+// Moves out all that was written since the last take. No later record names an event that is gone.
 struct Taken {
   std::vector<Record> records;
   std::vector<Use> uses;
   std::vector<int64_t> gone_events;
 };
 Taken take();
-// More than the keeper wants to leave undrained.
+// Whether the log is longer than the simulator should leave it.
 bool log_is_long();
 
 int32_t name_number(std::string_view name);
@@ -67,8 +79,8 @@ std::vector<std::string> names_from(size_t first);
 
 int64_t now_ns();
 
-// One thread's own. `computing` is how deep it is within kernels of the CPU that work for the virtual GPU: operators that those call
-// are no operators of the program.
+// State of one thread. `computing` counts the CPU kernels that it is in for the virtual GPU: operators that those call
+// are not the program's.
 struct ThreadState {
   int32_t number;
   int computing = 0;
@@ -77,10 +89,16 @@ struct ThreadState {
 };
 ThreadState& this_thread();
 
-// The Python stack for what this thread does now: the innermost open operator's, as that cannot change within it.
+// The number of this thread's stack of Python frames (lines/_frames.c, read without the GIL): -1 without Python, -2 if
+// none can be read. Takes the GIL if code runs that it has not seen before: no lock may be held.
+int32_t python_stack();
+// As above, of the innermost open operator, since the stack cannot change within it.
 int32_t stack_here();
+// A new list of the stacks from `first` on, each a list of (code, offset). Needs the GIL.
+_object* stacks_from(uint32_t first);
+void read_stacks(bool wanted);
 
-// The time between its making and its end counts as time in which values were computed.
+// The time that it lives counts as time in which values were computed.
 class Computing {
  public:
   Computing() : thread_(this_thread()), since_(now_ns()) { thread_.computing++; }

@@ -2,9 +2,10 @@
 
 #include "asserts.h"
 #include "devices.h"
-#include "keeper.h"
+#include "simulator.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/llvmMathExtras.h>
 
 #include <sys/mman.h>
 
@@ -12,6 +13,8 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <mutex>
 
 namespace unstall {
 namespace {
@@ -30,8 +33,8 @@ struct Headroom {
 };
 Headroom headroom;
 
-// The most by which reserved memory can grow for a request: CUDACachingAllocator's segment for it, by its default
-// settings. For other ones the keeper gives less headroom.
+// The most by which a request can grow reserved memory: the segment that CUDACachingAllocator takes with default
+// settings. With other settings the simulator gives less headroom.
 int64_t worst_growth(int64_t bytes) {
   constexpr int64_t MIB = 1 << 20;
   int64_t rounded = (bytes + 511) / 512 * 512;
@@ -40,7 +43,7 @@ int64_t worst_growth(int64_t bytes) {
   return (rounded + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-// Whether a request surely fits; if so, it has taken its room.
+// Whether a request surely fits; then its room is taken.
 bool takes_room(int device, int64_t bytes) {
   auto& left = headroom.bytes[size_t(device)];
   if (left.load(std::memory_order_relaxed) == std::numeric_limits<int64_t>::max()) return true;
@@ -79,7 +82,7 @@ DataPtr data_of(Block* block) {
   return DataPtr(data, block, free_block, Device(c10::kCUDA, c10::DeviceIndex(block->device)));
 }
 
-// Memory that takes none until it is touched, and reads as 0: for storages whose values nobody computes.
+// Memory that is not backed until it is touched, and reads as 0: for storages whose values are not computed.
 struct LazyAllocator final : c10::Allocator {
   struct Mapping {
     void* pointer;
@@ -100,7 +103,7 @@ struct LazyAllocator final : c10::Allocator {
 };
 LazyAllocator lazy_allocator;
 
-// Where numerics are skipped, what holds more than the elements that are computed nevertheless, of 8 bytes.
+// If numerics are skipped: storages larger than MOST_KNOWN elements of 8 bytes.
 bool is_lazy(size_t bytes) {
   return settings().skip && bytes > size_t(1) << 19;
 }
@@ -121,7 +124,7 @@ struct DeviceAllocator final : c10::Allocator {
 };
 
 DeviceAllocator the_allocator;
-// Before torch asks for it: it does where a storage is made by device.
+// Before torch looks it up, as it does for a storage made by device.
 const bool registered = (c10::SetAllocator(c10::kCUDA, &the_allocator), true);
 
 } // namespace
@@ -156,7 +159,7 @@ void follow_bytes(StorageImpl& storage) {
   }
   log_free(block->device, before);
   block->bytes = bytes;
-  storage._mutable_data_ptr_no_checks().release_context(); // the block stays: only where its bytes are has changed
+  storage._mutable_data_ptr_no_checks().release_context(); // the block stays; only its bytes moved
   storage.set_data_ptr_noswap(data_of(block));
   storage.set_nbytes(size_t(bytes));
 }
@@ -181,6 +184,87 @@ void use_on_stream(const DataPtr& data, int64_t stream) {
 
 void set_headroom(int device, int64_t bytes) {
   headroom.bytes[size_t(device)] = bytes;
+}
+
+// Pinned host memory, as CUDA's caching host allocator hands it out: blocks of a power of two, kept for the next
+// request.
+
+namespace {
+
+struct Pinned {
+  Lock lock;
+  std::map<uintptr_t, std::pair<size_t, int64_t>> taken; // where it starts -> its size and number
+  std::multimap<size_t, void*> kept;
+};
+
+Pinned& pinned() {
+  static auto* pinned = new Pinned;
+  return *pinned;
+}
+
+std::atomic<int> pinned_count{0};
+std::atomic<int64_t> numbers{0};
+
+void give_back(void* pointer) {
+  auto& all = pinned();
+  std::lock_guard guard(all.lock);
+  auto found = all.taken.find(reinterpret_cast<uintptr_t>(pointer));
+  all.kept.emplace(found->second.first, pointer);
+  all.taken.erase(found);
+  pinned_count--;
+}
+
+void* kept_block(size_t size) {
+  auto& all = pinned();
+  std::lock_guard guard(all.lock);
+  auto found = all.kept.find(size);
+  if (found == all.kept.end()) return nullptr;
+  void* pointer = found->second;
+  all.kept.erase(found);
+  return pointer;
+}
+
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, c10::detail::deleteNothing, c10::Device(c10::kCPU)};
+    size_t size = c10::llvm::PowerOf2Ceil(bytes);
+    void* pointer = kept_block(size);
+    if (!pointer) {
+      pointer = c10::GetCPUAllocator()->raw_allocate(size);
+      write({.code = Code::PIN, .a = int64_t(size), .b = 1});
+    }
+    auto& all = pinned();
+    std::lock_guard guard(all.lock);
+    all.taken[reinterpret_cast<uintptr_t>(pointer)] = {size, --numbers};
+    pinned_count++;
+    return {pointer, pointer, give_back, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return give_back; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+};
+
+PinnedAllocator the_pinned_allocator;
+
+} // namespace
+
+c10::Allocator* pinned_allocator() {
+  return &the_pinned_allocator;
+}
+
+std::pair<int64_t, int64_t> pinned_block(const void* pointer) {
+  if (!pinned_count.load(std::memory_order_relaxed)) return {0, 0};
+  auto& all = pinned();
+  auto at = reinterpret_cast<uintptr_t>(pointer);
+  std::lock_guard guard(all.lock);
+  auto after = all.taken.upper_bound(at);
+  if (after == all.taken.begin()) return {0, 0};
+  auto& [start, block] = *std::prev(after);
+  if (at - start >= block.first) return {0, 0};
+  return {block.second, int64_t(at - start)};
+}
+
+bool is_pinned(const void* pointer) {
+  return pinned_block(pointer).first != 0;
 }
 
 } // namespace unstall

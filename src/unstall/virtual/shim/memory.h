@@ -1,4 +1,4 @@
-// Storages of the virtual devices: bytes of the CPU, each block with the number that the log knows it by.
+// Storages of the virtual devices: bytes of the CPU, each block with its number in the log; and pinned host memory.
 #pragma once
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
@@ -7,14 +7,14 @@
 
 namespace unstall {
 
-// What stands behind the data of a storage on a virtual device. The bytes belong to `cpu`, a storage that kernels of
-// the CPU are given: so nothing is copied, and where they resize it, that is seen.
+// Behind the data of a storage on a virtual device. The bytes belong to `cpu`, the storage that the CPU's kernels get:
+// so nothing is copied, and a resize by a kernel is seen.
 struct Block {
   c10::intrusive_ptr<c10::StorageImpl> cpu;
   int64_t allocation; // 0 for no bytes, for which CUDA allocates nothing
   int64_t bytes;
   int device;
-  bool known = true; // values were computed: not so for what is large where numerics are skipped
+  bool known = true; // values were computed: false for large tensors if numerics are skipped
 };
 
 // nullptr for memory that is not ours.
@@ -22,11 +22,11 @@ Block* block_of(const c10::StorageImpl& storage);
 
 c10::Allocator* device_allocator();
 
-// A storage on `device` over the bytes of one of the CPU; logs its MALLOC, and raises where the device is full.
+// A storage on `device` over the bytes of a CPU storage; logs its MALLOC, and raises if the device is full.
 c10::intrusive_ptr<c10::StorageImpl> storage_over(c10::intrusive_ptr<c10::StorageImpl> cpu, int device);
 
-// Takes up what a kernel of the CPU did to the storage's bytes: where they are elsewhere now, as after a resize, there
-// is a new allocation with what the old one held.
+// After a CPU kernel: if it moved the storage's bytes, as a resize does, logs a new allocation that holds the old
+// content.
 void follow_bytes(c10::StorageImpl& storage);
 
 // UntypedStorage.resize_
@@ -39,7 +39,7 @@ void set_headroom(int device, int64_t bytes);
 // Pinned host memory. Its ranges have negative numbers in the log.
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* pointer);
-// The number of the pinned block around `pointer` and how far into it that is; 0 where there is none.
+// The number of the pinned block around `pointer`, and the offset in it; 0 if there is none.
 std::pair<int64_t, int64_t> pinned_block(const void* pointer);
 
 } // namespace unstall

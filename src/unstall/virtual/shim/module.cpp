@@ -1,17 +1,9 @@
 // What Python calls: see the contract in load.py.
 #include "asserts.h"
 #include "devices.h"
-#include "generator.h"
-#include "graphs.h"
-#include "host_uses.h"
-#include "keeper.h"
-#include "log.h"
-#include "memory.h"
+#include "kernels.h"
 #include "operators.h"
-#include "redirect.h"
-#include "signals.h"
-#include "signatures.h"
-#include "stacks.h"
+#include "simulator.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -24,13 +16,13 @@ namespace py = pybind11;
 namespace unstall {
 namespace {
 
-void configure(int devices, const std::string& numerics, py::object keeper) {
+void configure(int devices, const std::string& numerics, py::object simulator) {
   if (devices < 1 || devices > MOST_DEVICES)
     throw py::value_error("devices must be from 1 to " + std::to_string(MOST_DEVICES));
   if (numerics != "real" && numerics != "skip") throw py::value_error("numerics is 'real' or 'skip'");
   settings().devices = devices;
   settings().skip = numerics == "skip";
-  set_keeper(keeper.ptr());
+  set_simulator(simulator.ptr());
   read_stacks(true);
   watch_operators();
   set_logging(true);
@@ -88,7 +80,7 @@ PYBIND11_MODULE(_shim, m) {
   this_thread(); // number 0
   register_kernels();
 
-  m.def("configure", configure, arg("devices"), arg("numerics"), arg("keeper") = py::none());
+  m.def("configure", configure, arg("devices"), arg("numerics"), arg("simulator") = py::none());
   m.def("take", taken);
   m.def("signatures", [](size_t first) { return py::reinterpret_steal<py::object>(signatures_from(first)); });
   m.def("names", names_from);

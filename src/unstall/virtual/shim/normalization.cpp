@@ -1,4 +1,4 @@
-// Normalizations: CUDA saves statistics in the accumulation type, and for cuDNN's batch norm other ones in evaluation.
+// Normalizations: CUDA saves statistics in the accumulation type; cuDNN's batch norm saves others in evaluation.
 #include "substitutes.h"
 
 #include <ATen/ExpandUtils.h>
@@ -16,7 +16,7 @@ bool is_defined(const OptionalTensor& tensor) {
   return tensor && tensor->defined();
 }
 
-// The CPU's kernels want statistics in the type of the parameters, or of the running statistics.
+// The CPU's kernels expect statistics in the type of the parameters, or of the running statistics.
 at::ScalarType parameter_type(
     const Tensor& input, const OptionalTensor& weight, const OptionalTensor& running_mean = std::nullopt) {
   if (is_defined(weight)) return weight->scalar_type();
@@ -87,7 +87,7 @@ Three batch_norm_backward(
   return {grad_input, grad_weight, grad_bias};
 }
 
-// SyncBatchNorm's parts: each rank's statistics, those of all ranks, and what is computed by them.
+// The parts of SyncBatchNorm: each rank's statistics, all ranks' statistics, and the results.
 
 std::vector<int64_t> all_but_channels(const Tensor& x) {
   std::vector<int64_t> dims;
@@ -96,7 +96,7 @@ std::vector<int64_t> all_but_channels(const Tensor& x) {
   return dims;
 }
 
-// One value a channel, to be broadcast over x.
+// One value for each channel, to be broadcast over x.
 Tensor along_channels(const Tensor& values, const Tensor& x) {
   std::vector<int64_t> shape(size_t(x.dim()), 1);
   shape[1] = x.size(1);
@@ -150,7 +150,7 @@ Tensor batch_norm_backward_elemt(
   return in_format(out.to(input.scalar_type()), format_of(input));
 }
 
-// Mixed types are the CPU's alone.
+// Only the CPU has mixed types.
 void check_type(const Tensor& input, const OptionalTensor& weight) {
   TORCH_CHECK(
       !is_defined(weight) || weight->scalar_type() == input.scalar_type(), "expected scalar type ",

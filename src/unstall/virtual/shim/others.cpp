@@ -1,4 +1,4 @@
-// Operators of CUDA alone that are none of attention, convolution, normalization or recurrent layers.
+// Operators that only CUDA has, besides those of attention, convolution, normalization and recurrent layers.
 #include "substitutes.h"
 
 #include <ATen/Context.h>
@@ -17,7 +17,7 @@ Tensor masked_scale(const Tensor& self, const Tensor& mask, double scale) {
   return self * mask * scale;
 }
 
-// cuDNN's CTC takes what a loss of speech usually is, and raises for the rest of what this says no to.
+// cuDNN's CTC loss supports the usual inputs of speech recognition.
 bool cudnn_takes(const Tensor& log_probs, const Tensor& targets, int64_t blank) {
   return at::globalContext().userEnabledCuDNN() && blank == 0 && targets.dim() == 1 &&
       log_probs.scalar_type() == at::kFloat && targets.scalar_type() == at::kInt && log_probs.dim() == 3;
@@ -76,7 +76,7 @@ bool no_miopen_tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&
   return false;
 }
 
-// CUDA always says which bag each index is of, and the largest only for max.
+// CUDA always returns the bag of each index, and the maxima only in mode max.
 Four embedding_bag(
     const Tensor& weight, const Tensor& indices, const Tensor& offsets, bool scale_by_frequency, int64_t mode,
     bool sparse, const OptionalTensor& per_sample, bool include_last, int64_t padding) {
@@ -92,13 +92,13 @@ Four embedding_bag(
   return {out, bag_of, bag_sizes, largest};
 }
 
-// The CPU counts floating-point numbers alone. Of doubles, quotients are rounded down as those of integers are.
+// The CPU counts floating-point numbers only. Quotients of doubles are rounded down like those of integers.
 Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   if (!at::isIntegralType(self.scalar_type(), false)) return at::histc(self, bins, min, max);
   return at::histc(self.to(at::kDouble), bins, min.to<int64_t>(), max.to<int64_t>()).to(self.scalar_type());
 }
 
-// The buffer is the CPU's alone: its backward gets it made anew.
+// Only the CPU uses the buffer: it is computed again for the backward.
 Two log_sigmoid(const Tensor& self) {
   return {std::get<0>(at::log_sigmoid_forward(self)), at::empty({0}, self.options())};
 }
@@ -107,7 +107,7 @@ Tensor log_sigmoid_backward(const Tensor& grad, const Tensor& self, const Tensor
   return at::log_sigmoid_backward(grad, self, std::get<1>(at::log_sigmoid_forward(self)));
 }
 
-// nn.TransformerEncoder asks before it makes nested tensors of a padded batch: padded it is computed.
+// nn.TransformerEncoder asks this before it makes nested tensors of a padded batch. No: the batch stays padded.
 bool stays_padded(const Tensor&, const Tensor&) {
   TORCH_WARN_ONCE(
       "the virtual GPU computes padded batches of nn.TransformerEncoder as they are: at padded places its output has "
@@ -135,7 +135,7 @@ Tensor cudnn_affine_grid(const Tensor& theta, int64_t n, int64_t c, int64_t h, i
   return at::affine_grid_generator(theta, {n, c, h, w}, true);
 }
 
-// Products of halves whose sums are returned as they were accumulated.
+// Products of halves, returned in the type in which they are accumulated.
 Tensor mm_wide(const Tensor& a, const Tensor& b, at::ScalarType type) {
   return at::mm(a.to(at::kFloat), b.to(at::kFloat)).to(type);
 }

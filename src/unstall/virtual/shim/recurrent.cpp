@@ -1,4 +1,4 @@
-// cuDNN's recurrent layers and the fused cells: values by the layers of the CPU, which know nothing of flattened weights.
+// cuDNN's recurrent layers and the fused cells. The CPU's layers, which have no flattened weights, compute the values.
 #include "recurrent.h"
 #include "substitutes.h"
 
@@ -27,7 +27,7 @@ struct Layers {
   int64_t directions() const { return bidirectional ? 2 : 1; }
 };
 
-// The layers drop between them by the default generator: by these numbers, forward and again in the backward.
+// Dropout between layers uses the default generator: seeded alike in the forward and the backward.
 class Seeded {
  public:
   explicit Seeded(uint64_t seed)
@@ -89,8 +89,8 @@ std::vector<Tensor> run(const Layers& l, const Tensor& input, TensorList weights
   return {out, hy, cy};
 }
 
-// What cuDNN 9.19 asked for on an H200, to within the 512 bytes that the allocator rounds to: the gates of each step,
-// the outputs between layers, and which of them were dropped.
+// The bytes that cuDNN 9.19 requested on an H200, to within the 512 bytes that the allocator rounds to: the gates of
+// each step, the outputs between layers, and the dropout mask.
 int64_t reserve_bytes(const Layers& l, const Tensor& input) {
   int64_t steps = l.batch_sizes.empty() ? input.size(0) * input.size(1) : input.size(0);
   int64_t kept_of_step = l.is_lstm() ? 5 : l.mode == GRU ? 6 : 1;
@@ -129,7 +129,7 @@ Five forward(
   return {out, hy, cy, reserve, flat};
 }
 
-// Autograd as a program has it, whatever this thread is within: to differentiate what the layers of the CPU compute.
+// Autograd as in a program, whatever state this thread is in: to differentiate the CPU's layers.
 class Differentiating {
  public:
   Differentiating() : keys_(c10::default_included_set, c10::default_excluded_set), grad_(true) {}

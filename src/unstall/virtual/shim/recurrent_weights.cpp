@@ -1,8 +1,6 @@
-// What stands around cuDNN's recurrent kernel: which layers run by it, its one buffer of weights, its dropout state.
-#include "generator.h"
-#include "locks.h"
+// Around cuDNN's recurrent kernel: which layers use it, its one buffer of weights, its dropout state.
+#include "kernels.h"
 #include "recurrent.h"
-#include "redirect.h"
 
 #include <ATen/Functions.h>
 #include <ATen/autocast_mode.h>
@@ -28,7 +26,7 @@ using at::TensorList;
 // A state of cuDNN's generator for each of 132 multiprocessors' threads, as an H200 gave.
 constexpr int64_t DROPOUT_STATE_BYTES = 6488064;
 
-// Weights become views of one buffer, as cuDNN wants them: matrices first, then biases.
+// Weights become views of one buffer, as cuDNN expects: matrices first, then biases.
 Tensor flatten(
     TensorList weights, int64_t weights_of_layer, int64_t, int64_t mode, int64_t hidden, int64_t, int64_t, bool,
     bool) {
@@ -75,12 +73,12 @@ Tensor dropout_state_of(int device, double dropout) {
   state = made;
   {
     std::lock_guard guard(lock);
-    std::swap((*states)[device], made); // what was there is freed, and so logged, without the lock
+    std::swap((*states)[device], made); // the old state is freed, and so logged, without the lock
   }
   return state.buffer;
 }
 
-// The buffer of which all weights are views already; else none.
+// The buffer if all weights are views of one, else none.
 Tensor buffer_of(TensorList weights, int64_t weights_of_layer, int64_t mode, int64_t hidden) {
   Tensor all = at::empty({0}, weights[0].options()).set_(weights[0].storage());
   if (all.numel() < flat_weights(weights, weights_of_layer, mode, hidden)) return {};
@@ -165,7 +163,7 @@ void one_state_packed(
   hy = state.h;
 }
 
-// torch's own for autocast is in its library for CUDA.
+// torch's autocast kernel is only in its CUDA library.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> autocast_rnn(
     const Tensor& input, TensorList weights, int64_t weights_of_layer, const std::optional<Tensor>& buffer,
     const Tensor& hx, const std::optional<Tensor>& cx, int64_t mode, int64_t hidden, int64_t projected, int64_t layers,

@@ -1,6 +1,6 @@
 #include "substitutes.h"
 
-#include "redirect.h"
+#include "kernels.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -21,7 +21,7 @@ c10::OperatorName name_in_aten(const std::string& name) {
   return {"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)};
 }
 
-// CUDA has kernels of its own for these where the CPU's work is done by other operators: one piece of work, not many.
+// Only CUDA has kernels for these, each one piece of work; on the CPU they are made of other operators.
 bool has_kernel_on_cuda_alone(const std::string& name) {
   for (const char* prefix : {"aten::_foreach_", "aten::_chunk_cat", "aten::_grouped_mm"})
     if (name.rfind(prefix, 0) == 0) return true;
@@ -59,7 +59,7 @@ VIRTUAL_KERNELS(kernels) {
     if (dispatcher.findSchema(name)) redirected(name); // not every torch has each of them
   for (const auto& name : dispatcher.getAllOpNames()) {
     if (!has_kernel_on_cuda_alone(name.name)) continue;
-    // *.out of these are never called by torch itself and have no kernel in CUDA either.
+    // torch never calls their *.out overloads, and CUDA has no kernels for them.
     if (dispatcher.findSchema(name) && name.overload_name.find("out") == std::string::npos) redirected(name);
   }
 }

@@ -1,8 +1,8 @@
-// Operators that CUDA computes by others than the CPU does, or with other outputs: what stands in for the CPU's kernel.
+// Substitutes for CPU kernels: for operators that CUDA computes by other operators than the CPU, or with other outputs.
 //
-// A substitute is an ordinary function with the operator's C++ signature. It gets tensors of the CPU, or of the device
-// meta where only shapes are wanted, and gives what a kernel of CUDA gives: its shapes, strides and dtypes, since from
-// these the memory of a program is predicted. Everything else (bytes, the log, streams, capture) is redirect()'s.
+// A substitute is an ordinary function with the operator's C++ signature. It gets CPU tensors, or meta tensors if only
+// shapes are wanted. Its results have the shapes, strides and dtypes of CUDA's kernel, since the memory of a program is
+// predicted from them. redirect() does everything else: bytes, the log, streams, capture.
 //
 //   SUBSTITUTES(list) { list.add("native_group_norm", &group_norm); }
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace unstall {
 
-// What the signatures of operators are made of.
+// The types in operators' signatures.
 using at::IntArrayRef;
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
@@ -32,7 +32,7 @@ struct Substitute {
   uint64_t host_outputs; // bit i: output i is a tensor of the CPU on CUDA, too
 };
 
-// nullptr where the CPU's own kernel computes what CUDA's does.
+// nullptr if the CPU's own kernel computes the same as CUDA's.
 const Substitute* substitute_for(const c10::OperatorName& name);
 
 class Substitutes {

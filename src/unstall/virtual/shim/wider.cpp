@@ -1,6 +1,6 @@
-#include "wider.h"
+#include "call.h"
 
-#include "locks.h"
+#include "log.h"
 
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -55,7 +55,7 @@ class Widened {
     return value;
   }
 
-  // What the kernel wrote; what it only read stays as it is.
+  // Only what the kernel wrote.
   void write_back() {
     for (auto& pair : pairs_) {
       if (!pair.written) continue;
@@ -101,7 +101,7 @@ bool is_lacking(const c10::OperatorName& name, at::ScalarType type) {
   return lacking().known.count({name.name, name.overload_name, type}) != 0;
 }
 
-// Of AT_DISPATCH's macros, which ask for the type before the kernel does anything.
+// The error of AT_DISPATCH's macros, which check the type before the kernel does anything.
 bool says_lacking(const c10::NotImplementedError& error, at::ScalarType type) {
   return std::string_view(error.what_without_backtrace()).find(
              std::string("not implemented for '") + c10::toString(type) + "'") != std::string_view::npos;

@@ -10,8 +10,8 @@ from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import parse
-from unstall.virtual.log import DIRECTION_BITS, Code, CopyFlag, chosen
-from unstall.virtual.simulation.recipes import Call, Column, Op, Part, Recipes, Step
+from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, chosen
+from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
 _DIRECTIONS = {
     0: CopyDirection.PEER_TO_PEER,
@@ -20,12 +20,12 @@ _DIRECTIONS = {
     CopyFlag.DEVICE_TO_DEVICE: CopyDirection.DEVICE_TO_DEVICE,
 }
 _PARTS = {
-    CopyDirection.HOST_TO_DEVICE: Part.UPLOADS,
-    CopyDirection.DEVICE_TO_HOST: Part.DOWNLOADS,
-    CopyDirection.DEVICE_TO_DEVICE: Part.PROCESSORS,
-    CopyDirection.PEER_TO_PEER: Part.NOTHING,
+    CopyDirection.HOST_TO_DEVICE: EnginePart.UPLOADS,
+    CopyDirection.DEVICE_TO_HOST: EnginePart.DOWNLOADS,
+    CopyDirection.DEVICE_TO_DEVICE: EnginePart.PROCESSORS,
+    CopyDirection.PEER_TO_PEER: EnginePart.NOTHING,
 }
-_BY_WHAT_IT_HOLDS = chosen(Code.COPY, Code.SLEEP, Code.ADVANCE, Code.PIN, Code.GRAPH_LAUNCH)
+_BY_WHAT_IT_HOLDS = chosen(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN, LogCode.GRAPH_LAUNCH)
 _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
@@ -39,33 +39,35 @@ class Actions:
         """By signature."""
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
-        self._of_code = np.zeros(max(Code) + 1, np.int64)
-        self._of_code[list(Code)] = [self.recipes.add(code, self._plain(code)) for code in Code]
+        self._of_code = np.zeros(max(LogCode) + 1, np.int64)
+        self._of_code[list(LogCode)] = [self.recipes.add(code, self._plain(code)) for code in LogCode]
         host, limits = costs.host, costs.limits
         add = self.recipes.add
-        self.captured = add("captured", [Step(Do.CALL, Call.CAPTURE, call=host.capture)])
-        self.join = add("join", [Step(Do.JOIN)])
-        self.device_malloc = add("malloc", [Step(Do.CALL, Call.MALLOC, call=host.device_malloc)])
+        self.captured = add("captured", [RecipeStep(Do.CALL, RuntimeCall.CAPTURE, call=host.capture)])
+        self.join = add("join", [RecipeStep(Do.JOIN)])
+        self.device_malloc = add("malloc", [RecipeStep(Do.CALL, RuntimeCall.MALLOC, call=host.device_malloc)])
         self.device_free = add(
             "free",
             [
-                Step(Do.SYNC_DEVICE, Call.FREE, latency=limits.wake_latency),
-                Step(Do.CALL, Call.REST, call=host.device_free),
+                RecipeStep(Do.SYNC_DEVICE, RuntimeCall.FREE, latency=limits.wake_latency),
+                RecipeStep(Do.CALL, RuntimeCall.REST, call=host.device_free),
             ],
         )
-        self.block_record = add("block record", [Step(Do.RECORD, Call.EVENT_RECORD, call=host.event_record)])
-        self.block_query = add("block query", [Step(Do.CALL, Call.EVENT_QUERY, call=host.event_query)])
+        self.block_record = add(
+            "block record", [RecipeStep(Do.RECORD, RuntimeCall.EVENT_RECORD, call=host.event_record)]
+        )
+        self.block_query = add("block query", [RecipeStep(Do.CALL, RuntimeCall.EVENT_QUERY, call=host.event_query)])
         self.block_sync = add(
             "block sync",
-            [Step(Do.SYNC_EVENT, Call.SYNC_EVENT, call=host.synchronize, latency=limits.wake_latency)],
+            [RecipeStep(Do.SYNC_EVENT, RuntimeCall.SYNC_EVENT, call=host.synchronize, latency=limits.wake_latency)],
         )
 
     def know(self, raw: tuple[Any, ...]) -> None:
         """One more signature, of the next number."""
         cost = self.costs.cost(parse(raw))
-        steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [Step(Do.CALL)]
+        steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
-        steps[0] = Step(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
+        steps[0] = RecipeStep(first.code, first.what, cost.host_ns, first.call, first.latency, first.ops)
         number = self.recipes.add(("signature", len(self.operators)), steps)
         self.operators.append(cost)
         self._of_signature.append(number)
@@ -80,11 +82,11 @@ class Actions:
         """By record: its recipe."""
         code = records["code"]
         result: np.ndarray = self._of_code[code]
-        rows = np.flatnonzero(code == Code.LAUNCH)
+        rows = np.flatnonzero(code == LogCode.LAUNCH)
         result[rows] = self._of_signature.rows[records["id"][rows]]
         for row in np.flatnonzero(_BY_WHAT_IT_HOLDS[code]).tolist():
             kind, a, flags = (int(records[name][row]) for name in ("code", "a", "flags"))
-            if kind == Code.GRAPH_LAUNCH:
+            if kind == LogCode.GRAPH_LAUNCH:
                 result[row] = self.recipes.find(("graph", a)) or result[row]
             else:
                 result[row] = self.sized(kind, a, flags)
@@ -96,37 +98,43 @@ class Actions:
         found = self.recipes.find(key)
         return self.recipes.add(key, self._sized(kind, a, flags)) if found is None else found
 
-    def _plain(self, code: Code) -> list[Step]:
+    def _plain(self, code: LogCode) -> list[RecipeStep]:
         """What a record of this kind does, whatever it holds."""
         host, limits = self.costs.host, self.costs.limits
         wake = limits.wake_latency
-        steps: dict[Code, Step] = {
-            Code.OP_BEGIN: Step(Do.CALL, work=host.operator),
-            Code.OP_END: Step(Do.CALL, work=host.operator_end),
-            Code.MARK_BEGIN: Step(Do.CALL, work=host.mark),
-            Code.MARK_END: Step(Do.CALL, work=host.mark),
-            Code.MALLOC: Step(Do.CALL, work=host.malloc),
-            Code.FREE: Step(Do.CALL, work=host.free),
-            Code.EVENT_RECORD: Step(Do.RECORD, Call.EVENT_RECORD, call=host.event_record),
-            Code.EVENT_WAIT: Step(Do.STREAM_WAIT, Call.EVENT_WAIT, call=host.event_wait, latency=limits.event_latency),
-            Code.SYNC_EVENT: Step(Do.SYNC_EVENT, Call.SYNC_EVENT, call=host.synchronize, latency=wake),
-            Code.SYNC_STREAM: Step(Do.SYNC_STREAM, Call.SYNC_STREAM, call=host.synchronize, latency=wake),
-            Code.SYNC_DEVICE: Step(Do.SYNC_DEVICE, Call.SYNC_DEVICE, call=host.synchronize_device, latency=wake),
-            Code.GRAPH_LAUNCH: Step(Do.CALL, Call.GRAPH_LAUNCH, call=host.graph_launch),
+        steps: dict[LogCode, RecipeStep] = {
+            LogCode.OP_BEGIN: RecipeStep(Do.CALL, work=host.operator),
+            LogCode.OP_END: RecipeStep(Do.CALL, work=host.operator_end),
+            LogCode.MARK_BEGIN: RecipeStep(Do.CALL, work=host.mark),
+            LogCode.MARK_END: RecipeStep(Do.CALL, work=host.mark),
+            LogCode.MALLOC: RecipeStep(Do.CALL, work=host.malloc),
+            LogCode.FREE: RecipeStep(Do.CALL, work=host.free),
+            LogCode.EVENT_RECORD: RecipeStep(Do.RECORD, RuntimeCall.EVENT_RECORD, call=host.event_record),
+            LogCode.EVENT_WAIT: RecipeStep(
+                Do.STREAM_WAIT, RuntimeCall.EVENT_WAIT, call=host.event_wait, latency=limits.event_latency
+            ),
+            LogCode.SYNC_EVENT: RecipeStep(Do.SYNC_EVENT, RuntimeCall.SYNC_EVENT, call=host.synchronize, latency=wake),
+            LogCode.SYNC_STREAM: RecipeStep(
+                Do.SYNC_STREAM, RuntimeCall.SYNC_STREAM, call=host.synchronize, latency=wake
+            ),
+            LogCode.SYNC_DEVICE: RecipeStep(
+                Do.SYNC_DEVICE, RuntimeCall.SYNC_DEVICE, call=host.synchronize_device, latency=wake
+            ),
+            LogCode.GRAPH_LAUNCH: RecipeStep(Do.CALL, RuntimeCall.GRAPH_LAUNCH, call=host.graph_launch),
         }
-        return [steps.get(code, Step(Do.CALL))]
+        return [steps.get(code, RecipeStep(Do.CALL))]
 
-    def _sized(self, kind: int, a: int, flags: int) -> list[Step]:
+    def _sized(self, kind: int, a: int, flags: int) -> list[RecipeStep]:
         host, limits = self.costs.host, self.costs.limits
-        if kind == Code.COPY:
+        if kind == LogCode.COPY:
             return self._copy(a, flags)
-        if kind == Code.SLEEP:
+        if kind == LogCode.SLEEP:
             return self._kernel(Kernel(_SPIN, round(1_000 * a / limits.sleep_cycles_per_us), fills=False))
-        if kind == Code.PIN:
-            return [Step(Do.CALL, Call.HOST_ALLOC, call=host.pin + a * host.pin_mib // (1 << 20))]
-        return [Step(Do.CALL, work=max(a, 0))]
+        if kind == LogCode.PIN:
+            return [RecipeStep(Do.CALL, RuntimeCall.HOST_ALLOC, call=host.pin + a * host.pin_mib // (1 << 20))]
+        return [RecipeStep(Do.CALL, work=max(a, 0))]
 
-    def _kernel(self, kernel: Kernel) -> list[Step]:
+    def _kernel(self, kernel: Kernel) -> list[RecipeStep]:
         host, limits = self.costs.host, self.costs.limits
         if kernel.kind == DeviceKind.COPY:
             return self._copied(kernel)
@@ -134,16 +142,16 @@ class Actions:
         op = Op(
             kernel.name,
             kernel.duration_ns,
-            Part.PROCESSORS if crowds else Part.NOTHING,
+            EnginePart.PROCESSORS if crowds else EnginePart.NOTHING,
             limits.gap,
             limits.launch_latency,
             kernel.kind,
         )
         if kernel.kind == DeviceKind.MEMSET:
-            return [Step(Do.LAUNCH, Call.MEMSET, call=host.memset, ops=(op,))]
-        return [Step(Do.LAUNCH, Call.LAUNCH, call=host.launch, ops=(op,))]
+            return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, call=host.memset, ops=(op,))]
+        return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch, ops=(op,))]
 
-    def _copied(self, kernel: Kernel) -> list[Step]:
+    def _copied(self, kernel: Kernel) -> list[RecipeStep]:
         """A copy within an operator, as its name has it; the host waits for one that comes to it."""
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
@@ -151,12 +159,14 @@ class Actions:
         host, limits = self.costs.host, self.costs.limits
         pinned = "Pageable" not in kernel.name
         op = self._copy_op(kernel.name, kernel.duration_ns, direction, pinned, -1)
-        steps = [Step(Do.LAUNCH, Call.COPY, call=host.copy, ops=(op,))]
+        steps = [RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))]
         if direction == CopyDirection.DEVICE_TO_HOST:
-            steps.append(Step(Do.SYNC_STREAM, Call.SYNC_STREAM, call=host.synchronize, latency=limits.wake_latency))
+            steps.append(
+                RecipeStep(Do.SYNC_STREAM, RuntimeCall.SYNC_STREAM, call=host.synchronize, latency=limits.wake_latency)
+            )
         return steps
 
-    def _copy(self, size_bytes: int, flags: int) -> list[Step]:
+    def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
         """The driver waits where it stages the bytes; that torch waits for a copy is a record of its own."""
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
@@ -164,10 +174,10 @@ class Actions:
         pinned = bool(flags & (CopyFlag.PINNED | CopyFlag.VALUE))  # a value is read into a pinned buffer of torch's
         duration = self.costs.copy_ns(size_bytes, direction, pinned)
         op = self._copy_op(_name_of_copy(direction, pinned), duration, direction, pinned, size_bytes)
-        steps = [Step(Do.LAUNCH, Call.COPY, call=host.copy, ops=(op,))]
+        steps = [RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))]
         small = direction == CopyDirection.HOST_TO_DEVICE and size_bytes <= limits.staged_at_once_bytes
         if with_host and not pinned and not small:
-            steps.append(Step(Do.SYNC_STREAM, Call.REST, latency=limits.wake_latency))
+            steps.append(RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=limits.wake_latency))
         return steps
 
     def _copy_op(self, name: str, duration: int, direction: CopyDirection, pinned: bool, size_bytes: int) -> Op:
@@ -175,8 +185,8 @@ class Actions:
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
         memory = HostMemory.PINNED if pinned else HostMemory.PAGEABLE
         part = _PARTS[direction]
-        if part == Part.PROCESSORS and duration < limits.crowding_ns:
-            part = Part.NOTHING
+        if part == EnginePart.PROCESSORS and duration < limits.crowding_ns:
+            part = EnginePart.NOTHING
         return Op(
             name,
             duration,

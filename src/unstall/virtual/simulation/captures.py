@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from unstall.replay.program import Code as Do
 from unstall.virtual.simulation.actions import Actions
-from unstall.virtual.simulation.recipes import Call, Op, Step
+from unstall.virtual.simulation.recipes import Op, RecipeStep, RuntimeCall
 
 Place = tuple[int, int]
 """Device and stream."""
@@ -66,5 +66,9 @@ class Capture:
             gap = limits.graph_gap if number else node.op.gap
             ops.append(replace(node.op, gap=gap, latency=limits.graph_latency, branch=branch, after=after))
         call = host.graph_launch + host.graph_node * len(ops)
-        step = Step(Do.LAUNCH, Call.GRAPH_LAUNCH, call=call, ops=tuple(ops)) if ops else Step(Do.CALL, call=call)
+        step = (
+            RecipeStep(Do.LAUNCH, RuntimeCall.GRAPH_LAUNCH, call=call, ops=tuple(ops))
+            if ops
+            else RecipeStep(Do.CALL, call=call)
+        )
         return actions.recipes.add(("graph", self.graph), [step])

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from unstall.virtual.growing import Growing
+from unstall.virtual.growing_array import GrowingArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -73,7 +73,7 @@ class Columns(Generic[Table]):
 
     def __init__(self, of: Callable[..., Table], types: dict[str, type]) -> None:
         self._of: Callable[..., Table] = of
-        self._columns = {name: Growing(type_) for name, type_ in types.items()}
+        self._columns = {name: GrowingArray(type_) for name, type_ in types.items()}
 
     @property
     def length(self) -> int:

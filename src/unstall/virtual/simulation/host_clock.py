@@ -9,7 +9,7 @@ import numpy as np
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
-from unstall.virtual.log import Code, Stack
+from unstall.virtual.log import LogCode, Stack
 
 
 class HostClock(Protocol):
@@ -23,7 +23,7 @@ class HostClock(Protocol):
         thread was `woken` by that one. `usual` is what the costs say of the record itself. Records come in order."""
 
 
-class Modelled:
+class ModelledHost:
     """By the costs alone, so that a program takes as long every time: of the records, of the Python between one record
     and the next of a thread, and of what the thread has not done for a while, which the processor's caches do not hold
     any more."""
@@ -40,7 +40,7 @@ class Modelled:
         self._stacks += stacks
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        begins = records["code"] == Code.OP_BEGIN
+        begins = records["code"] == LogCode.OP_BEGIN
         work: I64 = np.where(begins & self._nested(records), usual + self._costs.nested - self._costs.operator, usual)
         work[begins & ~self._lately.did(records)] += self._costs.cold
         stack = records["stack"].astype(np.int64)
@@ -56,7 +56,7 @@ class Modelled:
     def _nested(self, records: np.ndarray) -> Bool:
         """By record: whether it is within an operator of its thread."""
         code, thread = records["code"], records["thread"]
-        step = (code == Code.OP_BEGIN).astype(np.int64) - (code == Code.OP_END)
+        step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
         result = np.zeros(len(records), np.bool_)
         for number in np.unique(thread).tolist():
             mine = np.flatnonzero(thread == number)
@@ -119,7 +119,7 @@ class Lately:
         return result
 
 
-class Measured:
+class MeasuredHost:
     """By the time that went by on this host, without that in which values were computed."""
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -136,7 +136,7 @@ class Measured:
         in_log = np.append(self._end or now[0], now[:-1]) if len(now) else now
         before = np.where(woken | (before < 0), in_log, before)
         self._end = int(now[-1]) if len(now) else self._end
-        slept = np.where(records["code"] == Code.ADVANCE, records["a"], 0)
+        slept = np.where(records["code"] == LogCode.ADVANCE, records["a"], 0)
         passed = np.maximum(now - before - records["computing_ns"] - slept, 0)
         work: I64 = np.rint(passed * self._scale).astype(np.int64) + slept
         return work

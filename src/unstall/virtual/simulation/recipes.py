@@ -16,7 +16,7 @@ from unstall.replay.program import Code
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 
 
-class Call(IntEnum):
+class RuntimeCall(IntEnum):
     """Which call of the runtime an instruction is."""
 
     NONE = 0
@@ -37,7 +37,7 @@ class Call(IntEnum):
     CAPTURE = 15
 
 
-class Part(IntEnum):
+class EnginePart(IntEnum):
     """What an op needs of its device for itself; NOTHING leaves it beside others."""
 
     NOTHING = -1
@@ -55,7 +55,7 @@ class Op:
 
     name: str
     duration: int
-    part: Part
+    part: EnginePart
     gap: int
     latency: int
     kind: DeviceKind = DeviceKind.KERNEL
@@ -67,11 +67,11 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecipeStep:
     """An instruction."""
 
     code: Code
-    what: Call = Call.NONE
+    what: RuntimeCall = RuntimeCall.NONE
     work: int = 0
     call: int = 0
     latency: int = 0
@@ -79,7 +79,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Steps:
+class RecipeSteps:
     """One row a step."""
 
     code: np.ndarray
@@ -117,14 +117,14 @@ class Recipes:
         self._of: dict[Hashable, int] = {}
         self._first = Column(np.int64)
         self._count = Column(np.int64)
-        self._steps = {each.name: Column(_STEP_TYPES[each.name]) for each in fields(Steps)}
+        self._steps = {each.name: Column(_STEP_TYPES[each.name]) for each in fields(RecipeSteps)}
         self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
         """The recipe's number."""
         return self._of.get(key)
 
-    def add(self, key: Hashable, steps: Sequence[Step]) -> int:
+    def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
         """The number of a new one, which has at least one step."""
         number = self._of[key] = len(self._first)
         self._first.append(len(self._steps["code"]))
@@ -152,8 +152,8 @@ class Recipes:
         return self._count.rows
 
     @property
-    def steps(self) -> Steps:
-        return Steps(**{name: column.rows for name, column in self._steps.items()})
+    def steps(self) -> RecipeSteps:
+        return RecipeSteps(**{name: column.rows for name, column in self._steps.items()})
 
     @property
     def ops(self) -> OpRows:
@@ -172,7 +172,7 @@ class Recipes:
             Op(
                 self.names[int(ops.name[row])],
                 int(ops.duration[row]),
-                Part(int(ops.part[row])),
+                EnginePart(int(ops.part[row])),
                 int(ops.gap[row]),
                 int(ops.latency[row]),
                 DeviceKind(int(ops.kind[row])),

@@ -17,7 +17,7 @@ from unstall.virtual.allocator.settings import LARGE_SEGMENT, AllocatorSettings
 from unstall.virtual.costs.model import DeviceFacts, OperatorCost
 
 
-class Host(Protocol):
+class DriverCalls(Protocol):
     """Where the allocator's own calls go: they come right before the record that is being served."""
 
     def device_malloc(self, device: int) -> None:
@@ -39,7 +39,7 @@ class Host(Protocol):
 class Requests:
     """All devices' allocators, and the changes of what is allocated that they made."""
 
-    def __init__(self, facts: DeviceFacts, settings: str, host: Host) -> None:
+    def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls) -> None:
         self._facts = facts
         self._settings = settings
         self._host = host
@@ -215,7 +215,7 @@ _APART = 1 << 42
 class _Calls(TopDownAddresses):
     """The device's addresses; where they are asked for and given back the host calls the driver."""
 
-    def __init__(self, host: Host, device: int) -> None:
+    def __init__(self, host: DriverCalls, device: int) -> None:
         super().__init__()
         self._host = host
         self._device = device
@@ -232,7 +232,7 @@ class _Calls(TopDownAddresses):
 class _Events:
     """Events of one device's streams, as the allocator has them."""
 
-    def __init__(self, host: Host, device: int) -> None:
+    def __init__(self, host: DriverCalls, device: int) -> None:
         self._host = host
         self._device = device
         self.query = host.query

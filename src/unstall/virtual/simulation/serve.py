@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
 from unstall.virtual.allocator.blocks import PoolId, pool_of_number
-from unstall.virtual.log import Code, chosen
-from unstall.virtual.simulation.batch import Batch
+from unstall.virtual.costs.model import Costs
+from unstall.virtual.log import LogCode, chosen
+from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Capture
 from unstall.virtual.simulation.cublas_handles import CublasHandles
+from unstall.virtual.simulation.log_batch import LogBatch
 from unstall.virtual.simulation.requests import Requests
 
-if TYPE_CHECKING:
-    from unstall.virtual.simulation.simulate import Simulation
-
 _ALWAYS = chosen(
-    *(Code.MALLOC, Code.FREE, Code.USE_STREAM, Code.EMPTY_CACHE),
-    *(Code.CAPTURE_BEGIN, Code.CAPTURE_END, Code.GRAPH_FREE),
+    *(LogCode.MALLOC, LogCode.FREE, LogCode.USE_STREAM, LogCode.EMPTY_CACHE),
+    *(LogCode.CAPTURE_BEGIN, LogCode.CAPTURE_END, LogCode.GRAPH_FREE),
 )
-_ON_STREAMS = chosen(Code.LAUNCH, Code.COPY, Code.SLEEP, Code.EVENT_RECORD, Code.EVENT_WAIT, Code.GRAPH_LAUNCH)
-_OPS = (Code.LAUNCH, Code.COPY, Code.SLEEP, Code.GRAPH_LAUNCH)
+_ON_STREAMS = chosen(
+    LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.GRAPH_LAUNCH
+)
+_OPS = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.GRAPH_LAUNCH)
+
+
+class BatchSimulation(Protocol):
+    """The part of the simulation that is used while a batch is served."""
+
+    costs: Costs
+    actions: Actions
+
+    def run(self, batch: LogBatch, until: int) -> None:
+        """Simulate the batch's records up to that row, without it."""
+
+    def now(self, thread: int) -> int:
+        """A thread's virtual clock, in ns."""
+
+    def when_done(self, event: int) -> int | None:
+        """The time at which the event's last record is done, in ns; None if it has none."""
+
+    def forget(self, events: Iterable[int]) -> None:
+        """Drop events that are used no more."""
 
 
 class Server:
     """Goes through a batch; what the allocators call is inserted before the record that made them."""
 
-    def __init__(self, simulation: Simulation, settings: str) -> None:
+    def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation
         self.requests = Requests(simulation.costs.device, settings, self)
-        self._batch = Batch(np.zeros(0), 0)
+        self._batch = LogBatch(np.zeros(0), 0)
         self._row = 0
         self._events = 0
         self._handles = CublasHandles()
         self._captures: dict[int, Capture] = {}
         self._pool_of: dict[int, tuple[int, PoolId]] = {}  # by graph: its device and pool
 
-    def serve(self, batch: Batch) -> None:
+    def serve(self, batch: LogBatch) -> None:
         self._batch = batch
         records = batch.records
         code = records["code"]
         self._handles.know(records["thread"], records["stack"])
         wanted = _ALWAYS[code]
-        launches = np.flatnonzero(code == Code.LAUNCH)
+        launches = np.flatnonzero(code == LogCode.LAUNCH)
         wanted[launches] = self._simulation.actions.needs_memory[records["id"][launches]]
-        if self._captures or (code == Code.CAPTURE_BEGIN).any():
+        if self._captures or (code == LogCode.CAPTURE_BEGIN).any():
             wanted |= _ON_STREAMS[code]
         rows = np.flatnonzero(wanted)
         mine = records[rows]
@@ -53,13 +74,13 @@ class Server:
         requests, number, on_streams = self.requests, batch.number, _ON_STREAMS.tolist()
         for row, code_, device, stream, a, b, id_ in zip(rows.tolist(), *columns, strict=True):
             self._row = row
-            if code_ == Code.MALLOC:
+            if code_ == LogCode.MALLOC:
                 requests.malloc(number + row, device, stream, a, b)
-            elif code_ == Code.FREE:
+            elif code_ == LogCode.FREE:
                 requests.free(number + row, a)
-            elif code_ == Code.USE_STREAM:
+            elif code_ == LogCode.USE_STREAM:
                 requests.use_on_stream(a, stream)
-            elif code_ == Code.EMPTY_CACHE:
+            elif code_ == LogCode.EMPTY_CACHE:
                 requests.empty_cache(number + row, device)
             elif on_streams[code_]:
                 self._on_stream(code_, device, stream, a, id_)
@@ -103,16 +124,16 @@ class Server:
         """What goes onto a stream: part of a capture, or with memory of its own, or neither."""
         simulation, place = self._simulation, (device, stream)
         for capture in self._captures.values():
-            if code == Code.EVENT_WAIT and capture.wait(a, place):
+            if code == LogCode.EVENT_WAIT and capture.wait(a, place):
                 self._batch.captured[self._row] = True
             elif capture.holds(place):
                 self._batch.captured[self._row] = True
-                if code == Code.EVENT_RECORD:
+                if code == LogCode.EVENT_RECORD:
                     capture.record(a, place)
                 elif code in _OPS:
                     recipe = int(simulation.actions.of(self._batch.records[self._row : self._row + 1])[0])
                     capture.add(simulation.actions.recipes.ops_of(recipe), place)
-        if code == Code.LAUNCH and simulation.actions.needs_memory[id_]:
+        if code == LogCode.LAUNCH and simulation.actions.needs_memory[id_]:
             number = self._batch.number + self._row
             handle = self._handles.of(int(self._batch.records["thread"][self._row]))
             self.requests.operate(number, device, stream, handle, simulation.actions.operators[id_])
@@ -120,7 +141,7 @@ class Server:
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
         """A graph's capture begins or ends, or the graph is gone: with its private pool."""
         requests = self.requests
-        if code == Code.CAPTURE_BEGIN:
+        if code == LogCode.CAPTURE_BEGIN:
             capture = self._captures[a] = Capture(a, (device, stream))
             self._pool_of[a] = device, pool_of_number(b)
 
@@ -128,12 +149,12 @@ class Server:
                 return capture.holds((device, on))
 
             requests.pool_begin(device, pool_of_number(b), captures)
-        elif code == Code.CAPTURE_END:
+        elif code == LogCode.CAPTURE_END:
             ended = self._captures.pop(a, None)
             if ended is not None:
                 requests.pool_end(*self._pool_of[a])
                 ended.finish(self._simulation.actions)
-        elif code == Code.GRAPH_FREE:
+        elif code == LogCode.GRAPH_FREE:
             held = self._pool_of.pop(a, None)
             if held is not None:
                 requests.pool_release(*held)

@@ -13,17 +13,17 @@ from unstall.replay.program import Code as Do
 from unstall.replay.program import Instructions, Ops, Program, Replayed
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import Costs
-from unstall.virtual.log import Code, Stack, chosen
+from unstall.virtual.log import LogCode, Stack, chosen
 from unstall.virtual.simulation.actions import Actions
-from unstall.virtual.simulation.batch import Batch
 from unstall.virtual.simulation.captures import Place
+from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.host_clock import HostClock
+from unstall.virtual.simulation.log_batch import LogBatch
 from unstall.virtual.simulation.recipes import PARTS
 from unstall.virtual.simulation.requests import Requests
 from unstall.virtual.simulation.serve import Server
-from unstall.virtual.simulation.streams import Streams
-from unstall.virtual.simulation.threads import Handed, Turns
+from unstall.virtual.simulation.stream_rows import StreamRows
 
 _NO_RECORDED = np.zeros((0, 5), np.int32)
 
@@ -37,7 +37,7 @@ class Simulation:
         self.clock = clock
         self.devices = devices
         self.actions = Actions(costs)
-        self.streams = Streams(devices)
+        self.streams = StreamRows(devices)
         self.history = History()
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
@@ -45,8 +45,8 @@ class Simulation:
         they go once done."""
         self.arrived: dict[int, int] = {}
         """By event of the program, until it is forgotten: when its record came to the device."""
-        self._turns = Turns()
-        self._handed = Handed()
+        self._turns = HandOvers()
+        self._handed = EventHandOvers()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
         self._threads = 1
         self._simulated_threads = 0
@@ -67,7 +67,7 @@ class Simulation:
         if not len(records):
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
-        batch = Batch(records, self.history.happened.length)
+        batch = LogBatch(records, self.history.happened.length)
         self.server.serve(batch)
         self.run(batch, len(records))
         columns = self.requests.take_changes().T
@@ -120,7 +120,7 @@ class Simulation:
         known = row is not None and self.history.done.length > 0 and row < self.streams.fed
         return self._engine.done(row) if known and row is not None else 0
 
-    def run(self, batch: Batch, until: int) -> None:
+    def run(self, batch: LogBatch, until: int) -> None:
         """Simulate the batch's records up to that row, without it; what was inserted before them too."""
         first = batch.simulated
         if until <= first:
@@ -231,7 +231,7 @@ class Simulation:
 
     def _keep(
         self,
-        batch: Batch,
+        batch: LogBatch,
         records: np.ndarray,
         program: Program,
         replayed: Replayed,
@@ -306,7 +306,7 @@ class Simulation:
 
 
 _ON_STREAM = chosen(Do.LAUNCH, Do.RECORD, Do.STREAM_WAIT, Do.SYNC_STREAM)
-_OF_EVENTS = chosen(Code.EVENT_RECORD, Code.EVENT_WAIT, Code.SYNC_EVENT)
+_OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT)
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:

@@ -12,13 +12,12 @@ from unstall.locate.kinds import SLEEP
 from unstall.timeline.columns import I32, Device, Host, Memory, Meta, Streams, Threads, Timeline
 from unstall.timeline.grouping import groups
 from unstall.virtual.log import Stack
-from unstall.virtual.options import HostClock, Options
+from unstall.virtual.options import HostClock, MachineOptions
 from unstall.virtual.races import Race, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.host_rows import CALLS, host_rows
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
-from unstall.virtual.torch_cuda import compiling
 
 _HOST: dict[HostClock, str] = {
     "modelled": "the host's work is modelled for torch's operators and Python calls alone: what else the program "
@@ -42,7 +41,7 @@ def timeline_of(
     simulation: Simulation,
     names: Sequence[str],
     stacks: Sequence[Stack],
-    options: Options,
+    options: MachineOptions,
     races: Sequence[Race],
     folder: str,
 ) -> Timeline:
@@ -144,8 +143,8 @@ def _memory(history: History, done: Done) -> Memory:
     )
 
 
-def _notes(simulation: Simulation, options: Options) -> tuple[str, ...]:
+def _notes(simulation: Simulation, options: MachineOptions) -> tuple[str, ...]:
     notes = [_HOST[options.host]]
     if simulation.requests.refused:
         notes.append(f"{simulation.requests.refused:,} requests for memory were served that the device has no room for")
-    return (*notes, *compiling.notes())
+    return tuple(notes)

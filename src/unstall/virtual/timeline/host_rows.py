@@ -11,33 +11,33 @@ from unstall.read.nest import find_parents
 from unstall.timeline.ancestry import first_reaching, nearest
 from unstall.timeline.columns import I8, I32, I64, Host, HostKind, WaitKind, Waits
 from unstall.timeline.grouping import groups
-from unstall.virtual.log import Code
+from unstall.virtual.log import LogCode
 from unstall.virtual.simulation.history import Done, Happened
-from unstall.virtual.simulation.recipes import Call
+from unstall.virtual.simulation.recipes import RuntimeCall
 
-CALLS: dict[Call, tuple[HostKind, str]] = {
-    Call.LAUNCH: (HostKind.LAUNCH, "cudaLaunchKernel"),
-    Call.COPY: (HostKind.COPY, "cudaMemcpyAsync"),
-    Call.MEMSET: (HostKind.MEMSET, "cudaMemsetAsync"),
-    Call.SYNC_STREAM: (HostKind.SYNC, "cudaStreamSynchronize"),
-    Call.SYNC_DEVICE: (HostKind.SYNC, "cudaDeviceSynchronize"),
-    Call.SYNC_EVENT: (HostKind.SYNC, "cudaEventSynchronize"),
-    Call.EVENT_RECORD: (HostKind.EVENT_RECORD, "cudaEventRecordWithFlags"),
-    Call.EVENT_WAIT: (HostKind.EVENT_WAIT, "cudaStreamWaitEvent"),
-    Call.EVENT_QUERY: (HostKind.CALL, "cudaEventQuery"),
-    Call.MALLOC: (HostKind.ALLOC, "cudaMalloc"),
-    Call.FREE: (HostKind.FREE, "cudaFree"),
-    Call.HOST_ALLOC: (HostKind.ALLOC, "cudaHostAlloc"),
-    Call.GRAPH_LAUNCH: (HostKind.GRAPH_LAUNCH, "cudaGraphLaunch"),
-    Call.CAPTURE: (HostKind.CALL, "cudaLaunchKernel"),
+CALLS: dict[RuntimeCall, tuple[HostKind, str]] = {
+    RuntimeCall.LAUNCH: (HostKind.LAUNCH, "cudaLaunchKernel"),
+    RuntimeCall.COPY: (HostKind.COPY, "cudaMemcpyAsync"),
+    RuntimeCall.MEMSET: (HostKind.MEMSET, "cudaMemsetAsync"),
+    RuntimeCall.SYNC_STREAM: (HostKind.SYNC, "cudaStreamSynchronize"),
+    RuntimeCall.SYNC_DEVICE: (HostKind.SYNC, "cudaDeviceSynchronize"),
+    RuntimeCall.SYNC_EVENT: (HostKind.SYNC, "cudaEventSynchronize"),
+    RuntimeCall.EVENT_RECORD: (HostKind.EVENT_RECORD, "cudaEventRecordWithFlags"),
+    RuntimeCall.EVENT_WAIT: (HostKind.EVENT_WAIT, "cudaStreamWaitEvent"),
+    RuntimeCall.EVENT_QUERY: (HostKind.CALL, "cudaEventQuery"),
+    RuntimeCall.MALLOC: (HostKind.ALLOC, "cudaMalloc"),
+    RuntimeCall.FREE: (HostKind.FREE, "cudaFree"),
+    RuntimeCall.HOST_ALLOC: (HostKind.ALLOC, "cudaHostAlloc"),
+    RuntimeCall.GRAPH_LAUNCH: (HostKind.GRAPH_LAUNCH, "cudaGraphLaunch"),
+    RuntimeCall.CAPTURE: (HostKind.CALL, "cudaLaunchKernel"),
 }
 _WAITS = {
-    Call.SYNC_STREAM: WaitKind.STREAM,
-    Call.SYNC_DEVICE: WaitKind.DEVICE,
-    Call.SYNC_EVENT: WaitKind.EVENT,
-    Call.EVENT_WAIT: WaitKind.STREAM_EVENT,
+    RuntimeCall.SYNC_STREAM: WaitKind.STREAM,
+    RuntimeCall.SYNC_DEVICE: WaitKind.DEVICE,
+    RuntimeCall.SYNC_EVENT: WaitKind.EVENT,
+    RuntimeCall.EVENT_WAIT: WaitKind.STREAM_EVENT,
 }
-_SPANS = ((Code.OP_BEGIN, Code.OP_END, HostKind.OP), (Code.MARK_BEGIN, Code.MARK_END, HostKind.ANNOTATION))
+_SPANS = ((LogCode.OP_BEGIN, LogCode.OP_END, HostKind.OP), (LogCode.MARK_BEGIN, LogCode.MARK_END, HostKind.ANNOTATION))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,7 +54,7 @@ class HostRows:
 
 
 def host_rows(
-    happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[Call, int], sleep: int
+    happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[RuntimeCall, int], sleep: int
 ) -> HostRows:
     """`stack` is by record a row of Stacks; `name_of` by number of a name its text; `call_names` the calls' texts, and
     `sleep` that of SLEEP."""
@@ -63,16 +63,20 @@ def host_rows(
     thread_end = _ends_of_threads(done)
     span_thread = happened.thread[begins]
     span_end = np.where(ends >= 0, done.end[last[np.maximum(ends, 0)]], thread_end[span_thread])
-    calls = np.flatnonzero(done.what > Call.REST)
+    calls = np.flatnonzero(done.what > RuntimeCall.REST)
     call_end = _with_the_rest(done, calls)
     what = done.what[calls]
     known = {int(call): (kind, call_names[call]) for call, (kind, _) in CALLS.items()}
-    call_kind = np.array([known.get(number, (HostKind.CALL, -1))[0] for number in range(len(Call))], np.int8)[what]
-    call_name = np.array([known.get(number, (HostKind.CALL, -1))[1] for number in range(len(Call))], np.int32)[what]
-    never = np.isin(what, (Call.SYNC_EVENT, Call.EVENT_WAIT)) & (done.target[calls] < 0)
+    call_kind = np.array([known.get(number, (HostKind.CALL, -1))[0] for number in range(len(RuntimeCall))], np.int8)[
+        what
+    ]
+    call_name = np.array([known.get(number, (HostKind.CALL, -1))[1] for number in range(len(RuntimeCall))], np.int32)[
+        what
+    ]
+    never = np.isin(what, (RuntimeCall.SYNC_EVENT, RuntimeCall.EVENT_WAIT)) & (done.target[calls] < 0)
     call_kind[never] = HostKind.CALL
 
-    slept = np.flatnonzero((happened.code == Code.ADVANCE) & (happened.a > 0))
+    slept = np.flatnonzero((happened.code == LogCode.ADVANCE) & (happened.a > 0))
     awake = done.end[last[slept]]
 
     kind = np.concatenate((kinds, call_kind, np.full(len(slept), HostKind.PYTHON, np.int8)))
@@ -155,7 +159,7 @@ def _ends_of_threads(done: Done) -> I64:
 
 def _with_the_rest(done: Done, calls: I64) -> I64:
     """When each call has ended, with what goes on as its rest."""
-    rest = done.what == Call.REST
+    rest = done.what == RuntimeCall.REST
     stops = np.append(np.flatnonzero(~rest), len(rest))
     last = stops[np.searchsorted(stops, calls, side="right")] - 1
     ends: I64 = done.end[last]
@@ -178,7 +182,7 @@ def _waits(done: Done, calls: I64, row_of: I32) -> Waits:
     rows = row_of[calls]
     order = np.argsort(rows, kind="stable")
     calls, rows = calls[order], rows[order]
-    kind = np.array([_WAITS.get(call, WaitKind.DEVICE) for call in Call], np.int8)[done.what[calls]]
+    kind = np.array([_WAITS.get(call, WaitKind.DEVICE) for call in RuntimeCall], np.int8)[done.what[calls]]
     target = done.target[calls]
     of_event = (kind == WaitKind.EVENT) | (kind == WaitKind.STREAM_EVENT)
     record = np.where(of_event, row_of[np.maximum(target, 0)], -1)

@@ -1,13 +1,14 @@
-"""cuBLAS, cuSOLVER and cuDNN as torch.backends asks for them: their versions, workspaces and switches."""
+"""cuBLAS, cuSOLVER, cuDNN and `torch.cuda.tunable` as torch sees them: versions, workspaces and switches."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from enum import IntEnum
 from types import ModuleType
 
-from unstall.virtual.torch_cuda.builds import CUDNN_VERSION
+from unstall.virtual.torch_cuda.properties import CUDNN_VERSION
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 KIB = 1 << 10
@@ -57,14 +58,9 @@ def blas_names(runtime: Runtime) -> dict[str, object]:
         runtime.initialise()
         return HANDLES + (runtime.shim.current_device() << 16) + of
 
-    def clear_workspaces() -> None:
-        clear = getattr(runtime.keeper, "clear_workspaces", None)
-        if clear is not None:
-            clear()
-
     return {
         "_cudnn": _cudnn_module(),
-        "_cuda_clearCublasWorkspaces": clear_workspaces,
+        "_cuda_clearCublasWorkspaces": lambda: runtime.simulator.clear_workspaces(),
         "_cuda_getCublasLtWorkspaceSize": lambda: sizes.get("cublaslt") or default_lt(),
         "_cuda_getCublasWorkspaceSize": lambda: sizes.get("cublas") or default_cublas(),
         "_cuda_getCurrentBlasHandle": lambda: handle(1),
@@ -91,3 +87,35 @@ def _cudnn_module() -> ModuleType:
         getCompileVersion=lambda: CUDNN_VERSION,
     )
     return module
+
+
+TUNABLE_SETTINGS: dict[str, object] = {
+    "filename": "",
+    "max_tuning_duration": 30,
+    "max_tuning_iterations": 100,
+    "rotating_buffer_size": 0,
+}
+
+
+def tunable_names() -> dict[str, object]:
+    """Names of `torch._C` for TunableOp, which is off. It keeps its settings; turning it on is refused."""
+    settings = dict(TUNABLE_SETTINGS)
+    names: dict[str, object] = {
+        "_cuda_record_untuned_is_enabled": lambda: False,
+        "_cuda_tunableop_get_results": lambda: (),
+        "_cuda_tunableop_get_validators": lambda: (),
+        "_cuda_tunableop_is_enabled": lambda: False,
+        "_cuda_tunableop_set_numerical_check_tolerances": lambda *_values: None,
+        "_cuda_tunableop_tuning_is_enabled": lambda: False,
+    }
+
+    def setter(name: str) -> Callable[..., None]:
+        return lambda value, *_rest: settings.__setitem__(name, value)
+
+    def getter(name: str) -> Callable[[], object]:
+        return lambda: settings[name]
+
+    for name in settings:
+        names[f"_cuda_tunableop_set_{name}"] = setter(name)
+        names[f"_cuda_tunableop_get_{name}"] = getter(name)
+    return names

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from unstall.virtual.torch_cuda.builds import NCCL_VERSION
-from unstall.virtual.torch_cuda.refuse import NotSupportedError
+from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
+from unstall.virtual.torch_cuda.properties import NCCL_VERSION
 
 Tensor = Any
 SUM, PRODUCT, MAXIMUM, MINIMUM = range(4)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from unstall.virtual.log import Code
-from unstall.virtual.torch_cuda.builds import ARCHITECTURES, COMPILED_VERSION
-from unstall.virtual.torch_cuda.properties import DeviceProperties, DeviceUuid
-from unstall.virtual.torch_cuda.random import default_generators
+from unstall.virtual.log import LogCode
+from unstall.virtual.torch_cuda.properties import ARCHITECTURES, COMPILED_VERSION, DeviceProperties, DeviceUuid
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 
@@ -25,7 +23,7 @@ def device_names(runtime: Runtime) -> dict[str, object]:
         for name, value in {
             "has_magma": True,
             "has_half": True,
-            "default_generators": default_generators(runtime),
+            "default_generators": tuple(map(shim.default_generator, range(shim.device_count()))),
             "_get_device_properties": get_properties,
         }.items():
             setattr(cuda, name, value)
@@ -60,7 +58,7 @@ def device_names(runtime: Runtime) -> dict[str, object]:
     def sleep(cycles: int) -> None:
         if not isinstance(cycles, int):
             raise TypeError("torch.cuda._sleep(): expected 'int'")
-        runtime.log(Code.SLEEP, a=cycles)
+        runtime.log(LogCode.SLEEP, a=cycles)
 
     return {
         "_CUuuid": DeviceUuid,

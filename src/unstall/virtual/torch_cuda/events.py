@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from unstall.virtual.torch_cuda.errors import cuda_error
-from unstall.virtual.torch_cuda.refuse import NotSupportedError
+from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, cuda_error
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 CAPTURED = "operation not permitted on an event last recorded in a capturing stream"
@@ -79,7 +78,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 raise ValueError("Both events must be recorded before calculating elapsed time.")
             if not (self.query() and end_event.query()):
                 raise RuntimeError("Both events must be completed before calculating elapsed time.")
-            return runtime.keeper.elapsed_ms(_number_of(self), _number_of(end_event))
+            return runtime.simulator.elapsed_ms(_number_of(self), _number_of(end_event))
 
         def _refuse_captured(self, call: str) -> None:
             if self._in_capture:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unstall.virtual.allocator.blocks import PoolId, pool_number
-from unstall.virtual.torch_cuda.errors import cuda_error
-from unstall.virtual.torch_cuda.refuse import NotSupportedError, refusing
+from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, cuda_error, refusing
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 NO_POOL: PoolId = (0, 0)

@@ -1,4 +1,4 @@
-"""The caching allocator as `torch.cuda.memory` sees it: the keeper's figures in torch's forms."""
+"""The caching allocator as `torch.cuda.memory` sees it: the simulator's figures in torch's forms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unstall.virtual.allocator.settings import AllocatorSettings
-from unstall.virtual.log import Code
+from unstall.virtual.log import LogCode
+from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, refusing
 from unstall.virtual.torch_cuda.memory_history import MemoryHistory
-from unstall.virtual.torch_cuda.refuse import NotSupportedError
 from unstall.virtual.torch_cuda.runtime import Runtime
 from unstall.virtual.torch_cuda.streams import stream_of_pointer, stream_pointer
 
@@ -58,26 +58,27 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
     fractions: dict[int, float] = {}
     raw_blocks: dict[int, Any] = {}
     history = MemoryHistory(runtime)
+    no_host_stats = refusing("torch.cuda.host_memory_stats")
 
     def all_devices() -> range:
         return range(runtime.shim.device_count())
 
     def memory_stats(device: int) -> dict[str, Any]:
-        return nested(runtime.keeper.memory_stats(runtime.checked_device(device)))
+        return nested(runtime.simulator.memory_stats(runtime.checked_device(device)))
 
     def reset_peak(device: int) -> None:
-        runtime.keeper.reset_peak(runtime.checked_device(device))
+        runtime.simulator.reset_peak(runtime.checked_device(device))
 
     def reset_accumulated(device: int) -> None:
-        runtime.keeper.reset_accumulated(runtime.checked_device(device))
+        runtime.simulator.reset_accumulated(runtime.checked_device(device))
 
     def mem_get_info(device: int) -> tuple[int, int]:
-        return runtime.keeper.mem_get_info(runtime.checked_device(device))
+        return runtime.simulator.mem_get_info(runtime.checked_device(device))
 
     def set_fraction(fraction: float, device: int) -> None:
         if not 0 <= fraction <= 1:
             raise RuntimeError(f"invalid fraction:{fraction}. Please set within [0, 1].")
-        runtime.keeper.set_memory_fraction(runtime.checked_device(device), fraction)
+        runtime.simulator.set_memory_fraction(runtime.checked_device(device), fraction)
         fractions[device] = fraction
 
     def memory_fraction(device: int) -> float:
@@ -88,14 +89,14 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
         if runtime.captures.running:
             return  # nothing is given back then, and nothing fails
         for device in all_devices():
-            runtime.shim.append(int(Code.EMPTY_CACHE), device, runtime.shim.current_stream(device), 0, 0, None, 0)
+            runtime.shim.append(int(LogCode.EMPTY_CACHE), device, runtime.shim.current_stream(device), 0, 0, None, 0)
 
     def snapshot(pool: tuple[Any, ...] | None = None) -> dict[str, Any]:
         pool_id, with_traces = ((pool[0], pool[1]), len(pool) < 3 or pool[2]) if pool else (ALL_POOLS, True)
         segments = [
             segment
             for device in all_devices()
-            for segment in _segments(runtime.keeper.memory_snapshot(device))
+            for segment in _segments(runtime.simulator.memory_snapshot(device))
             if pool_id in (ALL_POOLS, segment["segment_pool_id"])
         ]
         return {
@@ -120,21 +121,6 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
     def raw_delete(pointer: int) -> None:
         if raw_blocks.pop(pointer, None) is None:
             raise RuntimeError(f"invalid device pointer: {pointer:#x}")
-
-    def host_stats() -> dict[str, Any]:
-        figures = getattr(runtime.keeper, "host_memory_stats", None)
-        if figures is None:
-            raise NotSupportedError("torch.cuda.host_memory_stats")
-        return nested(figures())
-
-    def reset_host_stats(name: str) -> Any:
-        def reset() -> None:
-            method = getattr(runtime.keeper, name, None)
-            if method is None:
-                raise NotSupportedError("torch.cuda.host_memory_stats")
-            method()
-
-        return reset
 
     def set_settings(text: str) -> None:
         if AllocatorSettings.parse(text) != AllocatorSettings.parse(settings_text()):
@@ -163,12 +149,12 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
         "_cuda_getAllocator": _Allocator,
         "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_getMemoryFraction": memory_fraction,
-        "_cuda_hostMemoryStats": host_stats,
+        "_cuda_hostMemoryStats": no_host_stats,
         "_cuda_memorySnapshot": snapshot,
         "_cuda_memoryStats": memory_stats,
-        "_cuda_resetAccumulatedHostMemoryStats": reset_host_stats("reset_accumulated_host"),
+        "_cuda_resetAccumulatedHostMemoryStats": no_host_stats,
         "_cuda_resetAccumulatedMemoryStats": reset_accumulated,
-        "_cuda_resetPeakHostMemoryStats": reset_host_stats("reset_peak_host"),
+        "_cuda_resetPeakHostMemoryStats": no_host_stats,
         "_cuda_resetPeakMemoryStats": reset_peak,
         "_cuda_setMemoryFraction": set_fraction,
         "_host_emptyCache": lambda: None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from unstall.virtual.torch_cuda.refuse import NotSupportedError
 from unstall.virtual.torch_cuda.runtime import Runtime
 from unstall.virtual.torch_cuda.streams import stream_pointer
+
+if TYPE_CHECKING:
+    from unstall.virtual.allocator.segments import TraceEntry
 
 OUT_OF_MEMORY = "oom"
 ACTIONS = {
@@ -34,10 +36,10 @@ class MemoryHistory:
 
     def entries(self, device: int) -> list[dict[str, Any]]:
         """As in `device_traces` of a snapshot."""
-        history = getattr(self._runtime.keeper, "memory_history", None)
-        if history is None or not self._enabled:
+        if not self._enabled:
             return []
-        return [self._entry(device, entry) for entry in history(device) if entry.action not in self._skipped]
+        entries = self._runtime.simulator.memory_history(device)
+        return [self._entry(device, entry) for entry in entries if entry.action not in self._skipped]
 
     def names(self) -> dict[str, object]:
         return {
@@ -65,10 +67,7 @@ class MemoryHistory:
         unknown = set(skip_actions or ()) - ACTIONS
         if unknown:
             raise ValueError(f"Unknown trace action {sorted(unknown)[0]!r}")
-        keep = getattr(self._runtime.keeper, "record_memory_history", None)
-        if keep is None:
-            raise NotSupportedError("torch.cuda.memory._record_memory_history")
-        keep(enabled == "all", max_entries)
+        self._runtime.simulator.record_memory_history(enabled == "all", max_entries)
         self._enabled = enabled is not None
         self._skipped = frozenset(skip_actions or ())
 
@@ -78,7 +77,7 @@ class MemoryHistory:
     def _set_metadata(self, metadata: str) -> None:
         self._metadata = metadata
 
-    def _entry(self, device: int, entry: Any) -> dict[str, Any]:
+    def _entry(self, device: int, entry: TraceEntry) -> dict[str, Any]:
         address = "device_free" if entry.action == OUT_OF_MEMORY else "addr"
         return {
             "action": entry.action,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
+from collections.abc import Callable
 from enum import IntEnum
 from types import ModuleType
-from typing import Any
 
-from unstall.virtual.log import Code
-from unstall.virtual.torch_cuda.refuse import NotSupportedError, refusing
+from unstall.virtual.log import LogCode
+from unstall.virtual.torch_cuda.cuda_errors import refusing
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 NOTHING_TO_POP = -2
@@ -59,7 +58,7 @@ class Ranges:
 
     def push(self, message: str) -> int:
         depth: int = getattr(self._open, "depth", 0)
-        self._runtime.log(Code.MARK_BEGIN, name=str(message))
+        self._runtime.log(LogCode.MARK_BEGIN, name=str(message))
         self._open.depth = depth + 1
         return depth
 
@@ -67,13 +66,13 @@ class Ranges:
         depth: int = getattr(self._open, "depth", 0)
         if depth == 0:
             return NOTHING_TO_POP
-        self._runtime.log(Code.MARK_END)
+        self._runtime.log(LogCode.MARK_END)
         self._open.depth = depth - 1
         return depth - 1
 
     def mark(self, message: str) -> None:
-        self._runtime.log(Code.MARK_BEGIN, name=str(message))
-        self._runtime.log(Code.MARK_END)
+        self._runtime.log(LogCode.MARK_BEGIN, name=str(message))
+        self._runtime.log(LogCode.MARK_END)
 
     def start(self, message: str) -> int:
         handle = next(self._handles)
@@ -93,24 +92,6 @@ def profiling_names(runtime: Runtime) -> dict[str, object]:
     return {"_nvtx": _nvtx_module(ranges), "_cudart": _cudart_module(runtime, ranges)}
 
 
-def refuse_nvtx_profiler(torch: ModuleType) -> None:
-    """`torch.autograd.profiler.emit_nvtx` is refused by its name; other profilers go on."""
-    profiler = torch.autograd.profiler
-    enable = profiler._enable_profiler
-
-    @functools.wraps(enable)
-    def enable_profiler(*arguments: Any) -> Any:
-        try:
-            return enable(*arguments)
-        except RuntimeError as error:
-            if "NVTX" not in str(error):
-                raise
-            why = "a timeline names the operators without it"
-            raise NotSupportedError("torch.autograd.profiler.emit_nvtx", why) from None
-
-    profiler._enable_profiler = enable_profiler
-
-
 def _nvtx_module(ranges: Ranges) -> ModuleType:
     module = ModuleType("torch._C._nvtx", "libNvToolsExt.so bindings")
     vars(module).update(
@@ -126,7 +107,7 @@ def _nvtx_module(ranges: Ranges) -> ModuleType:
 
 
 def _cudart_module(runtime: Runtime, ranges: Ranges) -> ModuleType:
-    def profiler_call(name: str) -> Any:
+    def profiler_call(name: str) -> Callable[[], CudaError]:
         def call() -> CudaError:
             ranges.mark(name)
             return CudaError.success
@@ -134,7 +115,7 @@ def _cudart_module(runtime: Runtime, ranges: Ranges) -> ModuleType:
         return call
 
     def mem_get_info(device: int) -> tuple[int, int]:
-        return runtime.keeper.mem_get_info(runtime.checked_device(device))
+        return runtime.simulator.mem_get_info(runtime.checked_device(device))
 
     module = ModuleType("torch._C._cudart", "libcudart.so bindings")
     vars(module).update(

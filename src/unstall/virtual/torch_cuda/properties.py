@@ -1,4 +1,4 @@
-"""What `torch.cuda.get_device_properties` gives of a virtual GPU."""
+"""What a program can read about its GPU and its build of CUDA: `torch.cuda.get_device_properties`, versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+
+# The CUDA build that the virtual GPU stands for: torch 2.11's wheel for CUDA 13.0.
+CUDA_VERSION = "13.0"
+COMPILED_VERSION = 13000
+CUDNN_VERSION = (9, 19, 0)
+NCCL_VERSION = (2, 28, 9)
+ARCHITECTURES = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120"
 
 UUID_NAMESPACE = uuid.UUID("6a0d6f0e-2f0b-5c39-9f5d-0f2a3c8f5c11")
 MIB = 1 << 20

@@ -1,19 +1,130 @@
-"""The virtual machine that the functions of `torch._C` speak for."""
+"""The virtual machine behind the functions of `torch._C`: the shim, the simulator, the devices, and forked children."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
 
-from unstall.virtual.log import Code
-from unstall.virtual.torch_cuda import attached
-from unstall.virtual.torch_cuda.errors import NO_SUCH_DEVICE, accelerator_error, cuda_error
-from unstall.virtual.torch_cuda.forks import ForkGuard
-from unstall.virtual.torch_cuda.keeper import Keeper, Shim
-from unstall.virtual.torch_cuda.properties import DeviceProperties
+from unstall.virtual.log import LogCode
+from unstall.virtual.torch_cuda.cuda_errors import (
+    CUDA_DEVICE_TYPE,
+    NO_SUCH_DEVICE,
+    NotSupportedError,
+    accelerator_error,
+    cuda_error,
+)
+from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
+
+if TYPE_CHECKING:
+    import torch
+
+    from unstall.virtual.simulation.simulator import Simulator
 
 CAPTURING = "operation not permitted when stream is capturing"
+SET_REQUIRES_DEVICE_INIT = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
+"""torch::utils::set_requires_device_init(DeviceType, bool): factories in C++ then ask for initialisation again."""
+
+
+class Shim(Protocol):
+    """The part of the shim that is used here. `device` is a device's index, `stream` c10's number on that device."""
+
+    def append(
+        self, code: int, device: int, stream: int, a: int, b: int, id_or_name: int | str | None, flags: int
+    ) -> None: ...
+
+    def device_count(self) -> int: ...
+
+    def default_generator(self, device: int) -> torch.Generator: ...
+
+    def current_device(self) -> int: ...
+
+    def set_device(self, device: int) -> None: ...
+
+    def current_stream(self, device: int) -> int: ...
+
+    def set_stream(self, device: int, stream: int) -> None: ...
+
+    def new_stream(self, device: int, priority: int) -> int: ...
+
+    def sync_device(self, device: int) -> None: ...
+
+    def is_capturing(self, device: int, stream: int) -> bool: ...
+
+    def capture_begin(self, graph: int, device: int, stream: int, pool: int, mode: str) -> None: ...
+
+    def refused_in_capture(self, device: int, stream: int) -> bool:
+        """Whether a call that waits for this stream is refused now. A refused call spoils the capture."""
+
+    def refuse_forks(self) -> None:
+        """From now on forked children cannot use the devices."""
+
+    def capture_end(self, graph: int) -> int | None:
+        """Returns how many operations the graph has, if that is known."""
+
+    def replay(self, graph: int, device: int, stream: int) -> None: ...
+
+    def free_graph(self, graph: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Attached:
+    simulator: Simulator | None = None
+    devices: tuple[DeviceProperties, ...] = ()
+
+
+_attached = _Attached()
+
+
+def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
+    """Have this simulator answer from now on. Call it before `torch.cuda` is first used.
+
+    Args:
+        simulator: The simulator of this process.
+        devices: Its devices, in the order of their indices.
+    """
+    _attached.simulator = simulator
+    _attached.devices = tuple(devices)
+
+
+class ForkGuard:
+    """Refuses the devices to children that were forked after this process had asked for CUDA, as CUDA does.
+
+    Spawned children can use them.
+    """
+
+    def __init__(self, torch_c: ModuleType, shim: Shim) -> None:
+        self._torch_c, self._shim = torch_c, shim
+        self._require_init: Callable[[int, bool], object] | None = None
+        self._armed = False
+        self.is_child = False
+
+    def arm(self) -> None:
+        """Refuse children that are forked from now on."""
+        if self._armed:
+            return
+        self._armed = True
+        self._shim.refuse_forks()
+        library = Path(str(self._torch_c.__file__)).parent / "lib" / "libtorch_python.so"
+        with suppress(AttributeError, OSError):
+            self._require_init = getattr(ctypes.CDLL(str(library)), SET_REQUIRES_DEVICE_INIT)
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def refuse_child(self, call: str) -> None:
+        """Raise CUDA's initialization error if this is such a child."""
+        if self.is_child:
+            raise cuda_error(self._torch_c, "initialization error", call)
+
+    def _after_fork(self) -> None:
+        self.is_child = True
+        if self._require_init is not None:
+            self._require_init(CUDA_DEVICE_TYPE, True)
 
 
 @dataclass(slots=True)
@@ -33,15 +144,23 @@ class Runtime:
     captures: Captures = field(default_factory=Captures)
 
     @property
-    def keeper(self) -> Keeper:
-        return attached.keeper()
+    def simulator(self) -> Simulator:
+        """Raises NotSupportedError if none is attached."""
+        if _attached.simulator is None:
+            raise NotSupportedError("this figure of torch.cuda", "nothing simulates what runs in this process")
+        return _attached.simulator
 
     @property
     def devices(self) -> tuple[DeviceProperties, ...]:
-        return attached.devices(self.shim.device_count())
+        """As attached; H200s if nothing is attached. Raises ValueError if their number is not the shim's."""
+        count = self.shim.device_count()
+        devices = _attached.devices or tuple(DeviceProperties.of(H200, index) for index in range(count))
+        if len(devices) != count:
+            raise ValueError(f"the shim has {count} devices, {len(devices)} were described")
+        return devices
 
     def checked_device(self, device: int) -> int:
-        """The device itself; torch.AcceleratorError where there is none of that index."""
+        """The device itself. Raises torch.AcceleratorError if there is none of that index."""
         if not 0 <= device < self.shim.device_count():
             raise accelerator_error(self.torch_c, NO_SUCH_DEVICE)
         return device
@@ -51,16 +170,16 @@ class Runtime:
         device = self.shim.current_device()
         return device, self.shim.current_stream(device)
 
-    def log(self, code: Code, *, a: int = 0, b: int = 0, name: str | None = None) -> None:
-        """A record on the current stream."""
+    def log(self, code: LogCode, *, a: int = 0, b: int = 0, name: str | None = None) -> None:
+        """Write a record on the current stream."""
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, 0)
 
     def initialise(self) -> None:
-        """What every call that needs a device does first: torch.cuda's own lazy initialisation."""
+        """Run torch.cuda's lazy initialisation, as every call that needs a device does first."""
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:
-        """torch.AcceleratorError where `call`, which waits for the current stream, spoils a graph's capture."""
+        """Raise torch.AcceleratorError if `call`, which waits for the current stream, spoils a graph's capture."""
         if self.captures.running and self.shim.refused_in_capture(*self.current_stream()):
             raise cuda_error(self.torch_c, CAPTURING, call)

@@ -1,19 +1,20 @@
-"""Streams: `_CudaStreamBase`, and which stream is current."""
+"""Streams: `_CudaStreamBase`, which stream is current, and `torch.cuda.set_sync_debug_mode`."""
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Self
 
-from unstall.virtual.torch_cuda.errors import CUDA_DEVICE_TYPE
-from unstall.virtual.torch_cuda.refuse import NotSupportedError
+from unstall.virtual.torch_cuda.cuda_errors import CUDA_DEVICE_TYPE, NotSupportedError
 from unstall.virtual.torch_cuda.runtime import Runtime
-from unstall.virtual.torch_cuda.sync_debug import SyncDebug
 
 PRIORITIES = (0, -3)
 """The least and the greatest that torch supports: max_compile_time_stream_priorities of c10/cuda/CUDAStream.h is 4."""
 POINTER_BASE = 0x5600_0000_0000
 POINTER_STRIDE = 0x160
 DEVICE_SHIFT = 32
+SYNC_DEBUG_MODES = (0, 1, 2)
+PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet detect all synchronizing operations"
 
 
 def stream_pointer(device: int, stream: int) -> int:
@@ -37,7 +38,7 @@ def stream_priority(stream: int) -> int:
     return -(kind - 1) if kind else 0
 
 
-def stream_names(runtime: Runtime, debug: SyncDebug) -> dict[str, object]:
+def stream_names(runtime: Runtime) -> dict[str, object]:
     """Names of `torch._C` for streams."""
     torch_c, shim = runtime.torch_c, runtime.shim
 
@@ -51,7 +52,7 @@ def stream_names(runtime: Runtime, debug: SyncDebug) -> dict[str, object]:
             device_index: int = 0,
             device_type: int = 0,
             stream_ptr: int = 0,
-        ) -> Any:
+        ) -> Self:
             if stream_ptr:
                 raise NotSupportedError("torch.cuda.ExternalStream", "there are no streams of other libraries")
             if not (stream_id or device_index or device_type):
@@ -81,10 +82,6 @@ def stream_names(runtime: Runtime, debug: SyncDebug) -> dict[str, object]:
         def query(self) -> bool:
             runtime.refuse_in_capture("cudaStreamQuery")
             return bool(super().query())
-
-        def synchronize(self) -> None:
-            debug.synchronizing()
-            super().synchronize()
 
         def __eq__(self, other: object) -> bool:
             return isinstance(other, CudaStreamBase) and bool(super().__eq__(other))
@@ -119,3 +116,20 @@ def stream_names(runtime: Runtime, debug: SyncDebug) -> dict[str, object]:
         "_cuda_getDefaultStream": default_stream,
         "_cuda_setStream": set_stream,
     }
+
+
+def sync_debug_names() -> dict[str, object]:
+    """Names of `torch._C` for `torch.cuda.set_sync_debug_mode`, which stays off: another mode is refused."""
+    warned = False
+
+    def set_mode(mode: int) -> None:
+        nonlocal warned
+        if not warned:
+            warned = True
+            warnings.warn(PROTOTYPE, UserWarning, stacklevel=2)
+        if mode not in SYNC_DEBUG_MODES:
+            raise RuntimeError("invalid value of debug_mode, expected one of 0,1,2")
+        if mode:
+            raise NotSupportedError("torch.cuda.set_sync_debug_mode")
+
+    return {"_cuda_get_sync_debug_mode": lambda: 0, "_cuda_set_sync_debug_mode": set_mode}

@@ -12,10 +12,10 @@ from unstall.virtual.costs.families import (
     reductions,
     rows,
 )
-from unstall.virtual.costs.families.family import Axis, Family, Shape
+from unstall.virtual.costs.families.family import Axis, CallShape, Family
 from unstall.virtual.costs.signature import Signature
 
-__all__ = ["FAMILIES", "Axis", "Family", "Shape", "describe"]
+__all__ = ["FAMILIES", "Axis", "CallShape", "Family", "describe"]
 
 FAMILIES = {
     module.FAMILY.name: module.FAMILY
@@ -28,7 +28,7 @@ _BY_OPERATOR = {
 }
 
 
-def describe(signature: Signature) -> tuple[Family, Shape] | None:
+def describe(signature: Signature) -> tuple[Family, CallShape] | None:
     """The family of a call and what it says of it. None for a call without tensors."""
     family = _BY_OPERATOR.get(signature.name)
     if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
 from unstall.virtual.costs.signature import Signature, nonzero
 
 _KINDS = ("efficient", "flash", "cudnn")
@@ -12,7 +12,7 @@ _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
 """Where the probability stands among a forward's and a backward's arguments."""
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     name = signature.name.removeprefix("aten::_scaled_dot_product_")
     backward = name.endswith("_backward")
     first = 1 if backward else 0
@@ -44,7 +44,7 @@ def describe(signature: Signature) -> Shape | None:
             f"{'bfloat16' if half else 'float32'} {other} {direction} {at}" for at in (plain, "causal", "full")
         ]
     variants += [f"float32 efficient {direction} {at}" for at in (plain, "full")]
-    return Shape(tuple(dict.fromkeys(variants)), dims)
+    return CallShape(tuple(dict.fromkeys(variants)), dims)
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:

@@ -9,15 +9,15 @@ import re
 from itertools import combinations
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
 from unstall.virtual.costs.model import Kernel
-from unstall.virtual.costs.signature import Signature, Tensor
+from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _TURNS = re.compile("nchwToNhwc|nhwcToNchw")
 NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convolution", "convolution_backward")
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     """A backward's figures are those of its forward; which gradients it makes is part of the variant."""
     backward = "backward" in signature.name
     first = 1 if backward else 0
@@ -84,7 +84,7 @@ def describe(signature: Signature) -> Shape | None:
     ]
     looked += [("float32", at, form, "c" * len(lies)) for form in (shape, other, "dense") for at in kinds]
     variants = [" ".join(parts) for parts in looked]
-    return Shape(tuple(dict.fromkeys(variants)), dims)
+    return CallShape(tuple(dict.fromkeys(variants)), dims)
 
 
 def with_bias(variant: str) -> bool:
@@ -115,7 +115,7 @@ def sums(parts: tuple[float, ...]) -> list[float]:
     return [sum(chosen) for count in range(len(parts) + 1) for chosen in combinations(parts, count)]
 
 
-def _step(x: Tensor, out: Tensor) -> int:
+def _step(x: TensorSpec, out: TensorSpec) -> int:
     return max(1, round(math.sqrt(prod(x.sizes[2:]) / max(1, prod(out.sizes[2:])))))
 
 

@@ -4,13 +4,13 @@ where they do not.
 
 from __future__ import annotations
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work
-from unstall.virtual.costs.signature import Signature, Tensor
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
+from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     """For any operator: how many elements come out, how many bytes move, how each operand lies beside the result."""
     results = signature.results
     tensors = signature.tensors
@@ -48,10 +48,10 @@ def describe(signature: Signature) -> Shape | None:
         "b": ["float32 add.Tensor =b"],
         "p": ["float32 add.Tensor =p", "float32 copy_. p"],
     }[rough]
-    return Shape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1), _run(operands, out) if rough == "p" else 1))
+    return CallShape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1), _run(operands, out) if rough == "p" else 1))
 
 
-def _run(operands: tuple[Tensor, ...], out: Tensor) -> int:
+def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
     """How many elements lie side by side in the result and in each operand."""
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
@@ -63,7 +63,7 @@ def _run(operands: tuple[Tensor, ...], out: Tensor) -> int:
     return max(run, 1)
 
 
-def _lies(tensor: Tensor, out: Tensor) -> str:
+def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
     """=: as the result does; 0: one element; b: spread over it; p: in another order or not dense."""
     if tensor.numel == 1:
         return "0" if out.numel != 1 else "="

@@ -20,7 +20,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CallShape:
     """What a family says of one call. `variants` are names of the tables to look in, the likest first; their first
     word is the type that it
     computes in. `dims` are the figures of the family's axes.
@@ -36,7 +36,7 @@ class Family:
 
     name: str
     axes: tuple[Axis, ...]
-    describe: Callable[[Signature], Shape | None]
+    describe: Callable[[Signature], CallShape | None]
     work: Callable[[str, tuple[int, ...]], Work]
     """Of a variant and figures."""
     tensors: Callable[[str, tuple[int, ...]], tuple[float, ...]] | None = None

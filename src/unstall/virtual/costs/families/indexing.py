@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature
 
@@ -52,7 +52,7 @@ NAMES = (
 )
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     name = signature.name.removeprefix("aten::")
     tensors, results = signature.tensors, signature.results
     if not tensors:
@@ -94,7 +94,7 @@ def describe(signature: Signature) -> Shape | None:
         *(f"{dtype} {kind}{other}" for dtype in (x.dtype, "float32") for other in (" adding", "", " sorted")),
         f"float32 {kind} contiguous",
     )
-    return Shape(tuple(dict.fromkeys(variants)), dims)
+    return CallShape(tuple(dict.fromkeys(variants)), dims)
 
 
 def trusted(signature: Signature) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work
-from unstall.virtual.costs.signature import Signature, Tensor
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
+from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _CHUNK_ELEMENTS = 65_536
 _MOST_BLOCKS = 320
@@ -16,11 +16,13 @@ _MOST_TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
 _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     """How many tensors, of how many elements together, in how many lists. Optimizers multiply a gradient by itself:
     one list, given twice.
     """
-    lists = [value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor)]
+    lists = [
+        value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
+    ]
     if not lists:
         return None
     first = lists[0]
@@ -28,7 +30,7 @@ def describe(signature: Signature) -> Shape | None:
     name = signature.name.removeprefix("aten::")
     dtype = first[0].dtype
     distinct = len(lists) - (name == "_foreach_addcmul_" and len(lists) == 3)
-    return Shape(
+    return CallShape(
         (
             f"{dtype} {name}.{signature.overload}",
             f"{dtype} {name}.",
@@ -42,7 +44,7 @@ def describe(signature: Signature) -> Shape | None:
 def sizes_of(signature: Signature) -> list[int]:
     """How many elements each tensor of the first list has."""
     first = next(
-        value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], Tensor)
+        value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
     )
     return [tensor.numel for tensor in first]
 

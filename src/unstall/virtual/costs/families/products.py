@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
-from unstall.virtual.costs.signature import Signature, Tensor
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
+from unstall.virtual.costs.signature import Signature, TensorSpec
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
 _ALIGNED_BYTES = 16
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     """Of the product [batch, rows, deep] x [batch, deep, columns]."""
     name = signature.name.removeprefix("aten::")
     tensors = signature.tensors
@@ -19,11 +19,11 @@ def describe(signature: Signature) -> Shape | None:
     with_bias = name in ("addmm", "_addmm_activation") and len(tensors[0].sizes) == 1
     if name == "linear":
         right, with_bias = _transposed(right), len(tensors) > 2
-        left = Tensor(left.dtype, (left.numel // max(left.sizes[-1], 1), left.sizes[-1]), (left.sizes[-1], 1))
+        left = TensorSpec(left.dtype, (left.numel // max(left.sizes[-1], 1), left.sizes[-1]), (left.sizes[-1], 1))
     if len(right.sizes) == 1:
-        right = Tensor(right.dtype, (*right.sizes, 1), (*right.strides, 1))
+        right = TensorSpec(right.dtype, (*right.sizes, 1), (*right.strides, 1))
     if len(left.sizes) == 1:
-        left = Tensor(left.dtype, (1, *left.sizes), (left.numel, *left.strides))
+        left = TensorSpec(left.dtype, (1, *left.sizes), (left.numel, *left.strides))
     if len(left.sizes) < 2 or len(right.sizes) < 2:
         return None
     batch = left.sizes[0] if len(left.sizes) == 3 else 1
@@ -31,7 +31,7 @@ def describe(signature: Signature) -> Shape | None:
     kind = "batched" if name in ("bmm", "baddbmm") else "bias" if with_bias else "plain"
     lies = layout(left) + layout(right)
     unaligned = 0
-    for tensor in (left, right, Tensor(left.dtype, (rows, columns), (columns, 1))):
+    for tensor in (left, right, TensorSpec(left.dtype, (rows, columns), (columns, 1))):
         if max(tensor.strides[-2:]) * tensor.item_bytes % _ALIGNED_BYTES:
             unaligned += 1
     dims = (batch, rows, columns, deep, 1 << unaligned)
@@ -44,7 +44,7 @@ def describe(signature: Signature) -> Shape | None:
         f"float32 {kind} nn",
         "float32 plain nn",
     )
-    return Shape(variants, dims)
+    return CallShape(variants, dims)
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
@@ -53,7 +53,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return 2.0 * batch * rows * columns * deep, float(moved)
 
 
-def layout(tensor: Tensor) -> str:
+def layout(tensor: TensorSpec) -> str:
     """n: rows lie side by side; t: columns do; s: neither, so that torch copies it first."""
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]
@@ -66,8 +66,8 @@ def layout(tensor: Tensor) -> str:
     return "s"
 
 
-def _transposed(tensor: Tensor) -> Tensor:
-    return Tensor(tensor.dtype, tensor.sizes[::-1], tensor.strides[::-1])
+def _transposed(tensor: TensorSpec) -> TensorSpec:
+    return TensorSpec(tensor.dtype, tensor.sizes[::-1], tensor.strides[::-1])
 
 
 FAMILY = Family(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
 from unstall.virtual.costs.signature import Signature
 
 NAMES = (
@@ -35,7 +35,7 @@ _MOST_THREADS, _MOST_VALUES, _ROW_BY_FOUR = 512, 256, 128
 """Of a block; of a thread, before another block helps; elements that one row needs to be read by four."""
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     """The pattern names the groups of dimensions from the outermost in memory to the innermost: R is reduced, K is
     kept.
     """
@@ -67,7 +67,7 @@ def describe(signature: Signature) -> Shape | None:
         f"float32 sum {short[-1]}",
         "float32 sum R",
     )
-    return Shape(tuple(dict.fromkeys(variants)), dims)
+    return CallShape(tuple(dict.fromkeys(variants)), dims)
 
 
 def _reduced(signature: Signature, name: str, count: int) -> set[int]:
@@ -82,7 +82,7 @@ def _reduced(signature: Signature, name: str, count: int) -> set[int]:
     return {dim % count for dim in dims} if count else set()
 
 
-def across_blocks(signature: Signature, shape: Shape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
+def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
     """What a reduction takes that is cut among blocks for each of its results: bytes of their parts, and of the
     counters that are cleared before it. Empty where each result is one block's; None where that is not known.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, Family, Shape, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
 from unstall.virtual.costs.signature import Signature
 
 _PASSES = {
@@ -40,7 +40,7 @@ _SAME = {
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
 
-def describe(signature: Signature) -> Shape | None:
+def describe(signature: Signature) -> CallShape | None:
     name = signature.name.removeprefix("aten::")
     x = next((tensor for tensor in signature.tensors if tensor.sizes), None)
     if x is None:
@@ -79,7 +79,7 @@ def describe(signature: Signature) -> Shape | None:
         rows, width, inner = prod(x.sizes[:dim]), x.sizes[dim], prod(x.sizes[dim + 1 :])
     plain = kind.removesuffix(" nhwc").removesuffix(turned).rstrip()
     variants = (f"{x.dtype} {kind}", f"{x.dtype} {plain}", f"float32 {kind}", f"float32 {plain}")
-    return Shape(tuple(dict.fromkeys(variants)), (max(rows, 1), max(width, 1), max(inner, 1)))
+    return CallShape(tuple(dict.fromkeys(variants)), (max(rows, 1), max(width, 1), max(inner, 1)))
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:

@@ -16,9 +16,9 @@ from unstall.virtual.costs.suite import (
     optimizers,
     reductions,
 )
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.suite.case import Case, TensorPool
 
-__all__ = ["Case", "Pool", "cases"]
+__all__ = ["Case", "TensorPool", "cases"]
 
 
 def cases(most: int = 8) -> list[Case]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.suite.case import Case, TensorPool
 
 _LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 160, 197, 200, 256, 300, 384, 512, 577, 768, 1024, 1500, 2048)
 _CROSSED = (
@@ -103,13 +103,13 @@ def cases() -> Iterator[Case]:
                     )
 
 
-def _tensors(options: tuple[Any, ...], pool: Pool) -> list[torch.Tensor]:
+def _tensors(options: tuple[Any, ...], pool: TensorPool) -> list[torch.Tensor]:
     batch, heads, length, width, dtype, *_ = options
     first, others = length if isinstance(length, tuple) else (length, length)
     return [pool(batch, size, heads, width, dtype=dtype).transpose(1, 2) for size in (first, others, others)]
 
 
-def _mask(options: tuple[Any, ...], pool: Pool) -> torch.Tensor | None:
+def _mask(options: tuple[Any, ...], pool: TensorPool) -> torch.Tensor | None:
     batch, heads, length, _, dtype, _, _, masked, _ = options
     if not masked:
         return None
@@ -117,7 +117,7 @@ def _mask(options: tuple[Any, ...], pool: Pool) -> torch.Tensor | None:
     return pool(batch, 1, length, padded, dtype=dtype)[..., :length].expand(batch, heads, length, length)
 
 
-def _forward(options: tuple[Any, ...], training: bool, pool: Pool) -> tuple[Any, ...]:
+def _forward(options: tuple[Any, ...], training: bool, pool: TensorPool) -> tuple[Any, ...]:
     *_, backend, causal, _, drop = options
     query, key, value = _tensors(options, pool)
     if backend == "efficient":
@@ -127,7 +127,7 @@ def _forward(options: tuple[Any, ...], training: bool, pool: Pool) -> tuple[Any,
     return query, key, value, drop, causal
 
 
-def _backward(options: tuple[Any, ...], pool: Pool) -> tuple[Any, ...]:
+def _backward(options: tuple[Any, ...], pool: TensorPool) -> tuple[Any, ...]:
     *_, backend, causal, _, drop = options
     query, key, value = _tensors(options, pool)
     mask = _mask(options, pool)

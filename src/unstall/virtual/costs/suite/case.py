@@ -25,7 +25,7 @@ class Case:
     gflop: float = 0.0
 
 
-class Pool:
+class TensorPool:
     """Random memory that cases cut their tensors of, so that making one costs nothing. Tensors of one case do not
     overlap until the pool is used up.
     """

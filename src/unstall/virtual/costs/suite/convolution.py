@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.suite.case import Case, TensorPool
 
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _SIDES = (7, 14, 28, 56, 112)
@@ -174,7 +174,7 @@ def _both(shape: Shape, rank: int) -> Iterator[Case]:
             )
 
 
-def _tensors(shape: Shape, pool: Pool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[int]]:
+def _tensors(shape: Shape, pool: TensorPool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, list[int]]:
     flat = shape.height == 1 and shape.width > 1
     x = pool(shape.batch, shape.channels, shape.height, shape.width, dtype=shape.dtype)
     weight = pool(
@@ -191,12 +191,12 @@ def _stride(shape: Shape) -> list[int]:
     return [1 if shape.height == 1 else shape.stride, shape.stride]
 
 
-def _forward(shape: Shape, pool: Pool) -> tuple[Any, ...]:
+def _forward(shape: Shape, pool: TensorPool) -> tuple[Any, ...]:
     x, weight, bias, padding = _tensors(shape, pool)
     return x, weight, bias, _stride(shape), padding, [1, 1], False, [0, 0], shape.groups
 
 
-def _backward(shape: Shape, needs_input: bool, pool: Pool) -> tuple[Any, ...]:
+def _backward(shape: Shape, needs_input: bool, pool: TensorPool) -> tuple[Any, ...]:
     x, weight, _, padding = _tensors(shape, pool)
     stride = _stride(shape)
     flat = torch.empty(x.shape, device="meta")

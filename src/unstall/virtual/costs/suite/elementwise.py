@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.suite.case import Case, TensorPool
 
 Build = Callable[..., tuple[Any, ...]]
 _UNARY = (
@@ -124,15 +124,15 @@ def _by_size(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         yield Case("glu.default", make(1, -1), rank + 2)
 
 
-def _dropout_backward(size: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _dropout_backward(size: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     return pool(size, dtype=dtype), pool.bools(size), 1.1
 
 
-def _where(size: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _where(size: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     return pool.bools(size), pool(size, dtype=dtype), pool(size, dtype=dtype)
 
 
-def _masked(size: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _masked(size: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     return pool(size, dtype=dtype), pool.bools(size), 0.0
 
 
@@ -240,13 +240,13 @@ def _copies(dtype: torch.dtype, rank: int) -> Iterator[Case]:
                 yield Case("copy_.default", build, rank + 1)
 
 
-def _layouts(shape: tuple[int, int, int, int], dtype: torch.dtype, to_last: bool, pool: Pool) -> tuple[Any, ...]:
+def _layouts(shape: tuple[int, int, int, int], dtype: torch.dtype, to_last: bool, pool: TensorPool) -> tuple[Any, ...]:
     batch, channels, height, width = shape
     plain, last = pool(*shape, dtype=dtype), pool(batch, height, width, channels, dtype=dtype).permute(0, 3, 1, 2)
     return (last, plain) if to_last else (plain, last)
 
 
-def _windows(batch: int, side: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _windows(batch: int, side: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     count = side // 7
     source = pool(batch, count, 7, count, 7, width, dtype=dtype).transpose(2, 3)
     return pool(batch, count, count, 7, 7, width, dtype=dtype), source

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.suite.case import Case, TensorPool
 
 aten = torch.ops.aten
 Build = Callable[..., tuple[Any, ...]]
@@ -65,19 +65,19 @@ def cases() -> Iterator[Case]:
             )
 
 
-def _table(count: int, rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _table(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     return pool(rows, width, dtype=dtype), 0, pool.integers(rows, count)
 
 
-def _embedding_backward(count: int, rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _embedding_backward(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     return pool(count, width, dtype=dtype), pool.integers(rows, count), rows, -1, False
 
 
-def _index(count: int, rows: int, width: int, dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _index(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     return pool(rows, width, dtype=dtype), [pool.integers(rows, count)]
 
 
-def _index_put(count: int, rows: int, width: int, dtype: torch.dtype, add: bool, pool: Pool) -> tuple[Any, ...]:
+def _index_put(count: int, rows: int, width: int, dtype: torch.dtype, add: bool, pool: TensorPool) -> tuple[Any, ...]:
     return pool(rows, width, dtype=dtype), [pool.integers(rows, count)], pool(count, width, dtype=dtype), add
 
 
@@ -138,7 +138,7 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
 
 
 def _first_cached(
-    batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: Pool
+    batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: TensorPool
 ) -> tuple[Any, ...]:
     """Keys put into an empty cache, cut of one projection for queries, keys and values where they are `fused`."""
     columns = heads * width
@@ -199,7 +199,7 @@ def _pooling(dtype: torch.dtype, rank: int) -> Iterator[Case]:
             yield Case("_adaptive_avg_pool2d.default", single, rank + 1)
 
 
-def _max_backward(shape: tuple[int, ...], dtype: torch.dtype, pool: Pool) -> tuple[Any, ...]:
+def _max_backward(shape: tuple[int, ...], dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
     x = pool(*shape, dtype=dtype)
     out, indices = aten.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])
     gradient = pool(*out.shape, dtype=dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, Pool
+from unstall.virtual.costs.suite.case import Case, TensorPool
 
 Build = Callable[..., tuple[Any, ...]]
 _LISTS = (
@@ -71,7 +71,7 @@ def _with(build: Build, *rest: Any) -> Build:
     return lambda pool: (*build(pool), *rest)
 
 
-def _fused_adam(count: int, size: int, pool: Pool) -> tuple[Any, ...]:
+def _fused_adam(count: int, size: int, pool: TensorPool) -> tuple[Any, ...]:
     lists = [[pool(size) for _ in range(count)] for _ in range(4)]
     steps = [torch.ones((), device=pool.device) for _ in range(count)]
     options = {
@@ -86,7 +86,7 @@ def _fused_adam(count: int, size: int, pool: Pool) -> tuple[Any, ...]:
     return (*lists, [], steps, options)
 
 
-def _fused_sgd(count: int, size: int, pool: Pool) -> tuple[Any, ...]:
+def _fused_sgd(count: int, size: int, pool: TensorPool) -> tuple[Any, ...]:
     lists = [[pool(size) for _ in range(count)] for _ in range(3)]
     options = {
         "weight_decay": 0.0,

@@ -1,5 +1,6 @@
-// As much of gloo as torch's ProcessGroupGloo.hpp must be shown to be compiled: wheels of torch hold gloo, but not its
-// headers. The shim hands these objects on and looks into none, so what they are made of is not said here.
+// The part of gloo that torch's ProcessGroupGloo.hpp needs to compile: torch's wheels have gloo, but not its headers.
+// The other headers here are those that it includes by name. The shim only passes these objects on, so their members
+// are left out.
 #pragma once
 #include <chrono>
 #include <string>

@@ -1,0 +1,95 @@
+"""Writes traces in the Chrome format, which Perfetto opens: names and times as JSON, and the file."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from unstall.files import writing_atomically
+
+
+class Text:
+    """Events as JSON text. Times are microseconds from `zero_ns` on, exact to the nanosecond."""
+
+    def __init__(self, zero_ns: int) -> None:
+        self._zero_ns = zero_ns
+        self._names: dict[str, str] = {}
+
+    def name(self, text: str) -> str:
+        """The text as a JSON string."""
+        found = self._names.get(text)
+        if found is None:
+            found = self._names[text] = msgspec.json.encode(readable(text)).decode()
+        return found
+
+    def span(self, category: str, name: str, process: int, thread: int, start: int, end: int, arguments: str) -> str:
+        """A complete event; `start` and `end` in ns, `arguments` the members of its JSON object."""
+        since, lasted = start - self._zero_ns, max(end - start, 0)
+        return (
+            f'{{"ph":"X","cat":"{category}","name":{self.name(name)},"pid":{process},"tid":{thread},'
+            f'"ts":{micros(since)},"dur":{micros(lasted)},"args":{{{arguments}}}}}'
+        )
+
+
+def readable(value: Any) -> Any:
+    """A JSON value with a ? for each character that cannot be encoded: file names may hold any bytes."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case list():
+            return [readable(each) for each in value]
+        case dict():
+            return {readable(key): readable(each) for key, each in value.items()}
+    return value
+
+
+def micros(ns: int) -> str:
+    """Nanoseconds as microseconds, exactly."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[str]:
+    """The events that name a process's threads."""
+    for thread, name in names.items():
+        yield (
+            f'{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"ts":0,'
+            f'"args":{{"name":{text.name(name)}}}}}'
+        )
+
+
+def write(path: Path, head: dict[str, object], events: Iterable[str]) -> None:
+    """Write a trace, compressed if the name ends in .gz. The file appears only once it is complete.
+
+    Args:
+        path: The file to write.
+        head: The members of the trace before its events.
+        events: The events, as JSON.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    with writing_atomically(path) as file:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=5, mtime=0) as packed:
+                _write(packed, head, events)
+        else:
+            _write(file, head, events)
+
+
+def _write(file: IO[bytes] | gzip.GzipFile, head: dict[str, object], events: Iterable[str]) -> None:
+    file.write(msgspec.json.encode(head)[:-1] + b',"traceEvents":[\n')
+    buffer: list[str] = []
+    before = ""
+    for event in events:
+        buffer.append(event)
+        if len(buffer) == 10_000:
+            file.write((before + ",\n".join(buffer)).encode())
+            buffer, before = [], ",\n"
+    if buffer:
+        file.write((before + ",\n".join(buffer)).encode())
+    file.write(b"\n]}\n")

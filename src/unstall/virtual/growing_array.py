@@ -1,0 +1,39 @@
+"""An array that only grows, and is asked for seldom."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+_MOST_LOOSE = 256
+_ENOUGH_ROWS = 1 << 16
+
+
+class GrowingArray:
+    """Rows of one dtype, in the parts in which they came. Small parts are put together now and then: each of them costs
+    some hundred bytes beside its rows, and a program that asks for its time at every launch makes one a launch.
+    """
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.length = 0
+        self._dtype = np.dtype(dtype)
+        self._parts: list[np.ndarray] = []
+        self._loose: list[np.ndarray] = []
+        self._loose_rows = 0
+
+    def append(self, rows: np.ndarray) -> None:
+        """Takes a copy of them."""
+        self._loose.append(rows.astype(self._dtype))
+        self._loose_rows += len(rows)
+        self.length += len(rows)
+        if len(self._loose) == _MOST_LOOSE or self._loose_rows >= _ENOUGH_ROWS:
+            self._parts.append(np.concatenate(self._loose) if len(self._loose) > 1 else self._loose[0])
+            self._loose, self._loose_rows = [], 0
+
+    def whole(self) -> np.ndarray:
+        """All rows, in one piece from now on."""
+        parts = [*self._parts, *self._loose]
+        if len(parts) != 1:
+            parts = [np.concatenate([np.zeros(0, self._dtype), *parts])]
+        self._parts, self._loose, self._loose_rows = parts, [], 0
+        return parts[0]

@@ -1,0 +1,323 @@
+"""What Kineto would hand to torch.profiler, made from a timeline: one object an event, with its methods' names.
+
+`torch.autograd.profiler` makes its FunctionEvents of these, as it does of Kineto's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unstall.timeline.columns import DeviceKind, HostKind, Timeline
+from unstall.virtual.profiler.frames import StackTexts
+from unstall.virtual.profiler.trace_file import write_trace
+
+_FUNCTION, _BACKWARD, _USER_SCOPE = 0, 1, 7  # at::RecordScope
+_OF_BACKWARD = "autograd::engine::evaluate_function"
+_ACTIVITIES = {DeviceKind.KERNEL: "kernel", DeviceKind.COPY: "gpu_memcpy", DeviceKind.MEMSET: "gpu_memset"}
+_SHOWN = frozenset({HostKind.OP, HostKind.ANNOTATION})
+_CALLS = frozenset(range(HostKind.LAUNCH, HostKind.CALL + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a profile was asked to hold."""
+
+    cpu: bool = True
+    cuda: bool = True
+    shapes: bool = False
+    memory: bool = False
+    stacks: bool = False
+    fallback: bool = False  # device times stand on the operators, and there are no device events
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """One event: Kineto's methods are those that follow the fields."""
+
+    what: str  # its name
+    activity: str
+    begins: int  # ns
+    ends: int
+    thread: int
+    id: int
+    linked: int = 0  # the id of the operator that it is part of
+    device: Any = None  # DeviceType
+    index: int = 0
+    lane: int = 0  # its stream, or its thread
+    sequence: int = -1
+    forward_thread: int = 0
+    of_scope: int = _FUNCTION
+    sizes: list[Any] = field(default_factory=list)
+    frames: list[str] = field(default_factory=list)
+    bytes: int = 0
+    device_us: float = -1
+
+    def name(self) -> str:
+        return self.what
+
+    def overload_name(self) -> str:
+        return ""
+
+    def activity_type(self) -> str:
+        return self.activity
+
+    def start_ns(self) -> int:
+        return self.begins
+
+    def end_ns(self) -> int:
+        return self.ends
+
+    def duration_ns(self) -> int:
+        return self.ends - self.begins
+
+    def start_thread_id(self) -> int:
+        return self.thread
+
+    def end_thread_id(self) -> int:
+        return self.thread
+
+    def fwd_thread_id(self) -> int:
+        return self.forward_thread
+
+    def correlation_id(self) -> int:
+        return self.id
+
+    def linked_correlation_id(self) -> int:
+        return self.linked
+
+    def external_id(self) -> int:
+        return self.linked or self.id
+
+    def device_type(self) -> Any:
+        return self.device
+
+    def device_index(self) -> int:
+        return self.index
+
+    def device_resource_id(self) -> int:
+        return self.lane
+
+    def sequence_nr(self) -> int:
+        return self.sequence
+
+    def scope(self) -> int:
+        return self.of_scope
+
+    def shapes(self) -> list[Any]:
+        return [[] if size and isinstance(size[0], list) else size for size in self.sizes]
+
+    def structured_input_shapes(self) -> list[Any]:
+        return self.sizes
+
+    def structured_input_strides(self) -> list[Any]:
+        return []
+
+    def dtypes(self) -> list[str]:
+        return []
+
+    def concrete_inputs(self) -> list[Any]:
+        return []
+
+    def kwinputs(self) -> dict[str, Any]:
+        return {}
+
+    def stack(self) -> list[str]:
+        return self.frames
+
+    def nbytes(self) -> int:
+        return self.bytes
+
+    def flops(self) -> int:
+        return 0
+
+    def cuda_elapsed_us(self) -> float:
+        return self.device_us
+
+    def privateuse1_elapsed_us(self) -> float:
+        return -1
+
+    def is_async(self) -> bool:
+        return False
+
+    def is_hidden_event(self) -> bool:
+        return False
+
+    def is_user_annotation(self) -> bool:
+        return self.activity.endswith("user_annotation")
+
+    def is_python_function(self) -> bool:
+        return False
+
+    def metadata_json(self) -> str:
+        return ""
+
+    def extra_meta(self) -> dict[str, str]:
+        return {}
+
+    def flow_id(self) -> int:
+        return 0
+
+    def flow_type(self) -> int:
+        return 0
+
+    def flow_start(self) -> bool:
+        return False
+
+    def python_id(self) -> int:
+        return -1
+
+    def python_parent_id(self) -> int:
+        return -1
+
+    def python_module_id(self) -> int:
+        return -1
+
+
+class ProfileResult:
+    """A profile that has ended: what Kineto's `_ProfilerResult` offers, but for its tree of events."""
+
+    def __init__(self, timeline: Timeline, asked: Asked, metadata: dict[str, object]) -> None:
+        self._timeline = timeline
+        self._asked = asked
+        self._metadata = metadata
+
+    def trace_start_ns(self) -> int:
+        return self._timeline.meta.zero_ns
+
+    def events(self) -> list[Event]:
+        return self._events
+
+    def save(self, path: str) -> None:
+        """Write the Chrome trace."""
+        write_trace(self._timeline, Path(path), head=self._metadata)
+
+    def experimental_event_tree(self) -> list[Any]:
+        raise RuntimeError("the virtual GPU's profile has no tree of Kineto's events: read events() instead")
+
+    def trace_activities(self) -> list[Any]:
+        raise RuntimeError("the virtual GPU's profile is exported without use_python_export=True")
+
+    @cached_property
+    def _events(self) -> list[Event]:
+        return list(_events(self._timeline, self._asked, import_module("torch.autograd").DeviceType))
+
+
+def _events(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
+    yield from _of_host(timeline, asked, devices)
+    if asked.cuda and not asked.fallback:
+        yield from _of_device(timeline, devices)
+        if asked.cpu:
+            yield from _annotated(timeline, devices)
+    if asked.memory:
+        yield from _of_memory(timeline, devices)
+
+
+def _of_host(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
+    host, strings, zero = timeline.host, timeline.strings, timeline.meta.zero_ns
+    on_device = _device_us(timeline).tolist() if asked.fallback else None
+    stacks = StackTexts(timeline) if asked.stacks else None
+    columns = [
+        column.tolist()
+        for column in (host.kind, host.thread, host.start, host.end, host.name, host.op, host.forward, host.stack)
+    ]
+    threads, makers = host.thread.tolist(), set(host.forward.tolist())
+    for row, (kind, thread, start, end, name, op, forward, stack) in enumerate(zip(*columns, strict=True)):
+        called = kind in _CALLS
+        if not (asked.cpu if kind in _SHOWN else called and asked.cuda and not asked.fallback):
+            continue
+        text = strings[name]
+        event = Event(
+            text,
+            *("cuda_runtime" if called else "cpu_op" if kind == HostKind.OP else "user_annotation", start + zero),
+            *(end + zero, thread + 1, row + 1),
+            device=devices.CPU,
+            lane=thread + 1,
+        )
+        if called:
+            event.linked = op + 1
+        elif kind == HostKind.ANNOTATION:
+            event.of_scope = _USER_SCOPE
+        elif forward >= 0:
+            event.sequence, event.forward_thread = forward, threads[forward] + 1
+            event.of_scope = _BACKWARD if text.startswith(_OF_BACKWARD) else _FUNCTION
+        elif row in makers:
+            event.sequence = row
+        if asked.shapes and host.shapes[row] >= 0:
+            event.sizes = json.loads(strings[host.shapes[row]])
+        if stacks is not None and stack >= 0:
+            event.frames = stacks[stack]
+        if on_device is not None and kind == HostKind.OP:
+            event.device_us = on_device[row]
+        yield event
+
+
+def _of_device(timeline: Timeline, devices: Any) -> Iterator[Event]:
+    device, strings, zero = timeline.device, timeline.strings, timeline.meta.zero_ns
+    operators, numbers = [*timeline.host.op.tolist(), -1], timeline.streams.stream.tolist()
+    columns = (device.kind, device.device, device.stream, device.start, device.end, device.name, device.launch)
+    for kind, index, stream, start, end, name, launch in zip(*(c.tolist() for c in columns), strict=True):
+        yield Event(
+            *(strings[name], _ACTIVITIES[DeviceKind(kind)], start + zero, end + zero, 0, launch + 1),
+            linked=operators[launch] + 1,
+            device=devices.CUDA,
+            index=index,
+            lane=numbers[stream],
+        )
+
+
+def _annotated(timeline: Timeline, devices: Any) -> Iterator[Event]:
+    """Annotations as the device's streams saw them: from the first to the last op launched within one."""
+    host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
+    launched = np.argsort(device.launch, kind="stable")
+    by_launch = device.launch[launched]
+    numbers = timeline.streams.stream.tolist()
+    for row in np.flatnonzero(host.kind == HostKind.ANNOTATION).tolist():
+        of_thread = np.searchsorted(host.thread, host.thread[row], side="right")
+        beyond = row + np.searchsorted(host.start[row:of_thread], host.end[row], side="left")
+        ops = launched[slice(*np.searchsorted(by_launch, (row, beyond)))]
+        for stream in np.unique(device.stream[ops]).tolist():
+            mine = ops[device.stream[ops] == stream]
+            yield Event(
+                *(timeline.strings[host.name[row]], "gpu_user_annotation", int(device.start[mine].min()) + zero),
+                *(int(device.end[mine].max()) + zero, 0, row + 1),
+                device=devices.CUDA,
+                index=int(timeline.streams.device[stream]),
+                lane=numbers[stream],
+            )
+
+
+def _of_memory(timeline: Timeline, devices: Any) -> Iterator[Event]:
+    memory, zero = timeline.memory, timeline.meta.zero_ns
+    for time, device, size in zip(memory.time.tolist(), memory.device.tolist(), memory.size.tolist(), strict=True):
+        yield Event(
+            *("[memory]", "cpu_instant_event", time + zero, time + zero, 1, 0),
+            device=devices.CUDA if device >= 0 else devices.CPU,
+            index=max(device, 0),
+            bytes=size,
+        )
+
+
+def _device_us(timeline: Timeline) -> np.ndarray:
+    """By host row: from the first to the last device op launched within an operator, as two events around it measure.
+
+    -1 where it launched none.
+    """
+    host, device = timeline.host, timeline.device
+    first = np.full(len(host), np.iinfo(np.int64).max)
+    last = np.full(len(host), -1, np.int64)
+    joined = device.launch >= 0
+    np.minimum.at(first, device.launch[joined], device.start[joined])
+    np.maximum.at(last, device.launch[joined], device.end[joined])
+    for row in range(len(host) - 1, -1, -1):  # callers stand before what they call
+        parent = host.parent[row]
+        if parent >= 0:
+            first[parent], last[parent] = min(first[parent], first[row]), max(last[parent], last[row])
+    return np.where(last >= 0, (last - np.minimum(first, last)) / 1e3, -1.0)

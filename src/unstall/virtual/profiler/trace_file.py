@@ -1,0 +1,239 @@
+"""A `Timeline` → a Chrome trace as Kineto writes it: Perfetto opens it, and `unstall.read` reads it back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from unstall.chrome_trace import Text, micros, thread_names, write
+from unstall.locate.kinds import is_asleep
+from unstall.read.races import MOST_RACES
+from unstall.timeline.ancestry import nearest
+from unstall.timeline.columns import Bool, DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
+from unstall.virtual.profiler.frames import StackTexts, line_texts, slices_of
+
+_HOST_CATEGORIES = {
+    HostKind.OP: "cpu_op",
+    HostKind.ANNOTATION: "user_annotation",
+    HostKind.PYTHON: "python_function",
+    HostKind.OVERHEAD: "overhead",
+}
+_DEVICE_CATEGORIES = {
+    DeviceKind.KERNEL: "kernel",
+    DeviceKind.COPY: "gpu_memcpy",
+    DeviceKind.MEMSET: "gpu_memset",
+}
+_SYNCS = {
+    WaitKind.STREAM: "Stream Sync",
+    WaitKind.EVENT: "Event Sync",
+    WaitKind.DEVICE: "Context Sync",
+    WaitKind.STREAM_EVENT: "Stream Wait Event",
+}
+_CUDA = 1  # c10::DeviceType
+_NOT_A_CALL = frozenset(_HOST_CATEGORIES)
+
+
+def write_trace(
+    timeline: Timeline, path: Path, told: Mapping[str, object] | None = None, head: Mapping[str, object] | None = None
+) -> None:
+    """Write it, packed if the name ends in .gz. `told` is what else stands under "unstall", `head` before the events.
+
+    Calls and device ops are numbered anew, by the host's rows. Raises UsageError where the file cannot be written.
+    """
+    text = Text(0)
+    # Of frames that take the same time the later one is within the other: sleep comes after what did nothing else.
+    events = itertools.chain(
+        _labels(timeline, text), _frames(timeline, text), _host(timeline, text), _device(timeline, text)
+    )
+    more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
+    ours = {**_races(timeline), **(told or {})}
+    write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
+
+
+def _head(meta: Meta, told: Mapping[str, object]) -> dict[str, object]:
+    head: dict[str, object] = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": number, "name": name} for number, name in enumerate(meta.devices)],
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": meta.zero_ns,
+        "with_stack": int(meta.has_stacks),
+    }
+    if meta.torch is not None:
+        head["torch_version"] = meta.torch
+    cuda = (meta.cuda or "").split(".")
+    if len(cuda) >= 2 and cuda[0].isdecimal() and cuda[1].isdecimal():
+        head["cuda_runtime_version"] = int(cuda[0]) * 1000 + int(cuda[1]) * 10
+    if meta.rank is not None:
+        head["distributedInfo"] = {"rank": meta.rank, "world_size": meta.world_size}
+    ours = {
+        "recorder": meta.recorder,
+        "lines": "exact" if meta.exact_lines else "def",
+        "lines_by": "calls" if meta.frames_at_calls else None,
+        "step_marks": meta.step_marks,
+        "plain_step_ns": meta.plain_step_ns,
+        "known_error": meta.known_error,
+        "notes": list(meta.notes),
+    }
+    return {**head, "unstall": {**{name: value for name, value in ours.items() if value is not None}, **told}}
+
+
+def _races(timeline: Timeline) -> dict[str, object]:
+    """As `read.races` reads them; of more than it takes, those that happened first."""
+    races, streams = timeline.races, timeline.streams
+    if not len(races):
+        return {}
+    places = [*zip(*_lists(streams.device, streams.stream), strict=True), None]  # the last is the host: row -1
+    columns = _lists(races.kind, races.earlier, races.later, races.earlier_stream, races.later_stream)
+    rows = []
+    for kind, earlier, later, first, second, size, count in zip(
+        *columns, races.bytes.tolist(), races.count.tolist(), strict=True
+    ):
+        race = {"kind": RaceKind(kind).name.lower(), "bytes": size, "count": count}
+        race |= {"earlier": earlier + 1 or -1, "later": later + 1 or -1}
+        rows.append(race | {"earlier_stream": places[first], "later_stream": places[second]})
+    return {"races": rows[:MOST_RACES]}
+
+
+def _labels(timeline: Timeline, text: Text) -> Iterator[str]:
+    threads = timeline.threads
+    for process, thread, name in zip(*_lists(threads.process, threads.thread, threads.name), strict=True):
+        if name >= 0:
+            number, lane = _number(timeline.strings[process]), _number(timeline.strings[thread])
+            yield from thread_names({lane: timeline.strings[name]}, number, text)
+
+
+def _number(digits: str) -> int:
+    """A process or thread id as a number; what has none is 0."""
+    return int(digits) if digits.lstrip("-").isdecimal() and len(digits) < 19 else 0
+
+
+def _lanes(timeline: Timeline) -> list[tuple[int, int]]:
+    """(process, thread) by row of Threads."""
+    threads = timeline.threads
+    return [
+        (_number(timeline.strings[process]), _number(timeline.strings[thread]))
+        for process, thread in zip(*_lists(threads.process, threads.thread), strict=True)
+    ]
+
+
+def _host(timeline: Timeline, text: Text) -> Iterator[str]:
+    host, strings, lanes = timeline.host, timeline.strings, _lanes(timeline)
+    outermost = host.forward.copy()
+    parent = np.maximum(host.parent, 0)
+    outermost[(host.parent >= 0) & (host.forward[parent] == host.forward)] = -1
+    makers = np.zeros(len(host), np.bool_)
+    makers[outermost[outermost >= 0]] = True
+    written = _stacks_of_operators(timeline)
+    columns = _lists(
+        host.kind, host.thread, host.start, host.end, host.name, host.op, outermost, makers.astype(np.int8), host.shapes
+    )
+    for row, (kind, thread, start, end, name, op, forward, makes, shapes) in enumerate(zip(*columns, strict=True)):
+        arguments = []
+        if op >= 0:
+            arguments.append(f'"External id":{op + 1}')
+        if kind == HostKind.OP:
+            if forward >= 0:
+                arguments.append(f'"Sequence number":{forward},"Fwd thread id":1')
+            elif makes:
+                arguments.append(f'"Sequence number":{row},"Fwd thread id":0')
+            if shapes >= 0:
+                arguments.append(f'"Input Dims":{strings[shapes]}')
+            if row in written:
+                arguments.append(f'"Call stack":{text.name(written[row])}')
+        elif kind not in _NOT_A_CALL:
+            arguments.append(f'"correlation":{row + 1}')
+        category = _HOST_CATEGORIES.get(kind) or _call_category(strings[name])
+        process, lane = lanes[thread]
+        yield text.span(category, strings[name], process, lane, start, end, ",".join(arguments))
+
+
+def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
+    """Stacks of operators that no Python frame encloses, where others have frames; by host row."""
+    host = timeline.host
+    framed = _is_frame(timeline)
+    if not framed.any():
+        return {}
+    around = np.where(host.parent >= 0, host.stack[host.parent], -1)
+    own = (host.kind == HostKind.OP) & (nearest(host.parent, framed) < 0) & (host.stack >= 0) & (host.stack != around)
+    stacks = StackTexts(timeline)
+    return {
+        row: ";".join(stacks[stack])
+        for row, stack in zip(np.flatnonzero(own).tolist(), host.stack[own].tolist(), strict=True)
+    }
+
+
+def _is_frame(timeline: Timeline) -> Bool:
+    """Which events are Python's frames; that a thread slept is told where there are none."""
+    frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
+    return frames
+
+
+def _call_category(name: str) -> str:
+    return "cuda_driver" if name.startswith("cu") and not name.startswith("cuda") else "cuda_runtime"
+
+
+def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
+    """Python's frames, where the timeline has them as stacks alone."""
+    if _is_frame(timeline).any():
+        return
+    names, lanes = line_texts(timeline), _lanes(timeline)
+    slices = slices_of(timeline)
+    for thread, start, end, line in zip(*_lists(slices.thread, slices.start, slices.end, slices.line), strict=True):
+        process, lane = lanes[thread]
+        yield text.span("python_function", names[line], process, lane, start, end, "")
+
+
+def _device(timeline: Timeline, text: Text) -> Iterator[str]:
+    device, strings, numbers = timeline.device, timeline.strings, timeline.streams.stream.tolist()
+    columns = _lists(device.kind, device.device, device.stream, device.start, device.end, device.name, device.launch)
+    operators = timeline.host.op.tolist()
+    for *row, size in zip(*columns, device.bytes.tolist(), strict=True):
+        kind, index, stream, start, end, name, launch = row
+        arguments = f'"device":{index},"context":1,"stream":{numbers[stream]}'
+        if launch >= 0:
+            arguments += f',"correlation":{launch + 1}'
+            if operators[launch] >= 0:
+                arguments += f',"External id":{operators[launch] + 1}'
+        if size >= 0:
+            arguments += f',"bytes":{size}'
+        category = _DEVICE_CATEGORIES[DeviceKind(kind)]
+        yield text.span(category, strings[name], index, numbers[stream], start, end, arguments)
+
+
+def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
+    """What each wait waited for, in the words of CUPTI's own records; a reader infers again what was inferred."""
+    waits, host, streams = timeline.waits, timeline.host, timeline.streams
+    said = np.flatnonzero(~waits.inferred)
+    device, number = [*streams.device.tolist(), 0], [*streams.stream.tolist(), -1]
+    columns = (waits.host, waits.kind, waits.stream, waits.record, waits.on_stream)
+    for row, kind, stream, record, on in zip(*_lists(*(column[said] for column in columns)), strict=True):
+        name = _SYNCS[WaitKind(kind)]
+        arguments = (
+            f'"cuda_sync_kind":"{name}","stream":{number[stream]},"correlation":{row + 1},'
+            f'"device":{device[stream if stream >= 0 else on]},"context":1'
+        )
+        if record >= 0 or on >= 0:
+            arguments += f',"wait_on_stream":{number[on]},"wait_on_cuda_event_record_corr_id":{record + 1 or -1}'
+        start, end = int(host.start[row]), int(host.end[row])
+        yield text.span("cuda_sync", name, device[stream], number[stream], start, end, arguments)
+
+
+def _memory(timeline: Timeline, text: Text) -> Iterator[str]:
+    memory = timeline.memory
+    process, thread = (_lanes(timeline) or [(0, 0)])[0]
+    columns = _lists(memory.time, memory.device, memory.size, memory.allocated, memory.reserved)
+    for time, device, size, allocated, reserved in zip(*columns, strict=True):
+        totals = f'"Total Allocated":{allocated},"Total Reserved":{reserved}'
+        yield (
+            f'{{"ph":"i","cat":"cpu_instant_event","s":"t","name":"[memory]","pid":{process},"tid":{thread},'
+            f'"ts":{micros(time)},"args":{{"Device Type":{_CUDA if device >= 0 else 0},"Device Id":{device},'
+            f'"Bytes":{size},{totals}}}}}'
+        )
+
+
+def _lists(*columns: np.ndarray) -> list[list[int]]:
+    """Python's own numbers, which are quicker to go through one by one."""
+    return [column.tolist() for column in columns]

@@ -1,0 +1,67 @@
+"""Pairs of accesses, counted by what a program's author would call the same race."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unstall.timeline.columns import RaceKind
+from unstall.virtual.races.found import Access, Race
+from unstall.virtual.races.lanes import StreamLanes
+
+_Way = tuple[int, int, int, int]
+
+
+class Use(NamedTuple):
+    """A record's use of memory, when it runs, and on which lane."""
+
+    position: int
+    record: int
+    launch: int
+    lane: int
+
+
+class RaceCounts:
+    """Counts pairs by kind, and by the code, signature, stack and lane of both."""
+
+    def __init__(self, records: np.ndarray, lanes: StreamLanes) -> None:
+        self._records, self._lanes = records, lanes
+        self._ways: dict[tuple[int, int], _Way] = {}
+        self._found: dict[tuple[RaceKind, _Way, _Way], list[int]] = {}
+        self._first: dict[tuple[RaceKind, _Way, _Way], tuple[Use, Use]] = {}
+
+    def add(self, kind: RaceKind, earlier: Use, later: Use, size_bytes: int) -> None:
+        key = (kind, self.way(earlier), self.way(later))
+        if key not in self._found:
+            self._first[key] = earlier, later
+        known = self._found.setdefault(key, [0, 0])
+        known[0] += 1
+        known[1] = max(known[1], size_bytes)
+
+    def way(self, use: Use) -> _Way:
+        """What uses of one kind share: all but when."""
+        key = (use.record, use.lane)
+        way = self._ways.get(key)
+        if way is None:
+            record = self._records[use.record]
+            way = self._ways[key] = (int(record["code"]), int(record["id"]), int(record["stack"]), use.lane)
+        return way
+
+    def races(self) -> tuple[Race, ...]:
+        """In the order in which they happened first."""
+        races = []
+        for (kind, *_), (earlier, later), (count, size) in zip(
+            self._found, self._first.values(), self._found.values(), strict=True
+        ):
+            races.append((later.position, Race(kind, self._access(earlier), self._access(later), size, count)))
+        return tuple(race for _, race in sorted(races, key=lambda found: found[0]))
+
+    def _access(self, use: Use) -> Access:
+        on_host = use.lane == self._lanes.host
+        return Access(
+            record=use.record,
+            launch=use.launch,
+            device=int(self._records["device"][use.record] if on_host else self._lanes.device[use.lane]),
+            stream=None if on_host else int(self._lanes.stream[use.lane]),
+        )

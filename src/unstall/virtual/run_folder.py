@@ -1,0 +1,83 @@
+"""A program's run on the virtual GPU as it is left for `unstall run`: files in a folder."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from unstall.errors import UnstallError
+from unstall.guest.interrupts import remember_interrupt
+from unstall.virtual.machine import WatchedSpan
+
+TIMELINE = "run.timeline"
+FAILED = "failed.txt"
+
+
+class RunFolder:
+    """Writes the timeline of a watch into a folder when the process ends, by `os._exit` too."""
+
+    def __init__(self, watch: WatchedSpan, folder: Path) -> None:
+        self._watch = watch
+        self._folder = folder
+        self._process = os.getpid()
+        self._exit = os._exit
+        atexit.register(self._at_exit)
+        os._exit = self._leave
+
+    def write(self) -> None:
+        """Write what ran. What goes wrong is written too, and disturbs nothing of how the program ends."""
+        if os.getpid() != self._process:
+            return
+        with _undisturbed():
+            self._process = 0
+            try:
+                self._watch.machine.unwatch(self._watch)
+                if self._watch.machine.simulator is not None:
+                    self._watch.timeline().save(self._folder / TIMELINE)
+            except UnstallError as error:
+                self._fail(str(error))
+            except Exception as error:
+                self._fail(f"{type(error).__name__}: {error}")
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self._process:
+            self.write()
+            remember_interrupt()
+
+    def _fail(self, why: str) -> None:
+        if self._folder.exists():
+            (self._folder / FAILED).write_text(why, encoding="utf-8")
+
+    def _leave(self, status: int) -> NoReturn:
+        try:
+            self.write()
+        finally:
+            self._exit(status)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A Ctrl-C is let go by, as the program has ended: just after what ended it, it would lose the run. A second one is
+    as usual."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, usual)
+        print("unstall: the run is being kept; Ctrl-C once more gives it up", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, ignore)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)

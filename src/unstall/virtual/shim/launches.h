@@ -1,0 +1,61 @@
+// One piece of work on a device as the log has it: its signature (what the operator was called with, as a number) and
+// the memory that it uses.
+#pragma once
+#include "log.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
+
+#include <string_view>
+
+struct _object;
+
+namespace unstall {
+
+// An operator's name as the log knows it. Looked up once for each operator.
+struct OpName {
+  OpName(std::string_view name, std::string_view overload = "");
+  int32_t name, overload;
+};
+
+// Equal calls have equal numbers. Flat, so that it is cheap to hash and to compare: a tag with small values in its
+// upper bits, then the rest.
+class Signature {
+ public:
+  explicit Signature(OpName name);
+  void add(const c10::IValue& value);
+  void add(const at::Tensor& tensor);
+  void outputs(); // everything added from now on is an output
+  int32_t number() const;
+
+ private:
+  c10::SmallVector<int64_t, 128> key_;
+};
+
+// A new list of those from `first` on, as log.py says. Needs the GIL.
+_object* signatures_from(size_t first);
+
+// The bytes of a tensor on a virtual device, or in pinned memory, that are read or written.
+Use use_of(const at::Tensor& tensor, bool write);
+
+// A piece of work on the device's current stream: one LAUNCH.
+class Launch {
+ public:
+  Launch(OpName name, int device) : signature_(name), device_(device) {}
+  void input(const c10::IValue& value, bool written = false);
+  void output(const at::Tensor& tensor);
+  void log();
+
+ private:
+  void use(const at::Tensor& tensor, bool write);
+  Signature signature_;
+  int device_;
+  bool in_outputs_ = false;
+  c10::SmallVector<Use, 16> uses_;
+};
+
+// The host reads a value: a copy of `bytes` that it waits for, as item() makes.
+void log_read(int device, int64_t bytes);
+
+} // namespace unstall

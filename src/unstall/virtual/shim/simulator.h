@@ -1,0 +1,45 @@
+// The simulator: an object of Python (simulation/simulator.py) that simulates what the log says. The functions here
+// that ask it take the GIL: no lock may be held.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+struct _object;
+
+namespace unstall {
+
+void set_simulator(_object* simulator); // with the GIL; None for none
+// At a place where Python may run: has the simulator take in the log once that is long. If this fails, the error is
+// raised in the program's main thread when that is back in Python.
+void drain_when_long();
+// Has the simulator take in this request, which was logged. Raises c10::OutOfMemoryError if the device is full.
+void make_room(int device, int64_t bytes, int64_t allocation);
+bool event_done(int64_t event);
+bool stream_done(int device, int64_t stream);
+double elapsed_ms(int64_t first, int64_t second);
+// Where a Python stack of the program is: "train.py:41 in forward"; "" if that is not known.
+std::string place_of(int32_t stack);
+
+// Has the next call that gives the device something to do, or waits for it, raise `exception`. With the GIL.
+void raise_later(_object* exception);
+extern std::atomic<bool> is_raised_later;
+void raise_now();
+inline void raise_pending() {
+  if (is_raised_later.load(std::memory_order_relaxed)) raise_now();
+}
+
+// While there is one in the main thread, in which Python runs signal handlers, signals that have a Python handler wait:
+// no handler runs in the middle of a simulation. With the GIL.
+class SignalsWait {
+ public:
+  SignalsWait();
+  ~SignalsWait();
+  SignalsWait(const SignalsWait&) = delete;
+  SignalsWait& operator=(const SignalsWait&) = delete;
+};
+
+void hold_signals();
+void release_signals(); // once for each hold
+
+} // namespace unstall

@@ -1,0 +1,36 @@
+// Tensors of the virtual GPU as tensors of the CPU, or of the device meta, which has shapes and no values; and back.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace unstall {
+
+using at::Tensor;
+
+// The same bytes as a tensor of the CPU, without a copy; valid while `tensor` is. A tensor of the CPU, or none, as it
+// is.
+Tensor to_cpu(const Tensor& tensor);
+// A tensor on `device` that takes over the bytes of one of the CPU: a new allocation.
+Tensor to_cuda(const Tensor& cpu, int device);
+// A tensor of the virtual GPU like `cpu`, over a storage that exists.
+Tensor over(const Tensor& cpu, c10::Storage storage);
+// Gives `cuda` the sizes, strides and storage that a kernel gave its CPU tensor `cpu`.
+void follow(const Tensor& cuda, const Tensor& cpu);
+
+// Only shapes: for graphs that are captured, and for large tensors if numerics are skipped.
+constexpr int64_t MOST_KNOWN = 65536; // elements that are computed even if numerics are skipped
+
+Tensor to_meta(const Tensor& tensor);
+// A new tensor on `device` of a meta tensor's shape.
+Tensor from_meta(const Tensor& meta, int device);
+// Gives `cuda` the sizes and strides that a kernel gave its meta tensor; its storage grows if that needs more.
+void follow_meta(const Tensor& cuda, const Tensor& meta);
+
+// Whether a tensor's values were computed. A CPU tensor's always are.
+bool known(const Tensor& tensor);
+// For every tensor that shares the storage.
+void set_known(const Tensor& tensor, bool known);
+bool covers_storage(const Tensor& tensor);
+// The program read a value that was not computed: warns, once for each place in the program.
+void warn_unknown();
+
+} // namespace unstall

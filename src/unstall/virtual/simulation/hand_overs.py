@@ -1,0 +1,171 @@
+"""Threads that hand over to each other: which of their records had to wait for another thread.
+
+Autograd's threads run no Python: one goes on when the thread that called `backward()` waits for it, and that one when
+it is done. A thread of Python begins after what was done before it was there, and then goes its own way; but whoever
+waits for an event that another thread recorded was handed it after that, by whatever means. One of a process group
+(gloo's), which runs no Python either, begins each collective after the thread that asked for it gave it a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.timeline.columns import I64, Bool
+from unstall.virtual.log import LogCode, chosen
+from unstall.virtual.simulation.captures import Place
+
+_NO_PYTHON = -1
+_OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A record that waited for what another thread had done."""
+
+    row: int
+    thread: int  # waited for
+    after: int  # row of that one's record; -1 where that was simulated before
+    instruction: int = -1  # of that one, where it is not its last that was simulated before
+
+
+class HandOvers:
+    """What is known of the threads so far."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._serving: set[int] = set()
+        self._of_groups: set[int] = set()
+        self._waiting: dict[int, int] = {}  # caller: the serving thread that it waits for
+        self._last: dict[int, int] = {}  # by thread: its last instruction
+        self._latest = -1  # thread of the last record
+        self._turn = -1  # thread of the last that is of no process group
+        self._last_row: dict[int, int] = {}
+        self._given: dict[Place, tuple[int, int]] = {}  # by stream that was made to wait: thread, instruction
+        self._given_row: dict[Place, int] = {}
+
+    def knows(self, thread: int) -> bool:
+        return thread in self._known
+
+    def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
+        """The records that had to wait; and by record whether it went on from the one right before it."""
+        thread = records["thread"]
+        woken = np.zeros(len(records), np.bool_)
+        changes = np.flatnonzero(np.append(thread[0] != self._latest, thread[1:] != thread[:-1]))
+        found: list[Join] = []
+        self._last_row = {}
+        before = self._latest
+        for row in changes.tolist():
+            if row:
+                self._last_row[before] = row - 1
+            current = int(thread[row])
+            other = self._waits_for(records[row], current)
+            if other >= 0:
+                found.append(Join(row, other, self._last_row.get(other, -1)))
+                woken[row] = other == before
+            before = current
+        self._last_row[before] = len(records) - 1
+        self._latest = before
+        return found + self._collectives(records), woken
+
+    def targets(self, joins: list[Join], ends: I64) -> list[int]:
+        """The instruction that each waits for. `ends`: by record, of its instructions."""
+        return [
+            int(ends[join.after]) - 1
+            if join.after >= 0
+            else join.instruction
+            if join.instruction >= 0
+            else self._last[join.thread]
+            for join in joins
+        ]
+
+    def remember(self, ends: I64) -> None:
+        """The records are simulated."""
+        self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
+        self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
+
+    def _waits_for(self, record: np.void, current: int) -> int:
+        """The thread that a record had to wait for, or -1. It is the first after those of another thread."""
+        new = current not in self._known
+        self._known.add(current)
+        if new and _begins_a_collective(record):
+            self._of_groups.add(current)
+        before = self._turn
+        if current in self._of_groups:
+            return before if new else -1
+        self._turn = current
+        if before in (-1, current):
+            return -1
+        if current and _runs_no_python(record):
+            self._serving.add(current)
+        if current in self._serving:
+            if before not in self._serving:
+                self._waiting[before] = current
+            return before
+        served_by = self._waiting.pop(current, -1)
+        return before if new else served_by
+
+    def _collectives(self, records: np.ndarray) -> list[Join]:
+        """Where threads of process groups were given something to do. Who asks for a collective first has a stream of
+        its own wait for the tensors; the thread that runs it begins by waiting for that stream."""
+        found: list[Join] = []
+        self._given_row = {}
+        chosen_rows = records["code"] == LogCode.EVENT_WAIT
+        if self._of_groups:
+            chosen_rows |= np.isin(records["thread"], list(self._of_groups)) & _OF_COLLECTIVES[records["code"]]
+        rows = np.flatnonzero(chosen_rows)
+        if not len(rows):  # as in most logs, of which a program that asks often makes many
+            return found
+        began: dict[int, int] = {}
+        columns = (rows, *(records[name][rows] for name in ("code", "thread", "device", "stream")))
+        for row, kind, thread, device, stream in zip(*(column.tolist() for column in columns), strict=True):
+            place = device, stream
+            if kind == LogCode.EVENT_WAIT:
+                self._given[place], self._given_row[place] = (thread, -1), row
+            elif kind == LogCode.MARK_BEGIN:
+                began[thread] = row
+            elif place in self._given:
+                giver, instruction = self._given[place]
+                found.append(Join(began.pop(thread, row), giver, self._given_row.get(place, -1), instruction))
+        return found
+
+
+class EventHandOvers:
+    """Which thread recorded an event last."""
+
+    def __init__(self) -> None:
+        self._thread: dict[int, int] = {}
+
+    def joins(self, records: np.ndarray, event: I64, recorded: Mapping[int, int]) -> list[Join]:
+        """The records that wait for an event of another thread's. `event`: by record, 0 for none; `recorded`: the
+        instruction that recorded each event before all of these."""
+        found: list[Join] = []
+        here: dict[int, int] = {}
+        rows = np.flatnonzero(event)
+        columns = (rows, event[rows], records["thread"][rows], records["code"][rows])
+        for row, number, thread, code in zip(*(column.tolist() for column in columns), strict=True):
+            if code == LogCode.EVENT_RECORD:
+                self._thread[number], here[number] = thread, row
+            elif self._thread.get(number, thread) != thread and (number in here or number in recorded):
+                found.append(Join(row, self._thread[number], here.get(number, -1), recorded.get(number, -1)))
+        return found
+
+    def to(self, thread: int, event: int) -> bool:
+        """Whether the thread has it from another."""
+        return self._thread.get(event, thread) != thread
+
+    def forget(self, events: Iterable[int]) -> None:
+        for event in events:
+            self._thread.pop(event, None)
+
+
+def _begins_a_collective(record: np.void) -> bool:
+    """A thread of a process group: a collective on it is a mark, which elsewhere only Python makes."""
+    return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
+
+
+def _runs_no_python(record: np.void) -> bool:
+    """A thread of autograd: of an operator it says which thread's forward pass it is of."""
+    return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -1,0 +1,283 @@
+"""`Simulator`: ties the shim's log to its simulation. What the program asks of the virtual GPU is answered here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unstall.errors import UnstallError, UsageError
+from unstall.frameworks import OURS, is_framework, is_left_out_of_stacks
+from unstall.lines.clock import line_at
+from unstall.lines.places import Shortened
+from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
+from unstall.virtual.allocator.settings import AllocatorSettings
+from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.model import Costs
+from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
+from unstall.virtual.options import MachineOptions
+from unstall.virtual.races import RaceLog
+from unstall.virtual.simulation.host_clock import MeasuredHost, ModelledHost
+from unstall.virtual.simulation.simulate import Simulation
+
+if TYPE_CHECKING:
+    from unstall.timeline.columns import Timeline
+    from unstall.virtual.allocator.segments import TraceEntry
+
+
+class Simulator:
+    """Each of its answers takes in all that was logged before."""
+
+    def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
+        """`costs` are those of the options' GPU, if not given. Raises UsageError where no GPU has that name."""
+        self._source = source
+        self.options = options
+        self.costs = costs if costs is not None else costs_of(options.gpu)
+        clock = MeasuredHost() if options.host == "measured" else ModelledHost(self.costs.host)
+        self.simulation = Simulation(self.costs, clock, devices=options.devices, settings=allocator_settings())
+        self.names: list[str] = []
+        self.stacks: list[Stack] = []
+        self.races = RaceLog()
+        self._signatures = 0
+        self._lock = threading.RLock()
+        self._forked = False
+        self._draining = False
+        self._failure: BaseException | None = None
+        self._asked = 0  # the allocation that make_room() is asked for, and what it was told
+        self._refusal: OutOfMemoryError | None = None
+        self._folder = os.getcwd()  # noqa: PTH109 - as text
+        for device in range(options.devices):
+            self._set_headroom(device)
+
+    def drain(self) -> None:
+        """Take in what was logged. Handlers of signals wait: what one raises would leave half of it.
+
+        A finalizer that the garbage collector runs meanwhile is answered by what is known so far.
+        """
+        with self._lock:
+            if self._forked or self._draining:
+                return
+            self._draining = True
+            try:
+                self._source.hold_signals()
+                data, used, gone_events = self._source.take()
+                if data and self._failure is None:
+                    self._simulate(records_of(data), uses_of(used))
+                self.simulation.forget(np.frombuffer(gone_events, np.int64).tolist())
+            finally:
+                self._draining = False
+                self._source.release_signals()
+
+    def _simulate(self, records: np.ndarray, uses: np.ndarray) -> None:
+        try:
+            signatures = self._source.signatures(self._signatures)
+            self._signatures += len(signatures)
+            stacks = self._source.stacks(len(self.stacks))
+            self.stacks += [_without(is_left_out_of_stacks, stack) for stack in stacks]
+            self.names += self._source.names(len(self.names))
+            # What Python's calls cost was measured with all that is ours in torch's place, and is charged so.
+            self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
+            self.races.add(records, uses)
+            self.simulation.feed(records)
+            requests = self.simulation.requests
+            for allocation, address, size in requests.take_placed():
+                self.races.placed(allocation, address, size)
+            for allocation, error in requests.take_refusals():
+                self._tell(allocation, error)
+            for device in requests.devices:
+                self._set_headroom(device)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _tell(self, allocation: int, error: OutOfMemoryError) -> None:
+        """The request that is waited for is refused; else the next call is told."""
+        if allocation and allocation == self._asked:
+            self._refusal = error
+        else:
+            self.simulation.requests.refused += 1
+            self._source.raise_later(_torch_error()(str(error)))
+
+    def _up_to_date(self) -> None:
+        """Raises UnstallError where the simulation failed."""
+        self.drain()
+        if self._failure is not None:
+            raise UnstallError(
+                f"the simulation of the virtual GPU broke off, and knows nothing of what came after: "
+                f"{type(self._failure).__name__}: {self._failure}"
+            ) from self._failure
+
+    def forked(self) -> None:
+        """In a forked child: nothing is logged, and the clock stands."""
+        self._lock = threading.RLock()
+        self._forked = True
+
+    def now_ns(self) -> int:
+        """The calling thread's virtual clock. Reading it takes time too."""
+        with self._lock:
+            thread = self._spend(self.costs.host.clock_read)
+            return self.simulation.now(thread)
+
+    def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
+        """Called for a request that was logged and that might not fit. Raises torch.OutOfMemoryError where it does not,
+        in torch's words."""
+        with self._lock:
+            self._asked = allocation
+            try:
+                self._up_to_date()
+            finally:
+                refusal, self._asked, self._refusal = self._refusal, 0, None
+            if refusal is not None:
+                raise _torch_error()(str(refusal)) from None
+            self._set_headroom(device)
+
+    def event_done(self, event: int) -> bool:
+        """cudaEventQuery: whether all that was on its stream before its record is done; so is one never recorded."""
+        with self._lock:
+            thread = self._spend(self.costs.host.event_query)
+            self.simulation.ask(thread, event)
+            done = self.simulation.when_passed(event)
+            if done is not None and done > self.simulation.now(thread):
+                return False
+            self.races.event_is_done(event)
+            return True
+
+    def stream_done(self, device: int, stream: int) -> bool:
+        """cudaStreamQuery."""
+        with self._lock:
+            thread = self._spend(self.costs.host.event_query)
+            if self.simulation.when_stream_done((device, stream)) > self.simulation.now(thread):
+                return False
+            self.races.stream_is_done(device, stream)
+            return True
+
+    def place_of(self, stack: int) -> str:
+        """`train.py:41 in forward`: the innermost line of a stack that is the program's own; "" where it has none."""
+        with self._lock:
+            self.drain()
+            frames = self.stacks[stack] if 0 <= stack < len(self.stacks) else ()
+            short = Shortened(self._folder)
+            own = (frame for frame in frames if not is_framework(short[frame[0].co_filename]))
+            frame = next(own, next(iter(frames), None))
+            if frame is None:
+                return ""
+            code, offset = frame
+            return f"{short[code.co_filename]}:{line_at(code, offset)} in {code.co_qualname}"
+
+    def elapsed_ms(self, start: int, end: int) -> float:
+        """cudaEventElapsedTime. Raises ValueError where one of the events was never recorded."""
+        with self._lock:
+            self._up_to_date()
+            first, last = (self.simulation.when_passed(event) for event in (start, end))
+            if first is None or last is None:
+                raise ValueError("Both events must be recorded before calculating elapsed time.")
+            return (last - first) / 1e6
+
+    def memory_stats(self, device: int) -> Mapping[str, int]:
+        """Every key of torch.cuda.memory_stats()."""
+        with self._lock:
+            self._up_to_date()
+            return self.simulation.requests.allocator(device).memory_stats()
+
+    def memory_snapshot(self, device: int) -> Sequence[Mapping[str, Any]]:
+        """Segments and their blocks, as torch.cuda.memory_snapshot() has them."""
+        with self._lock:
+            self._up_to_date()
+            return self.simulation.requests.allocator(device).memory_snapshot()
+
+    def mem_get_info(self, device: int) -> tuple[int, int]:
+        """Free and total bytes, as the driver sees them."""
+        with self._lock:
+            self._up_to_date()
+            return self.simulation.requests.allocator(device).mem_get_info()
+
+    def reset_peak(self, device: int) -> None:
+        with self._lock:
+            self._up_to_date()
+            self.simulation.requests.allocator(device).reset_peak_memory_stats()
+
+    def reset_accumulated(self, device: int) -> None:
+        with self._lock:
+            self._up_to_date()
+            self.simulation.requests.allocator(device).reset_accumulated_memory_stats()
+
+    def set_memory_fraction(self, device: int, fraction: float) -> None:
+        """Raises ValueError where it is not within 0 … 1."""
+        with self._lock:
+            self._up_to_date()
+            requests = self.simulation.requests
+            requests.allocator(device).set_per_process_memory_fraction(fraction)
+            requests.fractions[device] = fraction
+            self._set_headroom(device)
+
+    def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
+        """Keep what the allocators do from now on, of each the last so many entries; not on: no more, and none."""
+        with self._lock:
+            self._up_to_date()
+            self.simulation.requests.record_history(max_entries if on else None)
+
+    def memory_history(self, device: int) -> Sequence[TraceEntry]:
+        """What is kept, in order."""
+        with self._lock:
+            self._up_to_date()
+            return self.simulation.requests.history(device)
+
+    def clear_workspaces(self) -> None:
+        """torch._C._cuda_clearCublasWorkspaces"""
+        with self._lock:
+            self._up_to_date()
+            self.simulation.clear_workspaces()
+
+    def timeline(self) -> Timeline:
+        """All that ran so far."""
+        from unstall.virtual.timeline.build import timeline_of
+
+        with self._lock:
+            self._up_to_date()
+            return timeline_of(self.simulation, self.names, self.stacks, self.options, self.races.races(), self._folder)
+
+    def _set_headroom(self, device: int) -> None:
+        self._source.set_headroom(device, self.simulation.requests.headroom(device))
+
+    def _spend(self, ns: int) -> int:
+        """The calling thread's number, which spends so much time after all that was logged. One that has logged nothing
+        begins after what was done before."""
+        thread = self._source.this_thread()
+        self._up_to_date()
+        if thread and not self._forked and not self.simulation.knows(thread):
+            self._source.append(int(LogCode.ADVANCE))
+            self._up_to_date()
+        self.simulation.spend(thread, ns)
+        return thread
+
+
+def allocator_settings() -> str:
+    """What the environment says. Raises UsageError, with the variable's name, where torch would not take it."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    name = next((name for name in names if os.environ.get(name)), names[0])
+    text = os.environ.get(name, "")
+    try:
+        AllocatorSettings.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{name}={text}: {error}") from None
+    return text
+
+
+def _without(left_out: Callable[[str], bool], stack: Stack) -> Stack:
+    if not any(left_out(code.co_filename) for code, _ in stack):
+        return stack
+    return [(code, offset) for code, offset in stack if not left_out(code.co_filename)]
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(OURS)
+
+
+def _torch_error() -> type[Exception]:
+    torch = sys.modules.get("torch")
+    found: type[Exception] = getattr(torch, "OutOfMemoryError", OutOfMemoryError)
+    return found
