@@ -60,7 +60,7 @@ def graphed(
     return wrapped if fn is None else wrapped(fn)
 
 
-def sizes_from(shapes: Any) -> Sizes | None:
+def sizes_from(shapes: object) -> Sizes | None:
     """What `shapes` asks for: "exact", "bucket" or the sizes. UsageError for anything else."""
     if isinstance(shapes, str) and shapes in ("exact", "bucket"):
         return Sizes() if shapes == "bucket" else None
@@ -71,5 +71,5 @@ def sizes_from(shapes: Any) -> Sizes | None:
     raise UsageError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

@@ -211,7 +211,7 @@ def proved_run(
     return result, None
 
 
-def _prove(padded: Padded, exact: Any, found: Examined, run: Callable[[], Any]) -> None:
+def _prove(padded: Padded, exact: object, found: Examined, run: Callable[[], object]) -> None:
     """Compares a call's own result with that of the larger one, which `run` returns. Raises `Refused`."""
     seen, family = found.seen, padded.family
     if seen.refusals:
@@ -248,7 +248,7 @@ def _prove(padded: Padded, exact: Any, found: Examined, run: Callable[[], Any]) 
     padded.bucket.proved.add(tuple(padded.real.values()))
 
 
-def _larger(run: Callable[[], Any]) -> Any:
+def _larger(run: Callable[[], object]) -> object:
     try:
         return run()
     except Exception as error:  # inputs that must be as large as each other, and do not all grow

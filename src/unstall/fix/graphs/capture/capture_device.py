@@ -87,7 +87,7 @@ class CaptureDevice(Protocol):
 
     def synchronize(self) -> None: ...
 
-    def seconds(self, run: Callable[[], Any]) -> float:
+    def seconds(self, run: Callable[[], object]) -> float:
         """How long one run takes, from an idle device until it is idle again."""
 
     def capturing(self) -> bool:
@@ -261,7 +261,7 @@ class CudaDevice:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.index)
 
-    def seconds(self, run: Callable[[], Any]) -> float:
+    def seconds(self, run: Callable[[], object]) -> float:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self.index)
         start.record()

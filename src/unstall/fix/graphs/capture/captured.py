@@ -89,7 +89,7 @@ def _traces(
     """With `restore`, two replays measure how long each operator takes."""
     modes: list[Tracing] = []
 
-    def tracing(_: int) -> AbstractContextManager[Any]:
+    def tracing(_: int) -> AbstractContextManager[object]:
         modes.append(Tracing(device, timed=restore is not None))
         return modes[-1]
 
@@ -143,7 +143,7 @@ def _capture(
     generators: list[torch.Generator],
     segments: list[Segment],
     lanes: int,
-    mode_of: Callable[[int], AbstractContextManager[Any]],
+    mode_of: Callable[[int], AbstractContextManager[object]],
 ) -> Captured:
     captured = Captured(lanes)
     try:

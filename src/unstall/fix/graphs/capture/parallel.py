@@ -72,7 +72,7 @@ class _CaptureMode(TorchDispatchMode):
     def __init__(self, device: CaptureDevice) -> None:
         TorchDispatchMode.__init__(self)
         self._device = device
-        self._kept: list[Any] = []
+        self._kept: list[object] = []
         self._nodes = device.nodes_captured()
         self._lock = threading.Lock()
 
@@ -156,7 +156,7 @@ class Forking(_CaptureMode):
         self._dependencies = Dependencies()
         self._next = 0
         self._last = [-1] * plan.count  # by lane the place of its last operator
-        self._events: list[Any] = []
+        self._events: list[object] = []
         self._waited = [[-1] * plan.count for _ in range(plan.count)]  # by lane and lane waited for, likewise
         self.waits = 0
 

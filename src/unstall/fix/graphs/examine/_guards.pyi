@@ -1,16 +1,19 @@
 from collections.abc import Callable
-from typing import Any
+
+import torch
+
+from unstall.fix.graphs.examine.guards import Attribute, Count, Item, Size
 
 class Guards:
     def __init__(
         self,
-        items: tuple[tuple[Any, Any, Any], ...],
-        sizes: tuple[tuple[Any, int], ...],
-        attributes: tuple[tuple[Any, str, Any], ...],
-        counts: tuple[tuple[Any, str, int], ...],
-        tensors: tuple[Any, ...],
-        reading: Callable[[Any], Any],
-        exchange: Any,
+        items: tuple[Item, ...],
+        sizes: tuple[Size, ...],
+        attributes: tuple[Attribute, ...],
+        counts: tuple[Count, ...],
+        tensors: tuple[torch.Tensor, ...],
+        reading: Callable[[torch.Tensor], object],
+        exchange: object,
         /,
     ) -> None: ...
     def hold(self) -> bool: ...

@@ -150,7 +150,7 @@ def _of_state(reachable: ReachableState, call: CallArguments, kind: FunctionKind
     return found
 
 
-def _of_result(device: CaptureDevice, result: Any, call: CallArguments, reachable: ReachableState) -> list[Refusal]:
+def _of_result(device: CaptureDevice, result: object, call: CallArguments, reachable: ReachableState) -> list[Refusal]:
     if any(tensor.device.type != device.type for tensor in tensors_in(result)):
         return [Refusal("its result holds a CPU tensor", None, "return tensors of the device")]
     dtypes: dict[int, set[torch.dtype]] = {}
@@ -187,11 +187,11 @@ def _of_autograd(
     return []
 
 
-def _stranger(value: Any, reachable: ReachableState) -> Any:
+def _stranger(value: object, reachable: ReachableState) -> object:
     """An object in a result that is no tensor, no number, and was not there before the call. None: there is none."""
     if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in reachable.known:
         return None
-    items: list[Any]
+    items: list[object]
     if isinstance(value, Mapping):
         items = list(value.values())
     elif isinstance(value, (tuple, list)):

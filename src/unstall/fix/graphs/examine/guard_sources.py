@@ -26,7 +26,7 @@ class Cells:
         self.function = function
         self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         try:
             return self._cells[name].cell_contents
         except ValueError:  # not assigned yet
@@ -42,7 +42,7 @@ class Cells:
 class Attributes:
     """An object's attributes in `__slots__`."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self._value = value
         members = [vars(base) for base in type(value).__mro__ if "__slots__" in vars(base)]
         self._members = {
@@ -52,7 +52,7 @@ class Attributes:
             if isinstance(member, types.MemberDescriptorType)
         }
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         try:
             return self._members[name].__get__(self._value)
         except AttributeError:  # not assigned yet
@@ -65,18 +65,20 @@ class Attributes:
 class Contents:
     """All values that an object holds, under the key 0."""
 
-    def __init__(self, value: Any, read: Callable[[Any], Any], same: Callable[[Any, Any], bool] = operator.eq) -> None:
+    def __init__(
+        self, value: object, read: Callable[[Any], Any], same: Callable[[Any, Any], bool] = operator.eq
+    ) -> None:
         self._value, self._read, self._same = value, read, same
         self._held = read(value)
 
-    def __getitem__(self, _: int) -> Any:
+    def __getitem__(self, _: int) -> object:
         now = self._read(self._value)
         if not self._same(now, self._held):
             self._held = now
         return self._held
 
 
-def contents_of(value: Any, *, of_host_tensors: bool) -> Contents | None:
+def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
     """For objects whose values have no keys or attributes. None for others, and for those too large for each call."""
     if isinstance(value, torch.Tensor):
         guarded = of_host_tensors and value.device.type == "cpu" and not value.is_inference()
@@ -95,5 +97,5 @@ def contents_of(value: Any, *, of_host_tensors: bool) -> Contents | None:
     return None
 
 
-def _same_items(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _same_items(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +21,11 @@ _GONE = object()
 
 Item = tuple[Any, Any, object]
 """A container, a key, and the object that is there."""
+Size = tuple[Sized, int]
+Attribute = tuple[object, str, object]
+"""An object, an attribute's name, and its value."""
+Count = tuple[object, str, int]
+"""An object, an attribute's name, and how many items that has; None has none."""
 
 
 class Guards(Protocol):
@@ -38,9 +43,9 @@ class ReferenceGuards:
     def __init__(
         self,
         items: tuple[Item, ...],
-        sizes: tuple[tuple[Any, int], ...],
-        attributes: tuple[tuple[Any, str, Any], ...],
-        counts: tuple[tuple[Any, str, int], ...],
+        sizes: tuple[Size, ...],
+        attributes: tuple[Attribute, ...],
+        counts: tuple[Count, ...],
         tensors: tuple[torch.Tensor, ...],
     ) -> None:
         self._items, self._sizes, self._attributes, self._counts = list(items), sizes, attributes, counts
@@ -75,18 +80,18 @@ class ReferenceGuards:
 def guards_of(
     *,
     items: Iterable[Item] = (),
-    sizes: Iterable[tuple[Any, int]] = (),
-    attributes: Iterable[tuple[object, str, object]] = (),
-    counts: Iterable[tuple[object, str, int]] = (),
+    sizes: Iterable[Size] = (),
+    attributes: Iterable[Attribute] = (),
+    counts: Iterable[Count] = (),
     tensors: Iterable[torch.Tensor] = (),
 ) -> Guards:
     """Makes guards of facts that hold now.
 
     Args:
-        items: Containers, keys, and the objects that are there, compared by identity.
+        items: Their values are compared by identity.
         sizes: Containers, and how many items they have.
-        attributes: Objects, names of attributes, and the attributes' values, compared by identity.
-        counts: Objects, names of attributes, and how many items the attributes have; None has none.
+        attributes: Their values are compared by identity.
+        counts: How many items attributes have.
         tensors: Tensors whose address, shape, strides, dtype and device stay as they are.
     """
     facts = tuple(items), tuple(sizes), tuple(attributes), tuple(counts), tuple(tensors)
@@ -109,7 +114,7 @@ def count_of(value: object, name: str) -> int:
     return 0 if held is None else len(held)
 
 
-def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
     """What a graph's kernels know of a tensor: its address, and how the memory is read."""
     read_as = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device, read_as

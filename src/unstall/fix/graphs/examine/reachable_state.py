@@ -12,7 +12,7 @@ import functools
 import os
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,14 @@ class CodeWithGlobals:
     names: dict[str, Any]
 
 
+Named = tuple[str, object]
+"""A value, after its name in the program."""
+
+
 class ReachableState:
     """Guarded items with their values. It keeps these alive, so that no id of an object that is gone is compared."""
 
-    def __init__(self, roots: list[Any], *, of_host_tensors: bool = False) -> None:
+    def __init__(self, roots: Sequence[object], *, of_host_tensors: bool = False) -> None:
         self.complete = True
         self.known: dict[int, object] = {}
         """All objects that were reached, by their ids."""
@@ -57,11 +61,11 @@ class ReachableState:
         self._of_host_tensors = of_host_tensors
         self._containers: list[Any] = []
         self._keys: list[Any] = []
-        self._values: list[Any] = []
+        self._values: list[object] = []
         self._labels: list[str] = []
         self._nameless: list[bool] = []  # read without a name in the code, as items are
         self._guarded: set[tuple[int, Any]] = set()
-        self._sized: list[Any] = []
+        self._sized: list[Sized] = []
         self._sizes: list[int] = []
         self._size_labels: list[str] = []
         self._guards: Guards | None = None  # of items and sizes, once all are known
@@ -140,9 +144,9 @@ class ReachableState:
                     return found
         return found
 
-    def _walk(self, roots: list[Any]) -> None:
+    def _walk(self, roots: Sequence[object]) -> None:
         # Depth first in the order of the roots; the last entry is next.
-        todo: list[tuple[str, Any]] = [("", root) for root in reversed(roots)]
+        todo: list[Named] = [("", root) for root in reversed(roots)]
         while todo:
             label, value = todo.pop()
             if isinstance(value, _SCALARS) or id(value) in self.known:
@@ -154,7 +158,7 @@ class ReachableState:
                 self.complete = False
                 return
 
-    def _open(self, label: str, value: Any) -> list[tuple[str, Any]]:
+    def _open(self, label: str, value: object) -> list[Named]:
         """Guards the items of one object, and returns their values with names. Runs no code of the user's."""
         if isinstance(value, torch.Tensor):
             self._contents(label, value)
@@ -180,7 +184,7 @@ class ReachableState:
             return [(label, wrapped)] if wrapped is not None else []
         return self._object(label, value)
 
-    def _parts(self, label: str, value: Any) -> list[tuple[str, Any]]:
+    def _parts(self, label: str, value: object) -> list[Named]:
         if isinstance(value, property):
             return [(label, part) for part in (value.fget, value.fset) if part is not None]
         if isinstance(value, (classmethod, staticmethod)):
@@ -189,7 +193,7 @@ class ReachableState:
             return [(label, value.func), (label, value.args), (label, value.keywords)]
         return self._globals(value.code, value.names) if isinstance(value, CodeWithGlobals) else []
 
-    def _collection(self, label: str, value: Any) -> list[tuple[str, Any]]:
+    def _collection(self, label: str, value: Any) -> list[Named]:
         kind = next(base for base in (dict, list, deque, tuple, set, frozenset) if isinstance(value, base))
         read = ("__len__", "__getitem__") if kind in (dict, list) else ("__len__",)
         if any(getattr(type(value), name) is not getattr(kind, name) for name in read):  # the user's code would run
@@ -204,9 +208,9 @@ class ReachableState:
         keys = dict.__iter__(value) if kind is dict else range(len(value))
         return self._items(value, [(key, f"{label}[{_shown(key)}]") for key in keys], nameless=True)
 
-    def _object(self, label: str, value: Any) -> list[tuple[str, Any]]:
+    def _object(self, label: str, value: object) -> list[Named]:
         start = f"{label}." if label else ""
-        inside: list[tuple[str, Any]] = []
+        inside: list[Named] = []
         try:
             state = object.__getattribute__(value, "__dict__")
         except AttributeError:
@@ -223,7 +227,7 @@ class ReachableState:
         inside += self._items(slotted, [(key, start + key) for key in slotted])
         return [*inside, *((base.__name__, base) for base in type(value).__mro__ if is_users_class(base))]
 
-    def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[tuple[str, Any]]:
+    def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[Named]:
         """Its own dictionaries are never replaced: their items are guarded, and the number of hooks."""
         start = f"{label}." if label else ""
         inside = self._items(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
@@ -240,7 +244,7 @@ class ReachableState:
                 self.hooks_of_backward.append(f"a backward hook of {label or 'the module'}")
         return inside
 
-    def _class(self, value: type) -> list[tuple[str, Any]]:
+    def _class(self, value: type) -> list[Named]:
         if not is_users_class(value):
             return []
         inside = self._namespace(value.__name__, vars(value))
@@ -251,12 +255,12 @@ class ReachableState:
                     self.names |= _names_of(function.__code__)
         return inside
 
-    def _namespace(self, label: str, names: Any) -> list[tuple[str, Any]]:
+    def _namespace(self, label: str, names: Mapping[str, object]) -> list[Named]:
         keys = [key for key in names if not (key.startswith("__") and key.endswith("__")) or key == "__call__"]
         return self._items(names, [(key, f"{label}.{key}") for key in keys])
 
-    def _function(self, function: types.FunctionType) -> list[tuple[str, Any]]:
-        inside: list[tuple[str, Any]] = []
+    def _function(self, function: types.FunctionType) -> list[Named]:
+        inside: list[Named] = []
         if function.__closure__:
             cells = Cells(function)
             inside += self._items(cells, [(name, name) for name in cells])
@@ -269,14 +273,14 @@ class ReachableState:
         wrapped = getattr(function, "__wrapped__", None)
         return [*inside, ("", wrapped)] if wrapped is not None else inside
 
-    def _globals(self, code: types.CodeType, names: dict[str, Any]) -> list[tuple[str, Any]]:
+    def _globals(self, code: types.CodeType, names: dict[str, Any]) -> list[Named]:
         inside = self._items(names, [(name, name) for name in sorted(_globals_of(code)) if name in names])
         if not _names_of(code).isdisjoint(("environ", "getenv")):
             inside += [("os.environ", getattr(os.environ, "_data", None))]
         return inside
 
-    def _items(self, container: Any, keys: list[tuple[Any, str]], *, nameless: bool = False) -> list[tuple[str, Any]]:
-        inside: list[tuple[str, Any]] = []
+    def _items(self, container: Any, keys: list[tuple[Any, str]], *, nameless: bool = False) -> list[Named]:
+        inside: list[Named] = []
         for key, label in keys:
             if (id(container), key) in self._guarded:
                 continue
@@ -290,18 +294,18 @@ class ReachableState:
             inside.append((label, value))
         return inside
 
-    def _contents(self, label: str, value: Any) -> None:
+    def _contents(self, label: str, value: object) -> None:
         contents = contents_of(value, of_host_tensors=self._of_host_tensors)
         if contents is not None:
             self._items(contents, [(0, f"what {label or 'an argument'} holds")], nameless=True)
 
-    def _size(self, label: str, container: Any) -> None:
+    def _size(self, label: str, container: Sized) -> None:
         self._sized.append(container)
         self._sizes.append(len(container))
         self._size_labels.append(label or "a container")
 
 
-def _hooks_of(label: str, tensor: torch.Tensor) -> list[tuple[str, Any]]:
+def _hooks_of(label: str, tensor: torch.Tensor) -> list[Named]:
     held = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)) if is_leaf(tensor) else ()
     return [(f"a hook of {label}", hook) for hooks in held if hooks for hook in hooks.values()]
 

@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from unstall.guest.steps import ignoring_steps
 
@@ -21,7 +21,14 @@ def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
     plain = warnings.showwarning
     thread = threading.get_ident()
 
-    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if threading.get_ident() != thread or is_shown(str(message)):
             plain(message, category, filename, lineno, file, line)
 
