@@ -7,7 +7,7 @@ from findings import result_of
 from traces import TraceBuilder
 
 from unstall.diagnose.proofs import PROVING
-from unstall.fix.graphs.serving import Graphed
+from unstall.fix.graphs.serving import GraphServer
 
 
 def recorded(function: str, *, us: float) -> TraceBuilder:
@@ -41,4 +41,4 @@ def test_a_recording_of_nothing_says_nothing_of_proofs() -> None:
 
 
 def test_proofs_are_made_below_these_methods() -> None:
-    assert all(callable(getattr(Graphed, name)) for name in PROVING)
+    assert all(callable(getattr(GraphServer, name)) for name in PROVING)

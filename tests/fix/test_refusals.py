@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import unstall.virtual
-from unstall.fix.graphs.look.users import is_users_file
-from unstall.fix.graphs.refusals import Place, calling_place, raising_place
+from unstall.fix.graphs.examine.users_code import is_users_file
+from unstall.fix.graphs.refusals import UserLine, calling_place, raising_place
 
 
 def test_a_library_that_the_line_led_to_is_named_too(tmp_path: Path) -> None:
@@ -22,8 +22,8 @@ def test_a_library_that_the_line_led_to_is_named_too(tmp_path: Path) -> None:
 
 
 def test_a_place_says_both() -> None:
-    assert str(Place("/home/me/train.py", 3, "step")) == "train.py:3 (step)"
-    assert str(Place("/home/me/train.py", 3, "step", "lib/a.py:2")) == "train.py:3 (step, through lib/a.py:2)"
+    assert str(UserLine("/home/me/train.py", 3, "step")) == "train.py:3 (step)"
+    assert str(UserLine("/home/me/train.py", 3, "step", "lib/a.py:2")) == "train.py:3 (step, through lib/a.py:2)"
 
 
 def test_of_an_error_the_line_of_the_library_that_raised_it_is_named_too(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def examine() -> list[Check]:
 
 def _in_c() -> list[Check]:
     """Looked for without importing numpy and torch, which their callers need and this verb does not."""
-    engine, graphs = map(_is_built, ("unstall.replay._engine", "unstall.fix.graphs.look._unchanged"))
+    engine, graphs = map(_is_built, ("unstall.replay._engine", "unstall.fix.graphs.examine._guards"))
     needs = "needs a C compiler when unstall is installed"
     return [
         Check(

@@ -19,8 +19,8 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.fix.graphs.buckets import Sizes
-from unstall.fix.graphs.modules import graphed_module
-from unstall.fix.graphs.serving import Graphed
+from unstall.fix.graphs.graphed_function import GraphedFunction
+from unstall.fix.graphs.graphed_module import graphed_module
 
 
 def graphed(
@@ -54,13 +54,13 @@ def graphed(
     def wrapped(function: Any) -> Any:
         if not callable(function):
             raise UsageError(f"graphed() takes a function or a module, not what is of type {type(function).__name__}")
-        made = Graphed(function, lanes=lanes, sizes=sizes, verify=verify, max_graphs=max_graphs, strict=strict)
+        made = GraphedFunction(function, lanes=lanes, sizes=sizes, verify=verify, max_graphs=max_graphs, strict=strict)
         return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 
     return wrapped if fn is None else wrapped(fn)
 
 
-def sizes_from(shapes: Any) -> Sizes | None:
+def sizes_from(shapes: object) -> Sizes | None:
     """What `shapes` asks for: "exact", "bucket" or the sizes. UsageError for anything else."""
     if isinstance(shapes, str) and shapes in ("exact", "bucket"):
         return Sizes() if shapes == "bucket" else None
@@ -71,5 +71,5 @@ def sizes_from(shapes: Any) -> Sizes | None:
     raise UsageError(f'shapes={shapes!r}: it is "exact", "bucket" or a list of sizes to pad to')
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1

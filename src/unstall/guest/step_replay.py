@@ -1,4 +1,4 @@
-"""Steps that a function marks to a recording, as by its optimizer: a replay calls none of that, and marks them anew."""
+"""Step boundaries that a graphed function makes, as by its optimizer: a replay does not run it, and repeats them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -15,7 +15,7 @@ from unstall.guest.step_source import FORWARD
 
 
 class Boundary(NamedTuple):
-    """A mark, and whether autograd was on: that decides whether a call of a model may be a part of a training step."""
+    """A step boundary. If autograd was on, a call of a model may be a part of a training step."""
 
     kind: str
     who: int
@@ -24,7 +24,7 @@ class Boundary(NamedTuple):
 
 @contextmanager
 def observed_boundaries() -> Iterator[list[Boundary]]:
-    """The marks that this thread makes, in order; of a recording that begins later too."""
+    """The step boundaries that this thread makes, in order, with and without a recording."""
     found: list[Boundary] = []
     thread = threading.get_ident()
 
@@ -35,13 +35,13 @@ def observed_boundaries() -> Iterator[list[Boundary]]:
     with ExitStack() as undo:
         undo.callback(step_hooks.install(note).remove)
         undo.enter_context(steps.observing_steps(note))
-        if sys.version_info < (3, 12):  # where a recording sees no calls of models, it sees those that graphs serve
+        if sys.version_info < (3, 12):  # a recording that sees no calls of models sees those that graphs serve
             undo.callback(_watch_models(note))
         yield found
 
 
 def repeat_boundaries(steps: Sequence[Boundary]) -> None:
-    """A graph has served a call of the function that made these marks."""
+    """Makes the step boundaries of a call that a graph has served."""
     recording = active.current()
     if recording is not None:
         for kind, who, grad_was_enabled in steps:
@@ -50,7 +50,7 @@ def repeat_boundaries(steps: Sequence[Boundary]) -> None:
 
 
 def _watch_models(note: Callable[[str, int], None]) -> Callable[[], None]:
-    def called(module: torch.nn.Module, _: Any) -> None:
+    def called(module: torch.nn.Module, _: object) -> None:
         if steps.is_outermost(sys._getframe(1)):
             note(FORWARD, id(module))
 

@@ -8,8 +8,8 @@ import torch
 from fix.graphed.tape import TapeDevice
 
 from unstall.fix.graphed import sizes_from
-from unstall.fix.graphs.modules import graphed_module
-from unstall.fix.graphs.serving import Graphed
+from unstall.fix.graphs.graphed_function import GraphedFunction
+from unstall.fix.graphs.graphed_module import graphed_module
 
 
 def on_tape(
@@ -22,7 +22,7 @@ def on_tape(
     strict: bool = True,
     device: TapeDevice | None = None,
 ) -> Any:
-    made = Graphed(
+    made = GraphedFunction(
         function,
         lanes=lanes,
         sizes=sizes_from(shapes),

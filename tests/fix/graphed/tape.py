@@ -81,9 +81,9 @@ class Tape:
         return max(ends, default=0.0)
 
 
-class _Recording(TorchDispatchMode):  # type: ignore[misc]
+class _Recording(TorchDispatchMode):
     def __init__(self, device: TapeDevice, tape: Tape) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.device, self.tape = device, tape
         self.draws: set[int] = set()
 
@@ -104,9 +104,9 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
         return result
 
 
-class _Counting(TorchDispatchMode):  # type: ignore[misc]
+class _Counting(TorchDispatchMode):
     def __init__(self, device: TapeDevice) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -128,12 +128,12 @@ class TapeLanes:
         finally:
             self.device.lane = kept
 
-    def mark(self, lane: int) -> set[int]:
+    def record_event(self, lane: int) -> set[int]:
         return set(self.device.heads[lane])
 
-    def wait(self, lane: int, mark: set[int]) -> None:
+    def wait_event(self, lane: int, event: set[int]) -> None:
         if not self.device.forgets_waits:
-            self.device.heads[lane] |= mark
+            self.device.heads[lane] |= event
 
     def join(self) -> None:
         for lane in range(1, self.count):
@@ -153,9 +153,9 @@ class TapeDevice:
         self.clock = 0.0
         self.lane = 0
         self.heads: dict[int, set[int]] = {0: set()}
-        self.captures = 0
+        self.captures = self.pools = 0
 
-    def side(self) -> Any:
+    def capture_stream(self) -> Any:
         return nullcontext()
 
     def capture(self, pool: Any, generators: Any, run: Callable[[], Any]) -> Any:
@@ -175,18 +175,19 @@ class TapeDevice:
     def is_on_its_stream(self) -> bool:
         return True
 
-    def stamp(self) -> Any:
+    def timing_event(self) -> Any:
         raise AssertionError("it cannot tell the time within a capture")
 
-    def between(self, start: Any, end: Any) -> float:
+    def seconds_between(self, start: Any, end: Any) -> float:
         raise AssertionError("it cannot tell the time within a capture")
 
-    def new_pool(self) -> object:
-        return object()
+    def new_pool(self) -> tuple[int, int]:
+        self.pools += 1
+        return self.pools, 0
 
     shared_pool = new_pool
 
-    def pool_bytes(self, pool: Any) -> int:
+    def pool_bytes(self, pool: tuple[int, int]) -> int:
         return 0
 
     def free_bytes(self) -> int:

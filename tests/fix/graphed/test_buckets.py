@@ -10,7 +10,7 @@ import torch
 from fix.graphed.harness import on_tape
 
 from unstall.fix.graphs.buckets import Sizes
-from unstall.fix.graphs.stats import GraphedStats
+from unstall.fix.graphs.graphed_stats import GraphedStats
 
 
 def _rows(count: int, seed: int = 0) -> torch.Tensor:

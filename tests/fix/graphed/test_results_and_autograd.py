@@ -12,7 +12,7 @@ import pytest
 import torch
 from fix.graphed.harness import batches, mlp, on_tape
 
-from unstall.fix.graphs import accumulate_grad
+from unstall.fix.graphs.autograd import stream_warnings
 
 
 def _both(function: Callable[..., Any], **options: Any) -> tuple[Any, Any]:
@@ -282,15 +282,15 @@ def test_a_warning_is_said_as_often_as_in_eager() -> None:
 def test_torchs_warning_of_streams_is_on_again_when_its_nodes_are_gone() -> None:
     fast = on_tape(mlp())
     gc.collect()  # of what other tests have left
-    before = accumulate_grad._silent
+    before = stream_warnings._silent
     alive = []
     for x, _ in batches(5):
         result = fast(x)
         result.sum().backward()
-        alive.append(accumulate_grad._silent > before)
+        alive.append(stream_warnings._silent > before)
         del result
     assert alive == [True, True, False, False, False]
-    assert accumulate_grad._silent == before
+    assert stream_warnings._silent == before
     assert torch._C._warn_on_accumulate_grad_stream_mismatch() == (before == 0)
 
 

@@ -1,4 +1,4 @@
-"""A graph's results live in its own memory and change with each replay: what a caller gets are copies of them."""
+"""A caller gets copies of a graph's results: these lie in the graph's memory, and change with each replay."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from unstall.fix.graphs.autograd_nodes import node_of
-from unstall.fix.graphs.state import copy_of
+from unstall.fix.graphs.autograd.nodes import node_of
+from unstall.fix.graphs.static_inputs import copy_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import storage_of
 
 
 class Outputs:
-    """How a caller's result is made of a graph's: memory of the graph's is copied; a result that is an argument, or
-    a tensor from outside, is that itself. Views of one memory stay views of one memory. Containers are new ones, but
-    for those in `known`, by their ids: they were there before the call."""
+    """Makes a caller's result of a graph's. Memory of the graph is copied; an argument, or a tensor from outside, is
+    handed out itself. Views of one memory stay views of one memory. Containers are new, except those in `known` (by
+    id): they were there before the call."""
 
     def __init__(
-        self, result: Any, inputs: list[torch.Tensor], externals: list[torch.Tensor], known: dict[int, Any]
+        self, result: Any, inputs: list[torch.Tensor], externals: list[torch.Tensor], known: dict[int, object]
     ) -> None:
         self._inputs = {storage_of(tensor): place for place, tensor in enumerate(inputs)}
         self._places = {id(tensor): place for place, tensor in enumerate(inputs)}
@@ -30,10 +30,10 @@ class Outputs:
         self._themselves = {*map(id, externals), *known}
         apart: dict[int, torch.Tensor] = {}
         self.result = result = map_tensors(result, lambda tensor: self._apart(tensor, apart))
-        """Without autograd's graph of the capture."""
+        """Without the capture's graph of autograd."""
         counts = Counter(map(storage_of, _unique(tensors_in(result))))
         self._shared = {storage for storage, count in counts.items() if count > 1}
-        self._kept: dict[int, Any] = {}
+        self._kept: dict[int, object] = {}
         self._has_others = _has_others(result, known, self._kept)
         self._single = (
             result
@@ -42,8 +42,8 @@ class Outputs:
         )
 
     def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
-        """For a call with these arguments, whose values the graph was replayed on. `through`: what stands for some
-        tensors of the result, by their ids."""
+        """For a call with these inputs, on which the graph was replayed. `through`: replacements for some tensors of
+        the result, by their ids."""
         if self._single is not None and not through:
             return copy_of(self._single)
         made: dict[int, torch.Tensor] = {}
@@ -64,7 +64,7 @@ class Outputs:
         return copy.deepcopy(self.result, memo | self._kept)
 
     def _apart(self, tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
-        """It requires gradients as it did, and holds on to no nodes of the capture's."""
+        """Requires gradients as before, and keeps no node of the capture alive."""
         if node_of(tensor) is None or self._is_the_programs(tensor):
             return tensor
         if id(tensor) not in known:
@@ -94,8 +94,8 @@ class Outputs:
         return _view_like(tensor, base.untyped_storage())
 
     def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        """An argument, or a view of one that was made where autograd was off, perhaps as its conjugate or negative: an
-        argument that is one itself was resolved in the graph's memory."""
+        """An argument, or a view of one that was made with autograd off. The view may be a conjugate or a negative; an
+        argument that is one was resolved in the graph's memory."""
         if id(tensor) in self._places:
             return given
         base = given if tensor.requires_grad else given.detach()
@@ -104,16 +104,17 @@ class Outputs:
             return _read_like(tensor, view)
 
     def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Of one of the results that `copies` is given by `through`."""
+        """A copy of one result, for `copies` to take by `through`."""
         if storage_of(tensor) in self._shared:
             return _view_like(tensor, _bytes_of(tensor).clone().untyped_storage())
         return copy_of(tensor)
 
 
 def _another_view(tensor: torch.Tensor) -> torch.Tensor:
-    """Of memory of the program's: a tensor of the caller's own, which may be turned or reshaped in place."""
+    """A tensor of the caller's own on the program's memory: it may be transposed or reshaped in place."""
     with torch.no_grad():
-        return torch.ops.aten.alias(tensor)
+        alias: torch.Tensor = torch.ops.aten.alias(tensor)
+        return alias
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -128,7 +129,7 @@ def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Ten
 
 
 def _read_like(tensor: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """As its conjugate or negative, where the tensor is one of what lies in its memory."""
+    """The view as a conjugate or negative, if the tensor is one."""
     view = view.conj() if tensor.is_conj() else view
     return torch._neg_view(view) if tensor.is_neg() else view
 
@@ -137,12 +138,12 @@ def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return list({id(tensor): tensor for tensor in tensors}.values())
 
 
-def _has_others(value: Any, known: dict[int, Any], kept: dict[int, Any]) -> bool:
-    """Whether there are containers without tensors, which `map_tensors` would hand out again and again. Those that are
-    known, and are to stay themselves, are added to `kept`."""
+def _has_others(value: object, known: dict[int, object], kept: dict[int, object]) -> bool:
+    """Whether there are mutable containers without tensors: `map_tensors` would hand out the same ones each time. Those
+    in `known` stay themselves, and are added to `kept`."""
     if isinstance(value, torch.Tensor):
         return False
-    items: list[Any] = []
+    items: list[object] = []
     if isinstance(value, Mapping):
         items = list(value.values())
     elif isinstance(value, (tuple, list, set)):
@@ -156,5 +157,5 @@ def _has_others(value: Any, known: dict[int, Any], kept: dict[int, Any]) -> bool
     return any(inside) or (_may_change(value) and not tensors_in(value))
 
 
-def _may_change(value: Any) -> bool:
+def _may_change(value: object) -> bool:
     return isinstance(value, (Mapping, list, set)) or (dataclasses.is_dataclass(value) and not isinstance(value, type))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from unstall.fix.graphs.look.users import installed_path, is_library_file, is_users_file
+from unstall.errors import GraphedError
+from unstall.fix.graphs.examine.users_code import installed_path, is_library_file, is_users_file
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A line of the user's program. `function` is the one that it stands in, `library` the line of another package
-    that it led to, where that is none of torch's: "transformers/masking_utils.py:812"."""
+class UserLine:
+    """A line of the user's program, in `function`. `library`: the line of another package than torch that it led to, as
+    "transformers/masking_utils.py:812"."""
 
     file: str
     line: int
@@ -27,12 +29,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason. `place` is None where no line of Python was running, as in backward. `waits`: that the host waits, be
-    it for a copy that it makes: what a function may leave out while it is captured. `gainless`: a graph can be,
-    and is no faster."""
+    """One reason. `place` is None if no line of Python was running, as in backward. `waits`: the host waits for the
+    device, which a function may leave out while it is captured. `gainless`: there can be a graph, but it is no
+    faster."""
 
     reason: str
-    place: Place | None = None
+    place: UserLine | None = None
     remedy: str = ""
     waits: bool = False
     gainless: bool = False
@@ -43,7 +45,7 @@ class Refusal:
 
 
 def changing(what: str) -> Refusal:
-    """Of what is another at each call, in words."""
+    """For state that is another at each call. `what` says in words which, as the guards do."""
     remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
     if "param_groups" in what:
         remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
@@ -51,35 +53,70 @@ def changing(what: str) -> Refusal:
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves this room
-    """Carries a refusal to where it is decided what to do instead."""
+    """Ends an observation, a capture or a proof; the refusals say why."""
 
     def __init__(self, *refusals: Refusal) -> None:
         super().__init__("; ".join(map(str, refusals)))
         self.refusals = refusals
 
 
-def calling_place() -> Place | None:
+class ReportedRefusals:
+    """The reasons why calls of a function run as they are: each is a warning once, or an error if `strict`.
+
+    `name` is the function's, for the messages.
+    """
+
+    def __init__(self, name: str, *, strict: bool) -> None:
+        self.reasons: list[Refusal] = []
+        self._name = name
+        self._strict = strict
+
+    def report(self, refusal: Refusal, cause: Exception | None = None) -> None:
+        """Raises GraphedError if strict, unless a graph is only no faster."""
+        known = refusal in self.reasons
+        if not known:
+            self.reasons.append(refusal)
+        message = f"{self._name} runs as it is: {refusal}"
+        if self._strict and not refusal.gainless:
+            raise GraphedError(message) from cause
+        if not known:
+            caller = calling_place()
+            file, line = (caller.file, caller.line) if caller else ("<unknown>", 1)
+            warnings.warn_explicit(message, RuntimeWarning, file, line)
+
+    def repeat(self, refusal: Refusal) -> None:
+        """For another call that runs as it is for this reason."""
+        if self._strict:
+            self.report(refusal)
+
+    def withdraw(self, refusal: Refusal) -> None:
+        """It turned out not to be true."""
+        if refusal in self.reasons:
+            self.reasons.remove(refusal)
+
+
+def calling_place() -> UserLine | None:
     """The user's innermost line on this thread's stack."""
     frame: FrameType | None = sys._getframe(1)
     library = ""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_users_file(file):
-            return Place(file, frame.f_lineno, frame.f_code.co_name, library)
+            return UserLine(file, frame.f_lineno, frame.f_code.co_name, library)
         if not library and is_library_file(file):
             library = f"{installed_path(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return None
 
 
-def raising_place(error: BaseException) -> Place | None:
+def raising_place(error: BaseException) -> UserLine | None:
     """The user's innermost line in an error's traceback, and the innermost of a library that it led to."""
-    found: Place | None = None
+    found: UserLine | None = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if is_users_file(code.co_filename):
-            found = Place(code.co_filename, trace.tb_lineno, code.co_name)
+            found = UserLine(code.co_filename, trace.tb_lineno, code.co_name)
         elif found is not None and is_library_file(code.co_filename):
             found = replace(found, library=f"{installed_path(code.co_filename)}:{trace.tb_lineno}")
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""Whether graphs do what the function does: both run from the same state, on the same and on changed inputs."""
+"""Whether graphs do what the function does: both run from the same state, on the same inputs and on changed ones."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import torch
 
 from unstall.fix.graphs.capture.captured import Captured
 from unstall.fix.graphs.refusals import Refusal, Refused
-from unstall.fix.graphs.state import Saved, copies_of, largest_difference, same_values
-from unstall.fix.graphs.subject import Subject
+from unstall.fix.graphs.saved_state import SavedState
+from unstall.fix.graphs.static_call import StaticCall
+from unstall.fix.graphs.static_inputs import copies_of
 from unstall.fix.tensors.nesting import tensors_in
 
-_ROUNDINGS = 1024  # of the largest value: by so much may sums differ whose kernels add up in any order
-_SECONDS = 0.3  # spent on measuring, about
+_ROUNDINGS = 1024  # of the largest value: sums whose kernels add up in any order may differ by this
+_SECONDS = 0.3  # for measuring, about
 _FEW = 5  # rounds
-_NOISELESS = 1e-3  # so near to each other are times of a simulation, and hardly ever two of a device
-_MARGIN = 0.99  # of the serial time, or of eager's: what is not at least so much faster is not worth a change
+_NOISELESS = 1e-3  # relative: times of a simulation are this near to each other, those of a device hardly ever
+_MARGIN = 0.99  # of the serial time: several streams that take longer than this are not worth it
 _ASKS = (
     "it asks whether it is captured, and may then take another way, as attention with nothing masked does in "
     "transformers: pass an attention_mask of four dimensions, which it takes as it is"
@@ -27,7 +28,7 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gave and left behind."""
+    """Copies of the tensors that a run gave, and of the memory that it may have written."""
 
     given: list[torch.Tensor]
     memory: list[torch.Tensor]
@@ -46,34 +47,34 @@ class Times:
     rounds: int
 
 
-def check(subject: Subject, captured: Captured, inputs: list[torch.Tensor], saved: Saved) -> bool:
-    """Raises `Refused` where a replay gives something else than eager. Leaves the state changed.
+def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
+    """Raises `Refused` if a replay gives other values than eager. Leaves the state changed.
 
-    Whether replays of one state are the same. Kernels that add up in any order give something else each time, eager
-    and replayed: then a replay may differ from eager by rounding. It may too where the function asks whether it is
-    captured, and takes another way. What else differs from eager, and not from replay to replay, comes from the host.
+    Returns whether replays from one state give the same bits. Kernels that add up in any order give other bits each
+    time, in eager and in replays: then a replay may differ from eager by rounding. It may also if the function asks
+    whether it is captured, and does something else then. Any other difference comes from the host.
     """
-    eager, replayed = _eager(subject, inputs, saved), _replayed(subject, captured, inputs, saved)
+    eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
         return True
-    anew = _replayed(subject, captured, inputs, saved)
+    anew = _replayed(static_call, captured, inputs, saved)
     far = [place for place, pair in enumerate(_pairs(eager, replayed)) if not _within_rounding(*pair)]
-    if not far and subject.seen.asks_whether_captured:
+    if not far and static_call.seen.asks_whether_captured:
         return _same(replayed, anew)
-    if far or _same(replayed, anew) or _same(eager, _eager(subject, inputs, saved)):
-        names = _names(subject, captured, eager)
-        raise Refused(_mismatch(eager, replayed, far, names, asks=subject.seen.asks_whether_captured))
+    if far or _same(replayed, anew) or _same(eager, _eager(static_call, inputs, saved)):
+        names = _names(static_call, captured, eager)
+        raise Refused(_mismatch(eager, replayed, far, names, asks=static_call.seen.asks_whether_captured))
     return False
 
 
-def _eager(subject: Subject, inputs: list[torch.Tensor], saved: Saved) -> Outcome:
+def _eager(static_call: StaticCall, inputs: list[torch.Tensor], saved: SavedState) -> Outcome:
     saved.restore()
-    return Outcome(subject.eager(copies_of(inputs)), saved.now())
+    return Outcome(static_call.eager(copies_of(inputs)), saved.now())
 
 
-def _replayed(subject: Subject, captured: Captured, inputs: list[torch.Tensor], saved: Saved) -> Outcome:
+def _replayed(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> Outcome:
     saved.restore()
-    return Outcome(subject.replayed(captured, inputs), saved.now())
+    return Outcome(static_call.replayed(captured, inputs), saved.now())
 
 
 def _pairs(one: Outcome, other: Outcome) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -93,9 +94,9 @@ def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     return largest_difference(mine, theirs) <= _ROUNDINGS * float(torch.finfo(mine.dtype).eps) * largest
 
 
-def _names(subject: Subject, captured: Captured, outcome: Outcome) -> list[str]:
-    """What each tensor of an outcome is: results come first, then gradients, then arguments."""
-    results, written = len(tensors_in(captured.results[0][0])), len(subject.written_inputs)
+def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> list[str]:
+    """Each tensor of an outcome in words: results come first, then gradients, then arguments."""
+    results, written = len(tensors_in(captured.results[0][0])), len(static_call.written_inputs)
     return [
         *(["its result"] if results == 1 else [f"tensor {place} of its result" for place in range(results)]),
         *["a gradient"] * (len(outcome.given) - results - written),
@@ -105,7 +106,7 @@ def _names(subject: Subject, captured: Captured, outcome: Outcome) -> list[str]:
 
 
 def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str], *, asks: bool) -> Refusal:
-    """`far`: which tensors differ by more than rounding, if any. `asks`: that it asks whether it is captured."""
+    """`far`: places of tensors that differ by more than rounding. `asks`: it asks whether it is captured."""
     what = "another number of tensors"
     for place, (mine, theirs) in enumerate(_pairs(eager, replayed)):
         if place in far or (not far and not same_values(mine, theirs)):
@@ -117,21 +118,23 @@ def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str
     return Refusal(reason, None, _ASKS if asks else "look for values that change on the host between calls")
 
 
-def agree(subject: Subject, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: Saved) -> bool:
+def agree(
+    static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
+) -> bool:
     """Whether two captures give the same bits."""
-    return _same(_replayed(subject, one, inputs, saved), _replayed(subject, other, inputs, saved))
+    return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 
 def fastest(
-    subject: Subject, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: Saved
+    static_call: StaticCall, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: SavedState
 ) -> tuple[Captured, Times]:
-    """Measured in turns, each from the saved state. The caller puts that back afterwards."""
+    """Measures in turns, each run from the saved state. The caller restores that afterwards."""
 
     def timed_eager() -> float:
-        return subject.timed_eager(inputs, saved)
+        return static_call.timed_eager(inputs, saved)
 
     def timed_replay(captured: Captured) -> float:
-        return subject.timed_replay(captured, inputs, saved)
+        return static_call.timed_replay(captured, inputs, saved)
 
     captures = serial, *parallel
     timed_eager()
@@ -143,7 +146,7 @@ def fastest(
     replays: list[list[float]] = [[] for _ in captures]
     rounds = 0
     while rounds < most and not (rounds == 2 and all(map(_alike, (eager, *replays)))):
-        if rounds < _FEW:  # it is far slower, and needs no such precision
+        if rounds < _FEW:  # eager is far slower, and needs less precision
             eager.append(timed_eager())
         for measured, captured in zip(replays, captures, strict=True):
             measured.append(timed_replay(captured))
@@ -156,5 +159,20 @@ def fastest(
 
 
 def _alike(times: list[float]) -> bool:
-    """Whether more of them would tell nothing."""
+    """Whether more times would tell nothing new."""
     return max(times) - min(times) <= _NOISELESS * max(times)
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal in each element, NaN being equal to NaN. Waits for the device."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.is_floating_point() or one.is_complex():
+        return bool(((one == other) | ((one != one) & (other != other))).all())
+    return bool((one == other).all())
+
+
+def largest_difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    if one.numel() == 0:
+        return 0.0
+    return float((one.detach().double() - other.detach().double()).abs().max())

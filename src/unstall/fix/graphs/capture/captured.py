@@ -10,23 +10,23 @@ from typing import Any
 
 import torch
 
-from unstall.fix.graphs.capture.device import Device, Graph
-from unstall.fix.graphs.capture.lanes import Plan, plan
+from unstall.fix.graphs.capture.capture_device import CaptureDevice, Pool, ReplayableGraph
 from unstall.fix.graphs.capture.parallel import CannotFork, Forking, Trace, Tracing
+from unstall.fix.graphs.capture.stream_plan import Plan, plan
 
 Segment = Callable[[list[Any]], Callable[[], Any]]
-"""Given what earlier segments returned, prepares outside of the capture and gives what is to be captured."""
+"""Called with the results of earlier segments, outside of a capture; returns the function to capture."""
 
-_WORTH = 0.98  # of the serial time: a plan that promises less than that is not captured
+_WORTH = 0.98  # of the serial time: a plan that takes longer is not captured
 _LANES = (2, 4)
 
 
 @dataclass(slots=True)
 class Captured:
-    """Graphs to be replayed in order, one a segment, and what their segments returned: memory of the graphs' own."""
+    """Graphs to replay in order, one a segment, and what their segments returned, in the graphs' memory."""
 
     lanes: int
-    graphs: list[Graph] = field(default_factory=list)
+    graphs: list[ReplayableGraph] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     nodes: int | None = 0
     waits: int = 0
@@ -42,20 +42,22 @@ class Captured:
         self.graphs.clear()
 
 
-def capture_serial(device: Device, pool: Any, generators: list[torch.Generator], segments: list[Segment]) -> Captured:
+def capture_serial(
+    device: CaptureDevice, pool: Pool, generators: list[torch.Generator], segments: list[Segment]
+) -> Captured:
     return _capture(device, pool, generators, segments, 1, lambda _: contextlib.nullcontext())
 
 
 def capture_parallel(
-    device: Device,
-    pool: Any,
+    device: CaptureDevice,
+    pool: Pool,
     generators: list[torch.Generator],
     segments: list[Segment],
     counts: tuple[int, ...] | None,
     restore: Callable[[], None],
 ) -> list[Captured]:
-    """One for each number of lanes that promises to be faster. `restore` puts the state back that a replay changes.
-    Raises `CannotFork` where it would not be safe."""
+    """One for each number of lanes that promises to be faster. `restore` restores the state that a replay changes.
+    Raises `CannotFork` if it would not be safe."""
     try:
         traces = _traces(device, generators, segments, restore if device.measures_operators else None)
     except RuntimeError:
@@ -79,13 +81,16 @@ def capture_parallel(
 
 
 def _traces(
-    device: Device, generators: list[torch.Generator], segments: list[Segment], restore: Callable[[], None] | None
+    device: CaptureDevice,
+    generators: list[torch.Generator],
+    segments: list[Segment],
+    restore: Callable[[], None] | None,
 ) -> list[Trace]:
-    """With `restore`, two replays tell how long each operator takes."""
+    """With `restore`, two replays measure how long each operator takes."""
     modes: list[Tracing] = []
 
-    def tracing(_: int) -> AbstractContextManager[Any]:
-        modes.append(Tracing(device, stamped=restore is not None))
+    def tracing(_: int) -> AbstractContextManager[object]:
+        modes.append(Tracing(device, timed=restore is not None))
         return modes[-1]
 
     traced = _capture(device, device.new_pool(), generators, segments, 1, tracing)
@@ -103,8 +108,8 @@ def _traces(
 
 
 def _forked(
-    device: Device,
-    pool: Any,
+    device: CaptureDevice,
+    pool: Pool,
     generators: list[torch.Generator],
     segments: list[Segment],
     traces: list[Trace],
@@ -133,12 +138,12 @@ def _forked(
 
 
 def _capture(
-    device: Device,
-    pool: Any,
+    device: CaptureDevice,
+    pool: Pool,
     generators: list[torch.Generator],
     segments: list[Segment],
     lanes: int,
-    mode_of: Callable[[int], AbstractContextManager[Any]],
+    mode_of: Callable[[int], AbstractContextManager[object]],
 ) -> Captured:
     captured = Captured(lanes)
     try:

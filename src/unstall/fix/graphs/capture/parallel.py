@@ -8,20 +8,22 @@ are run in the program's order, so that random ones draw the same numbers as in 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unstall.fix.graphs.capture.device import Device
-from unstall.fix.graphs.capture.lanes import Plan, Traced
+from unstall.fix.graphs.capture.capture_device import CaptureDevice
+from unstall.fix.graphs.capture.stream_plan import Plan, Traced
 from unstall.fix.graphs.refusals import calling_place
 from unstall.fix.tensors.storages import Touched, decomposed, touched_by
 
 
 class CannotFork(Exception):  # noqa: N818 - a decision, not an error
-    """A capture on several streams would not be safe, or is not the run that was planned for."""
+    """A capture on several streams would not be safe, or differs from the traced run."""
 
 
 class Dependencies:
@@ -34,7 +36,7 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """What the operator that comes next must wait for; it counts as issued then."""
+        """Places of operators that the next one must wait for. It counts as issued."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -57,25 +59,25 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Notes who made new memory; what only took memory, at -1, has nobody wait for it."""
+        """Notes the operator that made new memory. Nothing waits for one that only allocated, at -1."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
                 self._writer[storage] = place
 
 
-class _Watching(TorchDispatchMode):  # type: ignore[misc]
-    """What both modes share: tensors are kept, and work that no operator shows is noticed."""
+class _CaptureMode(TorchDispatchMode):
+    """Base of both modes: keeps tensors, and notices work that no operator shows."""
 
-    def __init__(self, device: Device) -> None:
-        super().__init__()
+    def __init__(self, device: CaptureDevice) -> None:
+        TorchDispatchMode.__init__(self)
         self._device = device
-        self._kept: list[Any] = []
+        self._kept: list[object] = []
         self._nodes = device.nodes_captured()
         self._lock = threading.Lock()
 
-    def _look_for_strangers(self) -> None:
-        """Raises `CannotFork` where something was launched since the last operator, and not by one."""
+    def _check_for_hidden_work(self) -> None:
+        """Raises `CannotFork` if something else than an operator has launched work since the last operator."""
         if self._nodes is not None and self._device.nodes_captured() != self._nodes:
             raise CannotFork(f"{calling_place()}: work that no operator of torch's shows, as of a Triton kernel")
 
@@ -84,7 +86,7 @@ class _Watching(TorchDispatchMode):  # type: ignore[misc]
             self._nodes = self._device.nodes_captured()
 
     def release(self) -> None:
-        """Lets the tensors go, once the capture has ended."""
+        """Drops the tensors, once the capture has ended."""
         self._kept.clear()
 
 
@@ -98,25 +100,27 @@ class Trace:
     ops: tuple[Traced, ...]
 
 
-class Tracing(_Watching):
-    """Captures on one stream, and notes for every operator what it waits for and a stamp of the time when it ends."""
+class Tracing(_CaptureMode):
+    """Captures on one stream, and notes for each operator what it waits for; if `timed`, an event when it ends."""
 
-    def __init__(self, device: Device, *, stamped: bool) -> None:
+    def __init__(self, device: CaptureDevice, *, timed: bool) -> None:
         super().__init__(device)
         self._dependencies = Dependencies()
         self._names: list[str] = []
         self._launched: list[int] = []
         self._ops: list[tuple[tuple[int, ...], bool]] = []
-        self._stamps = [device.stamp()] if stamped else []
+        self._ends = [device.timing_event()] if timed else []
         self._count_nodes()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         whole = decomposed(self, func, args, kwargs)
         if whole is not NotImplemented:
             return whole
         with self._lock:
-            self._look_for_strangers()
+            self._check_for_hidden_work()
             if not self._device.is_on_its_stream():
                 raise CannotFork(f"{calling_place()}: it has streams of its own")
             result = func(*args, **kwargs)
@@ -126,24 +130,25 @@ class Tracing(_Watching):
             self._launched.append(len(self._ops) if touched.launches else -1)
             if touched.launches:
                 self._ops.append((self._dependencies.before(touched), touched.barrier))
-                if self._stamps:
-                    self._stamps.append(self._device.stamp())
+                if self._ends:
+                    self._ends.append(self._device.timing_event())
             else:
                 self._dependencies.made(touched)
             self._count_nodes()
             return result
 
     def trace(self) -> Trace:
-        """With the times of the last replay; one second for each operator where the device cannot tell them."""
-        times = [self._device.between(one, other) for one, other in pairwise(self._stamps)] or [1.0] * len(self._ops)
+        """With the times of the last replay; one second for each operator if the device does not measure them."""
+        times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
+        times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
         return Trace(tuple(self._names), tuple(self._launched), tuple(ops))
 
 
-class Forking(_Watching):
-    """Captures on the lanes that a plan says, with a mark for each operator that another lane waits for."""
+class Forking(_CaptureMode):
+    """Captures on the lanes of a plan, with an event after each operator for other lanes to wait for."""
 
-    def __init__(self, device: Device, trace: Trace, plan: Plan) -> None:
+    def __init__(self, device: CaptureDevice, trace: Trace, plan: Plan) -> None:
         super().__init__(device)
         self._trace = trace
         self._plan = plan
@@ -151,17 +156,19 @@ class Forking(_Watching):
         self._dependencies = Dependencies()
         self._next = 0
         self._last = [-1] * plan.count  # by lane the place of its last operator
-        self._marks: list[Any] = []
+        self._events: list[object] = []
         self._waited = [[-1] * plan.count for _ in range(plan.count)]  # by lane and lane waited for, likewise
         self.waits = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         whole = decomposed(self, func, args, kwargs)
         if whole is not NotImplemented:
             return whole
         with self._lock:
-            self._look_for_strangers()
+            self._check_for_hidden_work()
             at = self._next
             self._next += 1
             if at >= len(self._trace.names) or self._trace.names[at] != str(func):
@@ -176,8 +183,8 @@ class Forking(_Watching):
             self._count_nodes()
             return result
 
-    def _put(self, place: int, func: Any, args: Any, kwargs: Any) -> Any:
-        # Its schema tells beforehand what it reads and writes; what it makes nobody has touched yet.
+    def _put(self, place: int, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Its schema tells what it reads and writes before it runs. Nobody has touched what it makes.
         touched = touched_by(func, args, kwargs, None)
         lane = self._plan.lanes[place]
         before = self._dependencies.before(touched)
@@ -185,7 +192,7 @@ class Forking(_Watching):
             self._follow(lane, one)
         with self._lanes.on(lane):
             result = func(*args, **kwargs)
-            self._marks.append(self._lanes.mark(lane))
+            self._events.append(self._lanes.record_event(lane))
         self._last[lane] = place
         if touched.barrier:
             for other in range(self._plan.count):
@@ -193,15 +200,15 @@ class Forking(_Watching):
         return result
 
     def _follow(self, lane: int, place: int) -> None:
-        """Makes a lane wait for an operator, unless it does already through an earlier wait."""
+        """Makes a lane wait for an operator, unless an earlier wait covers it."""
         other = self._plan.lanes[place]
         if other != lane and self._waited[lane][other] < place:
-            self._lanes.wait(lane, self._marks[place])
+            self._lanes.wait_event(lane, self._events[place])
             self._waited[lane][other] = place
             self.waits += 1
 
     def join(self) -> None:
-        """Ends the fork; raises `CannotFork` where the run was shorter than the one that was traced."""
+        """Ends the fork. Raises `CannotFork` if the run was shorter than the traced one."""
         self._lanes.join()
         if self._next != len(self._trace.names):
             raise CannotFork("it ran fewer operators than when it was traced")

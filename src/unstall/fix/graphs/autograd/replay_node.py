@@ -1,0 +1,107 @@
+"""A graph's forward and backward as one node of autograd's graph."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from unstall.fix.graphs.call_arguments import Key, as_in, modes
+from unstall.fix.graphs.guarded_graph import GuardedGraph, PendingBackward
+
+_ONE_BACKWARD = "a graphed function's graph holds no backward of its backward (create_graph=True)"
+_REMEDY = "use it without unstall.graphed there"
+_MOVED = (
+    "a tensor that a graphed function's backward needs was given other memory since the call, as by `.data =`: do that "
+    "after the backward, or use the function without unstall.graphed"
+)
+
+_pointers = torch.Tensor.data_ptr
+
+
+class _Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        graph: GuardedGraph,
+        pending: PendingBackward,
+        called_in: Key,
+        inputs: list[torch.Tensor],
+        *_: torch.Tensor,
+    ) -> Any:
+        """After `inputs`, the call's, come the tensors that gradients flow to."""
+        graph.replay()
+        graph.leave(inputs)
+        ctx.graph, ctx.pending, ctx.inputs = graph, pending, inputs
+        ctx.modes, ctx.versions = called_in, graph.versions(inputs)
+        ctx.set_materialize_grads(False)
+        outputs = list(map(graph.outputs.copy_for_autograd, graph.differentiable()))
+        # Never read. With them autograd raises as eager's would: after a write to them, or at a second backward.
+        kept = graph.static_call.kept.of(inputs, outputs)
+        ctx.addresses = list(map(_pointers, kept))
+        ctx.save_for_backward(*kept)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        if list(map(_pointers, ctx.saved_tensors)) != ctx.addresses:
+            raise RuntimeError(_MOVED)
+        if ctx.pending.done or torch.is_grad_enabled():  # after retain_graph=True, or with create_graph=True
+            return _backward_of_another_run(ctx, grads)
+        graph: GuardedGraph = ctx.graph
+        ctx.pending.done = graph.static_call.can_run_again or not _is_kept()
+        static, results = graph.captured.results[1]
+        graph.static_call.device.order()
+        for mine, given in zip(static, grads, strict=True):
+            if given is None:
+                mine.zero_()
+            else:
+                mine.copy_(given)
+        graph.captured.graphs[1].replay()
+        # A tensor gets None if no result that depends on it got a gradient: an optimizer tells None from zeros.
+        reached: set[int] = set()
+        reached.update(*(places for places, given in zip(graph.reached, grads, strict=True) if given is not None))
+        found = [(results[place], place in reached) for place in graph.flows_to]
+        return (
+            None,
+            None,
+            None,
+            None,
+            *(grad.detach().clone() if comes and grad is not None else None for grad, comes in found),
+        )
+
+
+_replay_node: Callable[..., tuple[torch.Tensor, ...]] = _Replay.apply
+
+
+def _is_kept() -> bool:
+    """Whether another backward may follow the one that runs now."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -> Any:
+    """Gradients that the graph cannot give, as for a backward of its backward: the function is run once more."""
+    graph: GuardedGraph = ctx.graph
+    static_call = graph.static_call
+    if not static_call.can_run_again:
+        raise RuntimeError(f"{_ONE_BACKWARD}, and running it again would change what it writes or draws: {_REMEDY}")
+    create_graph = torch.is_grad_enabled()
+    with as_in(ctx.modes):
+        if modes() != ctx.modes or graph.versions(ctx.inputs) != ctx.versions or not graph.guards_hold():
+            raise RuntimeError(f"{_ONE_BACKWARD}, and what it relies on has changed since the call: {_REMEDY}")
+        found = static_call.gradients(ctx.inputs, grads, create_graph=create_graph)
+    return (None, None, None, None, *(found[place] for place in graph.flows_to))
+
+
+def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
+    """The result of a call whose inputs were filled in. Gradients flow to the inputs and to tensors from outside."""
+    pending = PendingBackward()
+    graph.pending = weakref.ref(pending)
+    wanted = graph.static_call.wanted_of(inputs)
+    called_in = modes()
+    with torch.enable_grad():  # where it is off, the function has turned it on
+        outputs = _replay_node(graph, pending, called_in, inputs, *(wanted[place] for place in graph.flows_to))
+    through = {id(mine): output for mine, output in zip(graph.differentiable(), outputs, strict=True)}
+    return graph.outputs.copies(inputs, through)

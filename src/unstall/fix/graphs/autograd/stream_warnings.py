@@ -1,0 +1,67 @@
+"""Silences torch's warning that gradients are added up on another stream than they were made on, if graphs are why.
+
+The first calls of a function run on the stream of captures. A leaf's gradients have one node, of the stream that was
+current when the node was made; it lives as long as any graph of autograd refers to it.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from unstall.fix.graphs.autograd.nodes import nodes_behind
+
+_set = getattr(torch._C, "_set_warn_on_accumulate_grad_stream_mismatch", None)
+_warns = getattr(torch._C, "_warn_on_accumulate_grad_stream_mismatch", None)
+_metadata_of = operator.attrgetter("metadata")  # a property, which torch's types call a method
+_lock = threading.RLock()  # a node may die, and be counted, at any allocation
+_silent = 0
+_before = True
+
+
+def _silence() -> None:
+    global _silent, _before
+    with _lock:
+        if not _silent and _set is not None and _warns is not None:
+            _before = bool(_warns())
+            _set(False)
+        _silent += 1
+
+
+def _speak() -> None:
+    global _silent
+    with _lock:
+        _silent -= 1
+        if not _silent and _set is not None and _warns is not None:
+            _set(_before)
+
+
+@contextmanager
+def no_stream_warnings() -> Iterator[None]:
+    """While a function runs on the stream of captures."""
+    _silence()
+    try:
+        yield
+    finally:
+        _speak()
+
+
+class _Lifetime:
+    """Dies with a node."""
+
+
+def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
+    """No warnings as long as nodes live that these results made on the stream of captures."""
+    for node in nodes_behind(results):
+        if not hasattr(node, "variable"):
+            continue
+        metadata: dict[str, object] = _metadata_of(node)
+        if "unstall" not in metadata:
+            metadata["unstall"] = lifetime = _Lifetime()
+            _silence()
+            weakref.finalize(lifetime, _speak).atexit = False

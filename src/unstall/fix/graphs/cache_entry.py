@@ -1,0 +1,151 @@
+"""What is known of the calls with one key: a state machine, and the graphs that serve these calls.
+
+                                  ┌─ unusable, evicted ─┐ ┌─ guards failed, evicted ─┬────────────────────────┐
+                                  │                     ▼ ▼                          │                        │
+    [ DEFERRED ]◀── uncertain ──[          UNSEEN          ]────── clean ─────▶[ OBSERVED ]── captured ──▶[ SERVING ]
+          │                       ▲                   │                              │                        │
+          └───── calls doubled ───┘                   └────────── refused ───────────┴─────────┬──────────────┘
+                                                                                               ▼
+                                                                                          [ REFUSED ]
+
+A call is replayed if the guards of one of the entry's graphs hold. The state says what happens to other calls: in
+UNSEEN the call is observed, in OBSERVED it is captured, in SERVING the guards have failed and the entry moves on; in
+DEFERRED and REFUSED the call runs as it is. Runs as they are by other rules (a graph is busy, arguments share memory)
+do not change the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from unstall.fix.graphs.examine.examined_call import Examined
+from unstall.fix.graphs.guarded_graph import GuardedGraph
+from unstall.fix.graphs.refusals import Refusal, changing
+
+MOST_UNCERTAIN = 10
+"""Observed calls in a row whose RNG use may be another thread's, before the function is refused for the time being."""
+_VARIANTS = 2  # graphs of one key for different states, as of a module that is switched between train and eval
+_MOST_ATTEMPTS = 3  # captures in a row whose guards failed before they served `_FEW_HITS` calls
+_FEW_HITS = 10
+
+
+class State(Enum):
+    UNSEEN = "the next call is observed"
+    OBSERVED = "the next call is captured"
+    SERVING = "calls are replayed while guards hold"
+    DEFERRED = "calls run as they are until their number has doubled"
+    REFUSED = "calls run as they are"
+
+
+class Event(Enum):
+    CLEAN = "clean"  # an observed call can be captured
+    UNUSABLE = "unusable"  # an observed call changed Python-side state once, or its RNG use is uncertain
+    UNCERTAIN = "uncertain"  # that use was uncertain too often
+    CALLS_DOUBLED = "calls doubled"
+    CAPTURED = "captured"
+    GUARDS_FAILED = "guards failed"
+    EVICTED = "evicted"  # its last graph, for another one of the function
+    REFUSED = "refused"
+
+
+TRANSITIONS = {
+    (State.UNSEEN, Event.UNUSABLE): State.UNSEEN,
+    (State.UNSEEN, Event.EVICTED): State.UNSEEN,
+    (State.UNSEEN, Event.CLEAN): State.OBSERVED,
+    (State.UNSEEN, Event.UNCERTAIN): State.DEFERRED,
+    (State.UNSEEN, Event.REFUSED): State.REFUSED,
+    (State.DEFERRED, Event.CALLS_DOUBLED): State.UNSEEN,
+    (State.OBSERVED, Event.CAPTURED): State.SERVING,
+    (State.OBSERVED, Event.GUARDS_FAILED): State.UNSEEN,
+    (State.OBSERVED, Event.EVICTED): State.UNSEEN,
+    (State.OBSERVED, Event.REFUSED): State.REFUSED,
+    (State.SERVING, Event.GUARDS_FAILED): State.UNSEEN,
+    (State.SERVING, Event.EVICTED): State.UNSEEN,
+    (State.SERVING, Event.REFUSED): State.REFUSED,
+}
+"""Any other event in a state is a bug, and a KeyError."""
+
+
+@dataclass(slots=True)
+class CacheEntry:
+    others: list[object]  # objects of the key: kept alive, so that no id is used twice
+    shapes: tuple[tuple[int, ...], ...]
+    state: State = State.UNSEEN
+    examined: Examined | None = None  # the run that a capture is to repeat
+    graphs: list[GuardedGraph] = field(default_factory=list)  # the last used one first
+    refusal: Refusal | None = None  # why calls run as they are, or did until lately
+    retry_at: int = 0  # in DEFERRED: the function's call that is observed again
+    _changing_runs: int = 0  # observed calls in a row that changed Python-side state
+    _uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
+    _failed_attempts: int = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a backward may still come that needs a graph's memory."""
+        return any(graph.busy for graph in self.graphs)
+
+    def note_run(self, found: Examined, calls: int) -> Refusal | None:
+        """After an observed call, the function's `calls`-th. Returns why calls run as they are from now on, if so."""
+        seen = found.seen
+        self.refusal = None
+        if seen.refusals:
+            return self.refuse(seen.refusals[0])
+        self._changing_runs = self._changing_runs + 1 if found.changed else 0
+        self._uncertain_runs = self._uncertain_runs + 1 if seen.uncertain else 0
+        if self._changing_runs > 1:  # the first time may fill a cache
+            reason = f"it changes the program's own state at each call, and a graph would not: {found.changed[0]}"
+            return self.refuse(Refusal(reason, None, "do that outside, or write into a tensor"))
+        if self._uncertain_runs >= MOST_UNCERTAIN:
+            self._move(Event.UNCERTAIN)
+            self.retry_at = 2 * calls
+            self.refusal = seen.uncertain[0]
+            return self.refusal
+        if found.changed or seen.uncertain:
+            self._move(Event.UNUSABLE)
+        else:
+            self._move(Event.CLEAN)
+            self.examined = found
+        return None
+
+    def retry(self) -> None:
+        """In DEFERRED: the call is observed after all."""
+        self._move(Event.CALLS_DOUBLED)
+
+    def note_captured(self, graph: GuardedGraph) -> None:
+        self._move(Event.CAPTURED)
+        self.graphs.insert(0, graph)
+
+    def note_replayed(self, graph: GuardedGraph) -> None:
+        if self.graphs[0] is not graph:
+            self.graphs.remove(graph)
+            self.graphs.insert(0, graph)
+        self._changing_runs = 0
+
+    def note_guards_failed(self, what: Callable[[], str]) -> Refusal | None:
+        """Returns why calls run as they are from now on, if captures fail again and again. `what` says what changed."""
+        wasted = self.state is State.OBSERVED or self.graphs[0].hits < _FEW_HITS
+        self._failed_attempts = self._failed_attempts + 1 if wasted else 0
+        if self._failed_attempts >= _MOST_ATTEMPTS:
+            return self.refuse(changing(what()))
+        self._move(Event.GUARDS_FAILED)
+        self.examined = None
+        del self.graphs[_VARIANTS - 1 :]
+        return None
+
+    def evict_one(self) -> None:
+        """Drops the graph used longest ago."""
+        self.graphs.pop()
+        if not self.graphs:
+            self._move(Event.EVICTED)
+            self.examined = None
+
+    def refuse(self, refusal: Refusal) -> Refusal:
+        self._move(Event.REFUSED)
+        self.refusal = refusal
+        self.graphs.clear()
+        return refusal
+
+    def _move(self, event: Event) -> None:
+        self.state = TRANSITIONS[self.state, event]

@@ -1,0 +1,101 @@
+"""Sources of guarded values other than dicts and lists: closures, `__slots__`, contents. Each is read by keys.
+
+Guards compare identities. If contents can only be read as a new object each time, `Contents` gives the same object as
+long as it is equal.
+"""
+
+from __future__ import annotations
+
+import array
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+_MOST_BYTES = 1 << 16
+_MOST_ITEMS = 20_000
+
+
+class Cells:
+    """A function's closure."""
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.function = function
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def __getitem__(self, name: str) -> object:
+        try:
+            return self._cells[name].cell_contents
+        except ValueError:  # not assigned yet
+            return None
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+
+class Attributes:
+    """An object's attributes in `__slots__`."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+        members = [vars(base) for base in type(value).__mro__ if "__slots__" in vars(base)]
+        self._members = {
+            name: member
+            for names in members
+            for name, member in names.items()
+            if isinstance(member, types.MemberDescriptorType)
+        }
+
+    def __getitem__(self, name: str) -> object:
+        try:
+            return self._members[name].__get__(self._value)
+        except AttributeError:  # not assigned yet
+            return None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+
+class Contents:
+    """All values that an object holds, under the key 0."""
+
+    def __init__(
+        self, value: object, read: Callable[[Any], Any], same: Callable[[Any, Any], bool] = operator.eq
+    ) -> None:
+        self._value, self._read, self._same = value, read, same
+        self._held = read(value)
+
+    def __getitem__(self, _: int) -> object:
+        now = self._read(self._value)
+        if not self._same(now, self._held):
+            self._held = now
+        return self._held
+
+
+def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
+    """For objects whose values have no keys or attributes. None for others, and for those too large for each call."""
+    if isinstance(value, torch.Tensor):
+        guarded = of_host_tensors and value.device.type == "cpu" and not value.is_inference()
+        return Contents(value, operator.attrgetter("_version")) if guarded else None
+    if isinstance(value, (set, frozenset)):
+        return Contents(value, frozenset)
+    if isinstance(value, dict):
+        return Contents(value, lambda held: tuple(held.values()), _same_items) if len(value) <= _MOST_ITEMS else None
+    if isinstance(value, list):
+        return Contents(value, tuple, _same_items) if len(value) <= _MOST_ITEMS else None
+    if isinstance(value, (bytearray, array.array)):
+        return Contents(value, bytes) if len(value) <= _MOST_BYTES else None
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.nbytes <= _MOST_BYTES:
+        return Contents(value, lambda held: held.tobytes())
+    return None
+
+
+def _same_items(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one, other))

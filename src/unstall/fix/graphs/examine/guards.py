@@ -1,0 +1,120 @@
+"""Guards: facts about a program's objects that must still hold before a replay, hundreds of them at every call.
+
+`_guards.c` checks them. `ReferenceGuards` defines what they mean, and checks them if the C was not built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from typing import Any, Protocol
+
+import torch
+
+try:
+    from unstall.fix.graphs.examine import _guards
+except ImportError:
+    _guards = None  # type: ignore[assignment]  # built only where there is a C compiler
+
+EXCHANGE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+"""DLPack's exchange API (from 1.3 on), by which C reads where a tensor lies."""
+_GONE = object()
+
+Item = tuple[Any, Any, object]
+"""A container, a key, and the object that is there."""
+Size = tuple[Sized, int]
+Attribute = tuple[object, str, object]
+"""An object, an attribute's name, and its value."""
+Count = tuple[object, str, int]
+"""An object, an attribute's name, and how many items that has; None has none."""
+
+
+class Guards(Protocol):
+    def hold(self) -> bool:
+        """Whether all facts hold. Raises what the program's own code raises, except a KeyError or an IndexError of an
+        item: it is gone."""
+
+    def expect(self, place: int, value: object) -> None:
+        """Expects another object in an item from now on. Raises IndexError if there is no such item."""
+
+
+class ReferenceGuards:
+    """The reference implementation, in Python. `guards_of` explains the arguments."""
+
+    def __init__(
+        self,
+        items: tuple[Item, ...],
+        sizes: tuple[Size, ...],
+        attributes: tuple[Attribute, ...],
+        counts: tuple[Count, ...],
+        tensors: tuple[torch.Tensor, ...],
+    ) -> None:
+        self._items, self._sizes, self._attributes, self._counts = list(items), sizes, attributes, counts
+        self._layouts = [(tensor, layout_of(tensor)) for tensor in tensors]
+
+    def hold(self) -> bool:
+        try:
+            if any(item_of(container, key) is not value for container, key, value in self._items):
+                return False
+        except (KeyError, IndexError):
+            return False
+        return (
+            all(len(container) == size for container, size in self._sizes)
+            and all(getattr(each, name) is value for each, name, value in self._attributes)
+            and all(count_of(each, name) == size for each, name, size in self._counts)
+            and self._layouts_hold()
+        )
+
+    def _layouts_hold(self) -> bool:
+        try:
+            return all(layout_of(tensor) == layout for tensor, layout in self._layouts)
+        except RuntimeError:  # torch tells no address or strides of what one is now
+            return False
+
+    def expect(self, place: int, value: object) -> None:
+        if not 0 <= place < len(self._items):
+            raise IndexError(f"item {place} is none of {len(self._items)}")
+        container, key, _ = self._items[place]
+        self._items[place] = container, key, value
+
+
+def guards_of(
+    *,
+    items: Iterable[Item] = (),
+    sizes: Iterable[Size] = (),
+    attributes: Iterable[Attribute] = (),
+    counts: Iterable[Count] = (),
+    tensors: Iterable[torch.Tensor] = (),
+) -> Guards:
+    """Makes guards of facts that hold now.
+
+    Args:
+        items: Their values are compared by identity.
+        sizes: Containers, and how many items they have.
+        attributes: Their values are compared by identity.
+        counts: How many items attributes have.
+        tensors: Tensors whose address, shape, strides, dtype and device stay as they are.
+    """
+    facts = tuple(items), tuple(sizes), tuple(attributes), tuple(counts), tuple(tensors)
+    return ReferenceGuards(*facts) if _guards is None else _guards.Guards(*facts, layout_of, EXCHANGE)
+
+
+def item_of(container: Any, key: Any) -> Any:
+    """Raises KeyError or IndexError if it is gone. A dict that makes missing items is not asked to."""
+    if isinstance(container, dict) and type(container).__getitem__ is dict.__getitem__:
+        value = dict.get(container, key, _GONE)
+        if value is _GONE:
+            raise KeyError(key)
+        return value
+    return container[key]
+
+
+def count_of(value: object, name: str) -> int:
+    """How many items an attribute has; None has none."""
+    held = getattr(value, name)
+    return 0 if held is None else len(held)
+
+
+def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What a graph's kernels know of a tensor: its address, and how the memory is read."""
+    read_as = tensor.dtype, tensor.is_conj(), tensor.is_neg()
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device, read_as

@@ -1,0 +1,79 @@
+"""Whether a call used the host's random generators, or another thread did meanwhile.
+
+A generator's state tells that it was used, not by whom. Operators are seen in the thread that calls them, those of its
+backward too: so torch's CPU generator was used by the call if such an operator ran. C code may use Python's generator
+or NumPy's unseen: if there are other threads, that is uncertain.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+from types import CodeType
+
+import torch
+from torch._ops import OpOverload
+
+from unstall.fix.graphs.refusals import Refusal
+from unstall.frameworks import top_module
+from unstall.guest.rng import drawn_from, random_states
+
+_NAMES = {"torch": "torch's CPU generator", "random": "Python's random", "numpy.random": "numpy.random"}
+_OF_TORCH = {"aten", "prims", "prim"}  # namespaces whose operators carry a tag if they use a generator
+_OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio", "multiprocessing"}
+
+
+class RngUse:
+    """Made before a call, given its operators and its calls of C functions, and asked afterwards.
+
+    `follows`: whether it is given the calls of C functions.
+    """
+
+    def __init__(self, *, follows: bool) -> None:
+        self._before = random_states()
+        self._alone = len(sys._current_frames()) == 1  # threads before the call; those that it starts do not count
+        self._seen: set[str] = set()
+        self._hidden = not follows  # parts of the call may run where no operator is seen
+
+    def note_operator(
+        self, operator: OpOverload, generator: torch.Generator | None, returned: list[torch.Tensor]
+    ) -> None:
+        if operator.namespace not in _OF_TORCH:
+            self._hidden = True
+        if torch.Tag.nondeterministic_seeded not in operator.tags:
+            return
+        # Attention on a device returns its seed in CPU memory, beside its result.
+        home = generator.device if generator is not None else returned[0].device if returned else None
+        if home is None or home.type == "cpu":
+            self._seen.add("torch")
+
+    def note_call(self, called: object) -> None:
+        owner = getattr(called, "__self__", None)
+        name = getattr(called, "__name__", None)
+        if owner is random._inst:
+            self._seen.add("random")
+        elif owner is torch.default_generator and name == "set_state":
+            self._seen.add("torch")
+        elif type(owner).__module__ in _OF_THREADS or name == "start_new_thread":
+            self._hidden = True
+
+    def found(self, codes: Iterable[CodeType], *, beside: str = "") -> tuple[list[Refusal], list[Refusal]]:
+        """Reasons against a graph, certain ones and uncertain ones.
+
+        `codes`: all Python code that ran in the call. `beside`: a generator that does not matter.
+        """
+        self._hidden |= any(top_module(code.co_filename) in _OF_THREADS for code in codes)
+        certain: list[Refusal] = []
+        uncertain: list[Refusal] = []
+        for name in sorted(drawn_from(self._before, random_states())):
+            if name not in _NAMES or name == beside:
+                continue
+            reason = f"it draws from {_NAMES[name]}, and a graph would repeat what was drawn"
+            if self._alone or name in self._seen:
+                certain.append(Refusal(reason, None, "draw on the device"))
+            elif name != "torch" or self._hidden:
+                reason += ", or another thread does each time that it is looked at"
+                remedy = "draw on the device, or let that thread wait during the function's first calls"
+                uncertain.append(Refusal(reason, None, remedy))
+        return certain, uncertain

@@ -1,0 +1,44 @@
+"""Which code, classes and modules of a program are the user's, and which a library's."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from unstall.frameworks import OURS, is_framework
+
+
+@lru_cache(maxsize=4096)
+def is_users_file(file: str) -> bool:
+    return not (file.startswith(OURS) or is_framework(file) or "site-packages" in file or "dist-packages" in file)
+
+
+@lru_cache(maxsize=4096)
+def is_library_file(file: str) -> bool:
+    """Of an installed package that is neither torch nor another framework."""
+    return not (file.startswith(OURS) or is_framework(file)) and not is_users_file(file)
+
+
+def installed_path(file: str) -> str:
+    """A file's path below site-packages: "transformers/masking_utils.py"."""
+    parts = Path(file).parts
+    at = max((i for i, part in enumerate(parts) if part in ("site-packages", "dist-packages")), default=-1)
+    return "/".join(parts[at + 1 :])
+
+
+def is_users_code(code: CodeType) -> bool:
+    return is_users_file(code.co_filename)
+
+
+def is_users_module(module: ModuleType) -> bool:
+    if module.__name__ == "__main__":
+        return True
+    file = getattr(module, "__file__", None)
+    return file is not None and is_users_file(file)
+
+
+def is_users_class(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    return module is not None and is_users_module(module)

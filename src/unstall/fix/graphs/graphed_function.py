@@ -1,0 +1,156 @@
+"""What `unstall.graphed` returns for a function: called, bound, copied and saved like the function itself."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from unstall.fix.graphs.buckets import Buckets, Padded, Sizes, proved_run
+from unstall.fix.graphs.call_arguments import CallArguments, arguments_of
+from unstall.fix.graphs.capture.capture_device import CaptureDevice, device_for
+from unstall.fix.graphs.disabled import graphs_are_disabled
+from unstall.fix.graphs.graphed_stats import GraphedCounters, GraphedStats
+from unstall.fix.graphs.prepare import CaptureOptions
+from unstall.fix.graphs.refusals import Refused, ReportedRefusals
+from unstall.fix.graphs.serving import Answer, GraphServer
+from unstall.fix.tensors.nesting import tensors_in
+
+_PATIENCE_SECONDS = 0.02
+_YET = "it warms up with the first call of all, looks at the first of each shape, and captures at the next"
+
+_turn = threading.RLock()
+
+
+class GraphedFunction:
+    """A function whose calls are served by CUDA graphs if that is proved to be the same, and faster."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        lanes: tuple[int, ...] | None,
+        sizes: Sizes | None,
+        verify: bool,
+        max_graphs: int,
+        strict: bool,
+        device: CaptureDevice | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self.anew = functools.partial(
+            GraphedFunction,
+            lanes=lanes,
+            sizes=sizes,
+            verify=verify,
+            max_graphs=max_graphs,
+            strict=strict,
+            device=device,
+        )
+        """Makes the same of another function, with graphs of its own."""
+        self._device = device
+        self._counters = GraphedCounters()
+        self._refusals = ReportedRefusals(repr(self), strict=strict)
+        self._server = GraphServer(function, CaptureOptions(lanes, verify), max_graphs, self._counters, self._refusals)
+        self._buckets = Buckets(sizes) if sizes is not None else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # Graphs share memory, so one call is answered at a time. A call that runs as it is does not hold the lock. None
+        # waits for long: a function that is being observed may itself wait for another thread's call.
+        if not graphs_are_disabled() and _turn.acquire(timeout=_PATIENCE_SECONDS):
+            try:
+                done, result = self._answered(args, kwargs)
+            finally:
+                _turn.release()
+            if done:
+                return result
+        return self._function(*args, **kwargs)
+
+    def _answered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
+        self._counters.calls += 1
+        device = self._device = self._device or device_for(tensors_in((args, kwargs)))
+        if device is None or device.capturing():  # the program captures a graph of its own
+            return False, None
+        try:
+            call = arguments_of(args, kwargs)
+        except Refused as refused:
+            self._refusals.report(refused.refusals[0])
+            return False, None
+        padded = self._buckets.padded(call) if self._buckets is not None else None
+        if padded is not None:
+            return self._answered_in_bucket(device, padded, call)
+        return self._server.serve(device, call)
+
+    def _answered_in_bucket(self, device: CaptureDevice, padded: Padded, call: CallArguments) -> Answer:
+        if not padded.proved:
+            result, refusal = proved_run(device, self._function, padded, call)
+            if refusal is not None:
+                self._refusals.report(refusal)
+            return True, result
+        self._counters.padded += padded.padding
+        self._counters.worked_on += padded.elements
+        done, result = self._server.serve(device, padded.call)
+        return done, padded.cut(result) if done else None
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method, it takes the object that it is bound to as an argument: each object has graphs of its own."""
+        return self if instance is None else BoundGraphedFunction(self, instance)
+
+    def __repr__(self) -> str:
+        return f"graphed({getattr(self._function, '__qualname__', type(self._function).__name__)})"
+
+    def __copy__(self) -> GraphedFunction:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
+        """A function is its own copy; a method is copied with the object that it is bound to."""
+        function = copy.deepcopy(self._function, memo)
+        return self if function is self._function else self.anew(function)
+
+    def __reduce__(self) -> Any:
+        """Saved as the name that leads to it; if there is none, as the function that it was made of."""
+        name = str(getattr(self, "__qualname__", ""))
+        try:
+            if operator.attrgetter(name)(sys.modules[self.__module__]) is self:
+                return name
+        except (AttributeError, KeyError):
+            pass
+        return operator.getitem, ([self._function], 0)
+
+    def stats(self) -> GraphedStats:
+        """What it did so far."""
+        counters, server, refusals = self._counters, self._server, tuple(self._refusals.reasons)
+        graphs = tuple(graph.stats(entry.shapes) for entry, graph in server.cache.graphs())
+        note = ""
+        if counters.calls and self._device is None:
+            note = "no CUDA device: it runs as it is"
+        elif counters.calls and not graphs and not refusals:
+            note = _YET + (f"; {self._buckets.progress()}" if self._buckets is not None else "")
+        return GraphedStats(
+            counters.calls,
+            counters.hits,
+            counters.captures,
+            counters.evictions,
+            graphs,
+            refusals,
+            counters.padded / counters.worked_on if counters.worked_on else 0.0,
+            sum(map(self._device.pool_bytes, server.pools)) if self._device is not None else 0,
+            counters.launches_saved,
+            counters.seconds_saved,
+            note,
+        )
+
+
+class BoundGraphedFunction(functools.partial[Any]):
+    """A graphed method of an object, called in C as a partial is."""
+
+    __slots__ = ()
+
+    def stats(self) -> GraphedStats:
+        """Of all objects that have the method."""
+        graphed: GraphedFunction = self.func  # type: ignore[assignment]
+        return graphed.stats()

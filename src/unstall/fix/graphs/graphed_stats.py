@@ -1,0 +1,97 @@
+"""What `graphed` did and gained so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unstall.figures import counted, duration, size
+from unstall.fix.graphs.refusals import Refusal
+from unstall.fix.wrapped import Printed
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStats:
+    """One captured graph. Seconds are medians of interleaved runs at its capture."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    kind: str
+    lanes: int  # streams within the graph; 1: the serial capture was as fast
+    operators: int  # that put work on the device, and are not launched one by one any more
+    nodes: int | None  # of the graph; None where the driver does not tell
+    capture_seconds: float
+    eager_seconds: float
+    serial_seconds: float
+    parallel_seconds: float | None
+    hits: int
+    repeatable: bool  # eager gives the same bits twice, and so does the graph; else as near as eager is to itself
+    note: str = ""
+
+    @property
+    def graph_seconds(self) -> float:
+        return self.parallel_seconds if self.lanes > 1 and self.parallel_seconds else self.serial_seconds
+
+    @property
+    def gain(self) -> float:
+        """How many times faster than eager."""
+        return self.eager_seconds / self.graph_seconds if self.graph_seconds else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphedStats(Printed):
+    """Of one graphed function, over all its calls."""
+
+    calls: int = 0
+    hits: int = 0  # calls that a graph served
+    captures: int = 0
+    evictions: int = 0  # graphs let go because there were more than max_graphs
+    graphs: tuple[GraphStats, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    padding_waste: float = 0.0  # of the elements that graphs of buckets worked on, the part that was padding
+    pool_bytes: int = 0
+    launches_saved: int = 0
+    seconds_saved: float = 0.0
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        lines = [f"{counted(self.calls, 'call')}, {self.hits:,} by a graph, {counted(self.captures, 'capture')}"]
+        if self.note:
+            lines[0] += f": {self.note}"
+        for graph in self.graphs:
+            shapes = ", ".join(_shape(shape) for shape in graph.shapes) or "no tensors"
+            before, after = graph.eager_seconds * 1e3, graph.graph_seconds * 1e3
+            streams = f"{graph.lanes} streams" if graph.lanes > 1 else "1 stream"
+            lines.append(
+                f"  {shapes}: {before:.3f} → {after:.3f} ms ({graph.gain:.2f} times as fast), {streams}, "
+                f"captured in {graph.capture_seconds:.2f} s" + (f"; {graph.note}" if graph.note else "")
+            )
+        if self.launches_saved:
+            spared = duration(round(self.seconds_saved * 1e9))
+            lines.append(f"  {counted(self.launches_saved, 'launch')} and about {spared} saved")
+        if self.pool_bytes:
+            lines.append(f"  {size(self.pool_bytes)} in graphs' memory")
+        if self.evictions:
+            gone = counted(self.evictions, "graph")
+            lines.append(f"  {gone} let go, used longest ago: a larger max_graphs keeps more")
+        if self.padding_waste:
+            lines.append(f"  {self.padding_waste:.1%} of what they worked on was padding")
+        lines += [f"  runs as it is: {refusal}" for refusal in self.refusals]
+        return "\n".join(lines)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+@dataclass(slots=True)
+class GraphedCounters:
+    """Calls add to them. `padded` and `worked_on` count elements of calls in buckets."""
+
+    calls: int = 0
+    captures: int = 0
+    evictions: int = 0
+    hits: int = 0
+    launches_saved: int = 0
+    seconds_saved: float = 0.0
+    padded: int = 0
+    worked_on: int = 0

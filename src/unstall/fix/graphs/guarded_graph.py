@@ -1,0 +1,184 @@
+"""A captured graph with the guards that a call must pass to be served by it."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from itertools import chain
+from typing import Any
+
+import torch
+
+from unstall.fix.graphs.capture.captured import Captured
+from unstall.fix.graphs.examine.guards import count_of, guards_of, layout_of
+from unstall.fix.graphs.examine.reachable_state import ReachableState
+from unstall.fix.graphs.graphed_stats import GraphStats
+from unstall.fix.graphs.outputs import Outputs
+from unstall.fix.graphs.static_call import FunctionKind, StaticCall, differentiable, reached_from
+from unstall.fix.graphs.static_inputs import Sharing
+from unstall.fix.graphs.verify import Times
+from unstall.fix.tensors.storages import lies_in, storage_of
+
+_version = operator.attrgetter("_version")
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+class PendingBackward:
+    """Held by the forward whose saved tensors are in a graph's memory: a replay before its backward would overwrite
+    them."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+
+class GuardedGraph:
+    """One graph that serves calls. It keeps the memory alive that it reads."""
+
+    def __init__(
+        self,
+        static_call: StaticCall,
+        captured: Captured,
+        reachable: ReachableState,
+        entry_grads: list[torch.Tensor | None],
+        times: Times,
+        seconds: float,
+        repeatable: bool,
+        note: str,
+    ) -> None:
+        self.static_call = static_call
+        self.captured = captured
+        self.reachable = reachable
+        self.hits = 0
+        self.checks_left = 1  # against eager, on the program's next inputs
+        self._times, self._seconds, self._repeatable, self._note = times, seconds, repeatable, note
+        seen = static_call.seen
+        storages = seen.memory()
+        reached = [tensor for tensor in reachable.tensors if lies_in(tensor, storages)]
+        # If the program has a tensor of some memory, views of it that the function made tell nothing more.
+        known = set(map(storage_of, reached))
+        others = [tensor for tensor in seen.externals if storage_of(tensor) not in known]
+        self._externals = list({id(tensor): tensor for tensor in (*others, *reached)}.values())
+        self._layouts = list(map(layout_of, self._externals))
+        self._alive = [tensor.detach() for tensor in seen.externals]
+        # A `.grad` that the function reads must be the same tensor as at the capture; one that was None must be None.
+        pairs = list(zip(static_call.leaves, entry_grads, strict=True))
+        kept = [(leaf, grad) for leaf, grad in pairs if grad is None or lies_in(grad, storages)]
+        self._entry_grads = [(leaf, "grad", grad) for leaf, grad in kept]
+        result, exit_grads = captured.results[0]
+        self._exit_grads = list(zip(static_call.leaves, exit_grads, strict=True))
+        through_autograd = static_call.kind is FunctionKind.DIFFERENTIABLE
+        self.reached = reached_from(self.differentiable(), static_call.wanted) if through_autograd else []
+        no_places: set[int] = set()
+        self.flows_to = sorted(no_places.union(*self.reached))  # of what is wanted: what any result depends on
+        self.outputs = Outputs(result, static_call.inputs.tensors, seen.externals, reachable.known)
+        captured.results[0] = (self.outputs.result, exit_grads)
+        reachable.known.clear()
+        self.sharing = Sharing(seen)
+        self._noticed = [tensor for tensor in self._externals if storage_of(tensor) in seen.noticed]
+        # A graph without autograd does not depend on requires_grad.
+        trained = self._externals if seen.backward_ran or seen.grad_was_enabled else []
+        self._trained = [(tensor, "requires_grad", tensor.requires_grad) for tensor in trained]
+        self._hooks = [(leaf, name, count_of(leaf, name)) for leaf in static_call.leaves for name in _HOOKS]
+        self._guards = guards_of(
+            attributes=[*self._trained, *self._entry_grads], counts=self._hooks, tensors=self._externals
+        )
+        self.pending: weakref.ref[PendingBackward] | None = None  # the backward of the last forward
+        self.pure = static_call.kind is FunctionKind.PURE and not seen.random and not seen.may_fault
+        """Whether a replay can be thrown away if the guards turn out to fail. One that might fault cannot: a new index
+        may be out of the bounds of a table that the program has replaced."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a backward may still come that needs its memory."""
+        pending = self.pending() if self.pending is not None else None
+        return pending is not None and not pending.done
+
+    def guards_hold(self) -> bool:
+        """Whether everything that the graph relies on is as it was at its capture."""
+        return self._guards.hold() and self.reachable.guards_hold()
+
+    def failed_guard(self) -> str:
+        """The first guard that fails, in words."""
+        return next(iter(self._failed_guards()), "a tensor that it reads")
+
+    def _failed_guards(self) -> list[str]:
+        found = self.reachable.changes()
+        try:
+            layouts = [(layout_of(tensor), then) for tensor, then in zip(self._externals, self._layouts, strict=True)]
+        except RuntimeError:
+            return [*found, "a tensor that it reads is of another kind"]
+        moved = sum(now[0] != then[0] for now, then in layouts)
+        if moved and not found:
+            found.append(f"{moved} tensors that it reads are in other memory")
+        if any(now[1:] != then[1:] for now, then in layouts):
+            found.append("a tensor that it reads has another size, or other strides")
+        if any(getattr(tensor, name) is not then for tensor, name, then in self._trained):
+            found.append("other tensors require gradients")
+        if any(count_of(leaf, name) != then for leaf, name, then in self._hooks):
+            found.append("gradients have other hooks")
+        if any(getattr(leaf, name) is not then for leaf, name, then in self._entry_grads):
+            found.append("gradients that it adds to are other tensors")
+        return found
+
+    def versions(self, inputs: list[torch.Tensor]) -> list[int]:
+        """How often each tensor that it reads was written to so far."""
+        return list(map(_version, chain(inputs, self._externals)))
+
+    def fill(self, inputs: list[torch.Tensor]) -> None:
+        """Copies a call's inputs into the static ones, on the current stream. Harmless if no replay follows."""
+        self.static_call.device.order()
+        self.static_call.inputs.fill(inputs)
+
+    def replay(self) -> None:
+        """Replays the forward on the static inputs, on the current stream."""
+        self.captured.graphs[0].replay()
+        self.hits += 1
+
+    def leave(self, inputs: list[torch.Tensor]) -> None:
+        """Does what the call does beside its result: writes arguments, and sets `.grad`."""
+        if self._noticed:  # autograd sees writes of operators, not of a replay
+            torch.autograd.graph.increment_version(self._noticed)
+        if self.static_call.written_inputs:
+            with torch.no_grad():
+                for place in self.static_call.written_inputs:
+                    self.static_call.inputs.give_back(place, inputs[place])
+        for leaf, grad in self._exit_grads:
+            if leaf.grad is not grad:
+                leaf.grad = grad
+
+    def replayed(self, inputs: list[torch.Tensor]) -> Any:
+        """The result of a call without autograd, whose inputs were filled in."""
+        self.replay()
+        self.leave(inputs)
+        return self.outputs.copies(inputs)
+
+    def differentiable(self) -> list[torch.Tensor]:
+        return differentiable(self.captured.results[0])
+
+    def stats(self, shapes: tuple[tuple[int, ...], ...]) -> GraphStats:
+        times, static_call = self._times, self.static_call
+        return GraphStats(
+            shapes,
+            static_call.kind.name.lower(),
+            self.captured.lanes,
+            static_call.seen.launches,
+            self.captured.nodes,
+            self._seconds,
+            times.eager,
+            times.serial,
+            times.parallel,
+            self.hits,
+            self._repeatable,
+            self._note,
+        )
+
+    @property
+    def launches(self) -> int:
+        """Launches that one replay saves."""
+        return max(0, (self.captured.nodes or self.static_call.seen.launches) - len(self.captured.graphs))
+
+    @property
+    def saves_seconds(self) -> float:
+        times = self._times
+        best = times.parallel if self.captured.lanes > 1 and times.parallel is not None else times.serial
+        return max(0.0, times.eager - best)

@@ -1,0 +1,139 @@
+"""Static inputs, the memory of a graph that a call's tensors are copied into; and copies with the same strides."""
+
+from __future__ import annotations
+
+import torch
+
+from unstall.fix.graphs.examine.observed_call import ObservedCall
+from unstall.fix.tensors.storages import storage_of
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+_COPIED_TOGETHER = frozenset((*_FLOATS, *_INTEGERS))  # torch has a kernel that copies several tensors of these
+
+
+class StaticInputs:
+    """Tensors like the inputs of one call, with the same strides."""
+
+    def __init__(self, inputs: list[torch.Tensor]) -> None:
+        self.tensors = [_buffer_like(tensor) for tensor in inputs]
+        self._flat = [_flat(tensor) for tensor in self.tensors]
+        self._overlaps = [_overlaps(tensor) for tensor in inputs]
+        together = len(inputs) > 1 and not any(self._overlaps)
+        self._together = together and all(tensor.dtype in _COPIED_TOGETHER for tensor in inputs)
+        self._differentiable = any(tensor.requires_grad for tensor in inputs)
+
+    def fill(self, inputs: list[torch.Tensor]) -> None:
+        """Copies values in, on the current stream."""
+        if not self._differentiable:
+            self._fill(inputs)
+            return
+        with torch.no_grad():
+            self._fill(inputs)
+
+    def give_back(self, place: int, tensor: torch.Tensor) -> None:
+        """Copies one that was written to the call's argument, on the current stream. Without autograd."""
+        buffer = self.tensors[place]
+        if self._overlaps[place]:  # it was expanded: torch writes to no tensor that has an element twice
+            buffer, tensor = _each_once(buffer), _each_once(tensor)
+        tensor.copy_(buffer)
+
+    def _fill(self, inputs: list[torch.Tensor]) -> None:
+        if self._together:  # by one kernel for those of a dtype
+            torch._foreach_copy_(self.tensors, inputs)
+            return
+        for buffer, flat, overlaps, tensor in zip(self.tensors, self._flat, self._overlaps, inputs, strict=True):
+            if overlaps:
+                flat.copy_(_flat(tensor))
+            else:
+                buffer.copy_(tensor)
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum(int((size - 1) * stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _buffer_like(tensor: torch.Tensor) -> torch.Tensor:
+    memory = torch.empty(_extent(tensor), dtype=tensor.dtype, device=tensor.device)
+    return memory.as_strided(tensor.shape, tensor.stride()).requires_grad_(tensor.requires_grad)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().as_strided((_extent(tensor),), (1,))
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _each_once(tensor: torch.Tensor) -> torch.Tensor:
+    """A view that has each element of an expanded tensor once."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[torch.Tensor]:
+    """Copies with the same strides. `changed`: with other values, floating-point tensors rolled by one element and made
+    a little smaller. Integers stay as they are: they may be indices or offsets, and could get out of bounds.
+    """
+    copies: list[torch.Tensor] = []
+    with torch.no_grad():
+        for tensor in tensors:
+            other = _buffer_like(tensor)
+            flat = _flat(tensor)
+            if changed and (tensor.dtype in _FLOATS or tensor.is_complex()):
+                flat = torch.roll(flat, 1) * 0.9375
+            elif changed and tensor.is_floating_point():  # of eight bits, which torch does not multiply
+                flat = torch.roll(flat.view(torch.uint8), 1).view(tensor.dtype)
+            _flat(other).copy_(flat)
+            copies.append(other)
+    return copies
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Without autograd, with the same strides (`clone` changes them if there are gaps or overlaps), and an inference
+    tensor if the tensor is one."""
+    if tensor.is_inference() != torch.is_inference_mode_enabled():
+        with torch.inference_mode(tensor.is_inference()):
+            return copy_of(tensor)
+    tensor = tensor.detach()
+    if _is_dense(tensor):
+        return tensor.clone()
+    # Not a view of flat memory: autograd would know it as one.
+    other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    if _overlaps(tensor):
+        _flat(other).copy_(_flat(tensor))
+    else:
+        other.copy_(tensor)
+    if tensor.is_conj():
+        other = other.conj_physical_().conj()
+    return torch._neg_view(other.neg_()) if tensor.is_neg() else other
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_contiguous() or torch.empty_like(tensor).stride() == tensor.stride())
+
+
+class Sharing:
+    """Arguments that share memory: each has a static input of its own, so a write to one does not reach another."""
+
+    def __init__(self, seen: ObservedCall) -> None:
+        self._places = sorted(seen.written_inputs)
+        self._written = set(map(storage_of, seen.written))
+        self._read = set(map(storage_of, seen.externals)) if self._places else set()
+
+    def is_safe(self, inputs: list[torch.Tensor]) -> bool:
+        """Whether no written memory is also another argument's, or read beside the arguments."""
+        if not self._places and not self._written:
+            return True
+        found = list(map(storage_of, inputs))
+        written = [found[place] for place in self._places]
+        return (
+            self._written.isdisjoint(found)
+            and self._read.isdisjoint(written)
+            and all(found.count(storage) == 1 for storage in written)
+        )
