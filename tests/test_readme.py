@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from unstall.answers.explain import explain
 from unstall.cli import build_parser, verbs
 from unstall.cli._recording import Teller
-from unstall.diagnose.explain import explain
 from unstall.recording.journal import Follower, Journal
-from unstall.report import terminal
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -21,7 +20,7 @@ def test_the_excerpt_is_what_the_command_prints(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(ROOT)
     shown = re.search(r"```\n\$ unstall explain (\S+)\n(.*?)```", README, re.DOTALL)
     assert shown
-    assert shown[2] == terminal.render(explain(shown[1]).result)
+    assert shown[2] == str(explain(shown[1]))
 
 
 def test_every_verb_is_in_it() -> None:
