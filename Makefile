@@ -45,7 +45,7 @@ bundle: web/node_modules/.installed ## build the HTML report's page from web/
 bundle-check: web/node_modules/.installed ## check web/, and that the committed page is what it builds
 	cd web && npm run --silent types && npm test --silent
 	$(MAKE) --no-print-directory bundle
-	git diff --exit-code --stat -- src/unstall/report/page.html
+	git diff --exit-code --stat -- src/unstall/document/page.html
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .demo web/node_modules build dist report.html src/*.egg-info $(shell find src -name "_*.so") .mypy_cache .pytest_cache .ruff_cache

@@ -19,10 +19,9 @@ from statistics import median
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+from report.rendered import as_html
 from report.sample import TYPICAL
 from report.timelines import drawn, large
-
-from unstall.report.html import render
 
 _ZOOMS = 40
 
@@ -42,7 +41,7 @@ def measure(browser: Any, events: int) -> str:
     began = time.perf_counter()
     picture = drawn(large(events))
     laid_out = time.perf_counter()
-    html = render(TYPICAL, picture)
+    html = as_html(TYPICAL, picture)
     rendered = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"

@@ -1,4 +1,4 @@
-"""Whole reports of recorded runs, as a reader at 80 columns sees them: read and believed before they were frozen."""
+"""Reports of recorded runs: one in full, read and believed before it was frozen, and the parts of all."""
 
 from __future__ import annotations
 
@@ -7,23 +7,44 @@ from pathlib import Path
 
 import pytest
 
-from unstall.diagnose.explain import explain
-from unstall.report.formats import render
+import unstall
+from unstall.document.formats import render
+from unstall.report.wording import costly
 
 ROOT = Path(__file__).parents[1]
-TRACES = (
-    *("all_reduce_after", "bert_amp", "bert_amp.no_stacks", "compiled", "course_slow_graph", "decode_graph"),
-    *("decode_item", "downloads", "empty_cache", "first_steps", "gpt2_decode_item", "growing", "loader_in_process"),
-    *("model_parallel", "offload_ahead", "offload_hand_in_hand", "offload_sequential", "pin_each_step"),
-    *("python_bound", "queue_full", "resnet50_pageable_item_nan", "tiny_kernels", "train_item.no_device"),
-    *("train_three_waits", "unmarked_inference", "unmarked_training", "uploads", "wait_behind", "waits"),
-)
+TRACES = sorted(path.name.removesuffix(".json.gz") for path in (ROOT / "examples/traces").glob("*.json.gz"))
+
+
+@pytest.mark.parametrize(("form", "ending"), [("text", "txt"), ("markdown", "md"), ("github", "github.txt")])
+def test_the_report_of_a_decode_loop(
+    form: str, ending: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    report = unstall.explain(Path("examples", "traces", "gpt2_decode_item.json.gz"))
+    golden(f"gpt2_decode_item.{ending}", render(report.document(), form))
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_report_of_a_recorded_run(
-    name: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+def test_a_report_has_the_verdict_the_accounts_each_finding_and_each_line(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    report = explain(Path("examples", "traces", f"{name}.json.gz"))
-    golden(f"reports/{name}.txt", render(report, "text"))
+    report = unstall.explain(Path("examples", "traces", f"{name}.json.gz"))
+    lines = render(report.document(), "text", top=1000).splitlines()
+    text = " ".join(" ".join(lines).split())
+    assert lines[0] == f"examples/traces/{name}.json.gz"
+    assert max(map(len, lines)) <= 80
+    assert report.verdict.text in text
+    assert [note for note in report.result.integrity.notes if note not in text.replace("- ", "")] == []
+    if report.verdict.bound_by == "none":
+        assert "Findings" not in text
+        return
+    numbered = [line for line in lines if line[:1].isdigit() and ". " in line[:4]]
+    planned = len(report.result.plan or ())
+    wrong = sum(finding.wrong for finding in report.findings)
+    assert len(numbered) == wrong + len(costly(report.result)) + planned
+    assert text.count(" at ") >= wrong + len(costly(report.result))
+    assert ("Plan: " in text) == bool(planned)
+    assert ("Not worth changing" in text) == any(finding.harmless for finding in report.findings)
+    shown = lines[lines.index(next(line for line in lines if line.startswith("Cost by line"))) :]
+    assert len(shown) > len(report.result.lines)

@@ -9,8 +9,9 @@ from diff.runs import launching, recorded
 from traces import TraceBuilder
 
 import unstall
-from unstall.diagnose.explain import Report, explain
-from unstall.report.formats import FORMATS, render
+from unstall.answers.explain import explain
+from unstall.answers.report import Report
+from unstall.document.formats import FORMATS, render
 
 ERROR = "on an H200, of 39 steps: within 13 %"
 
@@ -22,12 +23,12 @@ def report() -> Report:
 
 @pytest.mark.parametrize("form", sorted(set(FORMATS) - {"html"}))
 def test_the_known_error_is_in_every_format(report: Report, form: str) -> None:
-    assert ERROR in render(report, form).replace("%25", "%").replace("\\", "")
+    assert ERROR in render(report.document(), form).replace("%25", "%").replace("\\", "")
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "github"])
 def test_it_is_simulated_and_nothing_was_recorded(report: Report, form: str) -> None:
-    text = render(report, form)
+    text = render(report.document(), form)
     assert "simulated for NVIDIA H200" in text
     assert "record" not in text
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from unstall.diagnose.explain import Report, explain
+from unstall.diagnose.explain import Diagnosis, explain
 from unstall.errors import TraceError
 from unstall.result import Accounts, Finding
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory
@@ -23,17 +23,17 @@ NONE_HERE = pytest.mark.skip(reason="no ../shared/traces beside the repository")
 
 
 @cache
-def explained(name: str) -> Report:
+def explained(name: str) -> Diagnosis:
     return explain(TRACES / name)
 
 
-def report_of(name: str) -> Report:
+def report_of(name: str) -> Diagnosis:
     if not (TRACES / name).exists():
         pytest.skip(f"no ../shared/traces/{name} beside the repository")
     return explained(name)
 
 
-def findings_at(report: Report, function: str) -> list[Finding]:
+def findings_at(report: Diagnosis, function: str) -> list[Finding]:
     return [finding for finding in report.findings if finding.where.function == function]
 
 

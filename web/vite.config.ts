@@ -43,7 +43,7 @@ export default defineConfig({
   plugins: [onePage()],
   build: {
     target: ["chrome111", "firefox115", "safari16.4"],
-    outDir: process.env["PAGE_DIR"] ?? `${HERE}/../src/unstall/report`,
+    outDir: process.env["PAGE_DIR"] ?? `${HERE}/../src/unstall/document`,
     emptyOutDir: false,
     reportCompressedSize: false,
     lib: { entry: `${HERE}/src/main.ts`, formats: ["iife"], name: "unstall", cssFileName: "page" },

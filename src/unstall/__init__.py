@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from unstall import errors
 from unstall._version import __version__
 
 if TYPE_CHECKING:
-    from unstall._api import explain, whatif
-    from unstall.diagnose.explain import Report
+    from unstall.answers.explain import explain
+    from unstall.answers.report import Report
+    from unstall.answers.what_if import whatif
     from unstall.fix.graphed import graphed
     from unstall.fix.metrics import MetricBuffer
     from unstall.fix.prefetch import prefetch
@@ -54,13 +57,13 @@ __all__ = [
 _HOMES = {
     "Finding": "unstall.result",
     "MetricBuffer": "unstall.fix.metrics",
-    "Report": "unstall.diagnose.explain",
+    "Report": "unstall.answers.report",
     "Stopwatch": "unstall.measuring.stopwatch",
     "Timeline": "unstall.timeline.columns",
     "Timer": "unstall.measuring.timer",
     "bench": "unstall.measuring.measure",
     "compare": "unstall.measuring.compare",
-    "explain": "unstall._api",
+    "explain": "unstall.answers.explain",
     "graphed": "unstall.fix.graphed",
     "load": "unstall.read",
     "load_ipython_extension": "unstall.notebook.load",  # IPython's name for what `%load_ext unstall` calls
@@ -71,8 +74,19 @@ _HOMES = {
     "to_host": "unstall.fix.to_host",
     "virtual_gpu": "unstall.virtual.entry",
     "warm_up": "unstall.fix.warm_up",
-    "whatif": "unstall._api",
+    "whatif": "unstall.answers.what_if",
 }
+
+
+class _Package(ModuleType):
+    """A package whose public function `whatif` keeps its name when the subpackage of that name is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:

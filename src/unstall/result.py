@@ -29,6 +29,8 @@ IDLE_CAUSES = (
     "latency",
 )
 """Why a device was idle, in the order of DESIGN's accounts: the index is the cause's code in columns."""
+BUSY_PARTS = ("compute", "both", "copy", "comm")
+"""What a device was busy with, in the order that reports show."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,12 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     wall_ns: int
     mean_ns: int
+
+    @property
+    def plain_name(self) -> str:
+        """The name as people use it: AdamW.step rather than torch's Optimizer.step#AdamW.step."""
+        name = self.name or ""
+        return name.removeprefix("Optimizer.step#") if self.found_by == "optimizer" else name
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,13 +8,11 @@ import msgspec
 import pytest
 from browser.conftest import Open
 from report.answers import ANSWER, COMPARED, PLANNED
+from report.rendered import as_html
 from report.sample import HOSTILE, TYPICAL
 from report.timelines import Recording, drawn
 
-from unstall.diff import html as diff_html
 from unstall.diff.result import DiffResult
-from unstall.report.html import render
-from unstall.report.what_if import html as what_if_html
 from unstall.result import Result, WhatIf
 from unstall.timeline.columns import HostKind
 
@@ -69,7 +67,7 @@ PICTURE = drawn(recording().timeline(), host_places=[ATTACK] * (1 + len(HOSTILE)
 
 
 def test_every_text_is_shown_as_text_and_none_becomes_a_part_of_the_page(opened: Open) -> None:
-    page = opened(render(RESULT, PICTURE))
+    page = opened(as_html(RESULT, PICTURE))
     page.click("GPU 0 stream 7", 700_000)
     page.page.mouse.move(*page.point("GPU 0 stream 7", 710_000))
     page.page.locator(".harmless > summary").click()
@@ -92,12 +90,12 @@ def test_plan_commands_edits_and_changes_are_texts_too(opened: Open, theme: str)
     answer = msgspec.convert(attacked(msgspec.to_builtins(ANSWER)), WhatIf)
     compared = msgspec.convert(attacked(msgspec.to_builtins(COMPARED)), DiffResult)
     pages = (
-        (render(plan, PICTURE), (".fall .fall-title", ".fall-edit", ".fall .fall-note", ".command code")),
+        (as_html(plan, PICTURE), (".fall .fall-title", ".fall-edit", ".fall .fall-note", ".command code")),
         (
-            what_if_html.render(answer, [PICTURE, PICTURE]),
+            as_html(answer, PICTURE, PICTURE),
             (".fall .code", ".fall .fall-note", ".timeline + .timeline .run-name span"),
         ),
-        (diff_html.render(compared, [PICTURE, PICTURE]), ("h1", ".caveats li", "td .code", ".kernel", "td .detail")),
+        (as_html(compared, PICTURE, PICTURE), ("h1", ".caveats li", "td .code", ".kernel", "td .detail")),
     )
     for html, places in pages:
         page = opened(html, theme=theme)
@@ -111,7 +109,7 @@ def test_plan_commands_edits_and_changes_are_texts_too(opened: Open, theme: str)
 
 
 def test_a_hostile_search_and_filter_are_texts_too(opened: Open) -> None:
-    page = opened(render(RESULT, PICTURE))
+    page = opened(as_html(RESULT, PICTURE))
     page.press("/")
     page.page.keyboard.insert_text("</script><script>alert(1)</script>")
     page.page.locator(".matches", has_text="match").wait_for()
@@ -123,7 +121,7 @@ def test_a_hostile_search_and_filter_are_texts_too(opened: Open) -> None:
 
 
 def test_names_of_any_length_leave_the_page_as_wide_as_the_window(opened: Open) -> None:
-    page = opened(render(RESULT, PICTURE), width=390, height=844)
+    page = opened(as_html(RESULT, PICTURE), width=390, height=844)
     page.click("GPU 0 stream 7", 950_000)
 
     assert page.page.locator(".details h3").text_content() == "k" * 399 + "…"
@@ -131,7 +129,7 @@ def test_names_of_any_length_leave_the_page_as_wide_as_the_window(opened: Open) 
 
 
 def test_even_a_script_that_got_in_could_neither_run_nor_fetch(opened: Open) -> None:
-    page = opened(render(TYPICAL, PICTURE))
+    page = opened(as_html(TYPICAL, PICTURE))
     page.page.evaluate(
         """async () => {
             const blocked = [];

@@ -8,14 +8,13 @@ import msgspec
 import pytest
 from browser.conftest import Open
 from browser.opened import Opened
+from report.rendered import as_html
 from report.sample import NO_DEVICE, TYPICAL
 from report.timelines import drawn, training_step
 
-from unstall.report.html import render
-
 pytestmark = pytest.mark.browser
 
-PAGE = render(TYPICAL, drawn(training_step()))
+PAGE = as_html(TYPICAL, drawn(training_step()))
 
 
 @pytest.fixture
@@ -30,14 +29,14 @@ def test_it_opens_with_the_verdict(page: Opened) -> None:
 
 def test_of_a_long_verdict_the_first_sentence_is_the_title(opened: Open) -> None:
     verdict = msgspec.structs.replace(TYPICAL.verdict, text="Launch-bound: 91.2 % idle. Busy 8.0 %. Rest.")
-    page = opened(render(msgspec.structs.replace(TYPICAL, verdict=verdict)))
+    page = opened(as_html(msgspec.structs.replace(TYPICAL, verdict=verdict)))
 
     assert page.text("h1") == "Launch-bound: 91.2 % idle."
     assert page.text("h1 + p") == "Busy 8.0 %. Rest."
 
 
 def test_many_findings_are_folded_after_the_first_dozen(opened: Open) -> None:
-    page = opened(render(msgspec.structs.replace(TYPICAL, findings=TYPICAL.findings[:1] * 20)))
+    page = opened(as_html(msgspec.structs.replace(TYPICAL, findings=TYPICAL.findings[:1] * 20)))
 
     assert page.page.locator(".finding:visible").count() == 12
     assert page.text(".folded > summary") == "8 smaller findings"
@@ -93,7 +92,7 @@ def test_figures_are_said_to_be_per_step_and_counts_are_too(page: Opened) -> Non
 
 def test_of_a_run_without_steps_figures_are_in_all(opened: Open) -> None:
     steps = msgspec.structs.replace(TYPICAL.steps, found_by="whole", name=None, count=1)
-    page = opened(render(msgspec.structs.replace(TYPICAL, steps=steps)))
+    page = opened(as_html(msgspec.structs.replace(TYPICAL, steps=steps)))
 
     assert page.page.get_by_role("heading", name="Findings, in all").is_visible()
     assert "2,310x" in page.text(".finding-foot")
@@ -117,7 +116,7 @@ def test_a_finding_that_can_be_opened_or_closed_shows_it(page: Opened) -> None:
 
 
 def test_without_device_work_there_are_neither_accounts_nor_findings_to_speak_of(opened: Open) -> None:
-    page = opened(render(NO_DEVICE))
+    page = opened(as_html(NO_DEVICE))
 
     assert page.page.locator("main h2").all_inner_texts() == ["Timeline", "Cost by line, in all", "Integrity"]
 
@@ -131,7 +130,7 @@ def test_in_a_narrow_window_a_findings_number_stands_beside_its_title(opened: Op
 
 def test_a_gain_is_shown_once_there_is_one(opened: Open) -> None:
     finding = msgspec.structs.replace(TYPICAL.findings[0], gain_ns=9_000_000)
-    page = opened(render(msgspec.structs.replace(TYPICAL, findings=(finding,))))
+    page = opened(as_html(msgspec.structs.replace(TYPICAL, findings=(finding,))))
 
     assert page.page.locator(".cost").all_inner_texts()[0] == "9.00 ms\ngain"
 
@@ -167,7 +166,7 @@ def test_a_line_can_be_found_on_the_timeline(opened: Open) -> None:
     where = msgspec.structs.replace(TYPICAL.lines[0].where, file="train.py", line=41)
     line = msgspec.structs.replace(TYPICAL.lines[0], where=where)
     picture = drawn(training_step(), host_places=["train.py:90 main", *["train.py:41 step"] * 6])
-    page = opened(render(msgspec.structs.replace(TYPICAL, lines=(line,)), picture))
+    page = opened(as_html(msgspec.structs.replace(TYPICAL, lines=(line,)), picture))
     page.page.locator("tbody tr").hover()
     page.page.get_by_role("button", name="find", exact=True).click()
 
@@ -175,7 +174,7 @@ def test_a_line_can_be_found_on_the_timeline(opened: Open) -> None:
 
 
 def test_notes_are_listed_and_missing_things_are_said_at_the_top(opened: Open) -> None:
-    page = opened(render(NO_DEVICE))
+    page = opened(as_html(NO_DEVICE))
 
     assert "The file is cut off at byte 10,485,760" in page.text(".warning")
     assert "The file is cut off at byte 10,485,760" in page.text("#integrity")
@@ -183,7 +182,7 @@ def test_notes_are_listed_and_missing_things_are_said_at_the_top(opened: Open) -
 
 
 def test_without_events_it_says_why_there_is_no_timeline(opened: Open) -> None:
-    page = opened(render(TYPICAL))
+    page = opened(as_html(TYPICAL))
 
     assert "made from a saved result" in page.text(".timeline-section")
     assert page.page.locator("canvas").count() == 0
@@ -191,7 +190,7 @@ def test_without_events_it_says_why_there_is_no_timeline(opened: Open) -> None:
 
 
 def test_what_is_not_drawn_is_said(opened: Open) -> None:
-    page = opened(render(TYPICAL, drawn(training_step(), limit=8)))
+    page = opened(as_html(TYPICAL, drawn(training_step(), limit=8)))
 
     assert "1 of the deepest Python frames are not drawn" in page.text("#integrity")
 

@@ -10,14 +10,14 @@ import pytest
 from browser.conftest import Open
 from browser.opened import Opened
 from report.answers import PLANNED
+from report.rendered import as_html
 from report.sample import TYPICAL
 
-from unstall.report.html import render
 from unstall.result import Result
 
 pytestmark = pytest.mark.browser
 
-PAGE = render(PLANNED)
+PAGE = as_html(PLANNED)
 COPY = "() => navigator.clipboard.readText()"
 
 
@@ -40,7 +40,7 @@ def test_gains_stand_first_and_in_the_results_order(page: Opened) -> None:
 
 def test_a_gain_that_is_not_known_is_a_dash(opened: Open) -> None:
     findings = (PLANNED.findings[0], msgspec.structs.replace(PLANNED.findings[1], gain_ns=None, edit=None))
-    page = opened(render(msgspec.structs.replace(PLANNED, findings=findings)))
+    page = opened(as_html(msgspec.structs.replace(PLANNED, findings=findings)))
     row = page.page.locator(".finding").nth(1)
 
     assert row.locator(".cost").first.inner_text() == "\u2013\ngain"
@@ -66,7 +66,7 @@ def test_the_whole_plan_is_one_command(page: Opened) -> None:
 def test_a_command_takes_the_recorders_cost_out_as_the_report_did(opened: Open) -> None:
     assert PLANNED.replay is not None
     replay = msgspec.structs.replace(PLANNED.replay, undistorted_by="plain step time", plain_step_ns=43_100_000)
-    page = opened(render(msgspec.structs.replace(PLANNED, replay=replay)))
+    page = opened(as_html(msgspec.structs.replace(PLANNED, replay=replay)))
 
     assert page.text(".finding .command code").endswith("--plain-step-ms 43.1")
 
@@ -75,7 +75,7 @@ def test_hostile_names_are_one_word_to_a_shell_and_harmless_to_a_terminal(opened
     edit = "graph:a'; rm -rf ~ #.py:f\n\x03\x1b[201~reboot\r"
     finding = msgspec.structs.replace(PLANNED.findings[0], edit=edit)
     source = msgspec.structs.replace(PLANNED.source, path="-rf $(reboot).json")
-    page = opened(render(msgspec.structs.replace(PLANNED, findings=(finding,), source=source)))
+    page = opened(as_html(msgspec.structs.replace(PLANNED, findings=(finding,), source=source)))
     page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.page.locator(".finding .copy").click()
     page.page.get_by_text("Copied").wait_for()
@@ -151,21 +151,21 @@ def _with(**changes: Any) -> Result:
 
 
 def test_a_measured_step_is_no_estimate(opened: Open) -> None:
-    page = opened(render(_with(undistorted_by="plain step time", usual_error=None, plain_step_ns=43_000_000)))
+    page = opened(as_html(_with(undistorted_by="plain step time", usual_error=None, plain_step_ns=43_000_000)))
 
     assert page.page.locator(".figures > div").all_inner_texts()[1] == "without the recorder\n43.0 ms"
     assert "as measured without recording, 43.0 ms" in page.text(".basis")
 
 
 def test_with_the_recorders_cost_left_in_there_is_no_second_bar(opened: Open) -> None:
-    page = opened(render(_with(undistorted_by="nothing", usual_error=None)))
+    page = opened(as_html(_with(undistorted_by="nothing", usual_error=None)))
 
     assert page.page.locator(".bar").count() == 1
     assert page.text(".basis").endswith("The recorder's cost is left in.")
 
 
 def test_a_result_that_was_not_replayed_has_none_of_it(opened: Open) -> None:
-    page = opened(render(TYPICAL))
+    page = opened(as_html(TYPICAL))
 
     for part in (".waterfall", ".basis", ".command", ".bars"):
         assert page.page.locator(part).count() == 0
@@ -186,7 +186,7 @@ def test_what_no_edit_tells_is_named_where_the_plan_ends_far_above_the_floor(ope
     assert said not in page.text("figure")
     first = msgspec.structs.replace(PLANNED.findings[0], gain_ns=None, edit=None)
     far = msgspec.structs.replace(PLANNED, findings=(first, *PLANNED.findings[1:]), floor_ns=2_000_000)
-    page = opened(render(far))
+    page = opened(as_html(far))
 
     assert page.page.locator("figure .panel-foot").first.inner_text() == (
         f"{said}{first.title}, at {first.where.file}:{first.where.line} (exposed 12.2 ms)"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from browser.conftest import Open
 from report.answers import PLANNED
+from report.rendered import as_html
 
-from unstall.report.html import render
 from unstall.result import Result
 
 pytestmark = pytest.mark.browser
@@ -23,14 +23,14 @@ def _simulated() -> Result:
 
 
 def test_its_head_says_what_it_is_and_how_far_off_it_may_be(opened: Open) -> None:
-    page = opened(render(_simulated()))
+    page = opened(as_html(_simulated()))
 
     assert "simulated for NVIDIA H200" in page.text(".masthead")
     assert page.text(".known-error") == "Known error: a step within 9 %"
 
 
 def test_it_speaks_of_no_recorder_and_no_reader(opened: Open) -> None:
-    page = opened(render(_simulated()))
+    page = opened(as_html(_simulated()))
 
     assert "recorder" not in page.text("#page")
     assert "read by" not in page.text("footer")

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from browser.conftest import Open
 from browser.opened import Opened
+from report.rendered import as_html
 from report.sample import TYPICAL
 from report.timelines import drawn, large, training_step
 
-from unstall.report.html import render
 from unstall.result import IDLE_CAUSES
 
 pytestmark = pytest.mark.browser
@@ -18,7 +18,7 @@ SYNC = IDLE_CAUSES.index("sync")
 LAUNCH = IDLE_CAUSES.index("launch")
 IDLE = ((0, 100_000, LAUNCH, 0), (700_000, 1_000_000, SYNC, 0))
 PLACES = ["train.py:90 main", *["train.py:41 step"] * 6]
-STEP = render(
+STEP = as_html(
     msgspec.structs.replace(
         TYPICAL,
         findings=(
@@ -328,7 +328,7 @@ def test_the_full_window_belongs_to_the_timeline_until_escape(step: Opened) -> N
 
 
 def test_a_million_events_cost_no_more_to_draw_than_there_are_pixels(opened: Open) -> None:
-    page = opened(render(TYPICAL, drawn(large(1_000_000))))
+    page = opened(as_html(TYPICAL, drawn(large(1_000_000))))
     page.page.locator(".board canvas").focus()
     width = page.canvas()["width"]
     most = 3 * width * int(page.data("lanes"))

@@ -7,15 +7,14 @@ import pytest
 from browser.conftest import Open
 from browser.opened import Opened
 from report.answers import ANSWER, COMPARED, PAIR, run
+from report.rendered import as_html
 
-from unstall.diff import html as diff_html
-from unstall.report.what_if import html as what_if_html
 from unstall.result import Where
 
 pytestmark = pytest.mark.browser
 
-WHAT_IF = what_if_html.render(ANSWER, PAIR)
-DIFF = diff_html.render(COMPARED, PAIR)
+WHAT_IF = as_html(ANSWER, *PAIR)
+DIFF = as_html(COMPARED, *PAIR)
 EDGE = 0.015 * 1_000_000  # shown before and after a step of the longer run
 
 
@@ -54,7 +53,7 @@ def test_what_if_opens_with_its_conclusion_and_the_edits_in_order(opened: Open) 
 
 
 def test_what_if_without_an_edit_says_how_well_the_run_replays(opened: Open) -> None:
-    page = opened(what_if_html.render(msgspec.structs.replace(ANSWER, edits=(), predicted_step_ns=43_000_000)))
+    page = opened(as_html(msgspec.structs.replace(ANSWER, edits=(), predicted_step_ns=43_000_000)))
 
     assert page.text("h1") == "A step takes 43.0 ms."
     assert page.page.locator(".fall").count() == 0
@@ -113,7 +112,7 @@ def test_diff_lists_what_changed(diff: Opened) -> None:
 
 def test_a_change_of_which_one_run_knows_the_place_has_that(opened: Open) -> None:
     change = msgspec.structs.replace(COMPARED.kernels[0], status="changed", where_a=Where())
-    page = opened(diff_html.render(msgspec.structs.replace(COMPARED, kernels=(change,)), PAIR))
+    page = opened(as_html(msgspec.structs.replace(COMPARED, kernels=(change,)), *PAIR))
 
     assert cells(page, "kernels")[0].endswith("(int) train.py:44 step · aten::item")
 
@@ -123,7 +122,7 @@ def test_runs_that_cannot_be_compared_are_still_shown(opened: Open) -> None:
     alone = msgspec.structs.replace(
         COMPARED, summary=summary, step_ns=None, accounts=(), waits=(), copies=(), launches=None, kernels=(), lines=()
     )
-    page = opened(diff_html.render(alone, PAIR))
+    page = opened(as_html(alone, *PAIR))
 
     assert page.page.locator("main h2").all_inner_texts() == ["Before you compare", "Timelines"]
     assert page.page.locator(".timeline").count() == 2
@@ -273,7 +272,7 @@ def test_the_full_window_is_shared_by_both(diff: Opened) -> None:
 
 def test_runs_without_steps_are_held_at_the_start_of_their_windows(opened: Open) -> None:
     pictures = [run(1_000_000, begin=50_000), run(400_000)]
-    page = opened(diff_html.render(COMPARED, pictures))
+    page = opened(as_html(COMPARED, *pictures))
 
     assert [view[0] for view in views(page)] == pytest.approx([50_000 - EDGE, -EDGE])
     assert page.text(".step-of") == "step 1 of 1"

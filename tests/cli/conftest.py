@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from cli.command import EXAMPLES, Cli, Outcome
+from report.rendered import as_json
 from report.sample import TYPICAL
 
 from unstall.cli import main
-from unstall.report import json
 
 
 @pytest.fixture
@@ -37,5 +37,5 @@ def trace() -> Path:
 def saved(tmp_path: Path) -> Path:
     """A saved result."""
     path = tmp_path / "result.json"
-    path.write_text(json.render(TYPICAL), "utf-8")
+    path.write_text(as_json(TYPICAL), "utf-8")
     return path

@@ -7,23 +7,22 @@ from pathlib import Path
 
 import pytest
 from cli.command import Cli, Outcome
+from report.rendered import as_github, as_json, as_markdown, as_text
 from report.sample import TYPICAL
-
-from unstall.report import github, json, markdown, terminal
 
 
 def test_it_prints_the_terminal_report(unstall: Cli, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert unstall("report", saved) == Outcome(0, terminal.render(TYPICAL), "")
+    assert unstall("report", saved) == Outcome(0, as_text(TYPICAL), "")
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("github", github.render(TYPICAL)),
-        ("json", json.render(TYPICAL)),
-        ("markdown", markdown.render(TYPICAL)),
-        ("text", terminal.render(TYPICAL)),
+        ("github", as_github(TYPICAL)),
+        ("json", as_json(TYPICAL)),
+        ("markdown", as_markdown(TYPICAL)),
+        ("text", as_text(TYPICAL)),
     ],
 )
 def test_format_says_what_is_printed(unstall: Cli, saved: Path, name: str, text: str) -> None:
@@ -38,16 +37,16 @@ def test_endings_choose_the_formats_of_files(unstall: Cli, saved: Path, tmp_path
     outputs = [tmp_path / name for name in ("a.md", "b.txt", "c.json", "d.HTML")]
     outcome = unstall("report", saved, "-q", *(arg for path in outputs for arg in ("-o", path)))
     assert (outcome.code, outcome.out) == (0, "")
-    assert outputs[0].read_text() == markdown.render(TYPICAL)
-    assert outputs[1].read_text() == terminal.render(TYPICAL)
-    assert outputs[2].read_text() == json.render(TYPICAL)
+    assert outputs[0].read_text() == as_markdown(TYPICAL)
+    assert outputs[1].read_text() == as_text(TYPICAL)
+    assert outputs[2].read_text() == as_json(TYPICAL)
     assert outputs[3].read_text().startswith("<!doctype html>")
 
 
 def test_a_file_without_an_ending_takes_the_format_that_is_said(unstall: Cli, saved: Path, tmp_path: Path) -> None:
     summary = tmp_path / "summary"
     assert unstall("report", saved, "-o", summary, "--format", "markdown").code == 0
-    assert summary.read_text() == markdown.render(TYPICAL)
+    assert summary.read_text() == as_markdown(TYPICAL)
 
 
 def test_a_file_without_any_format_is_refused_before_any_work(unstall: Cli, tmp_path: Path) -> None:

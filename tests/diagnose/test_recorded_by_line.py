@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from report.rendered import as_markdown, as_text
 from traces import AUTOGRAD, TraceBuilder
 
-from unstall.diagnose.explain import Report, explain
-from unstall.report import markdown, terminal
+from unstall.diagnose.explain import Diagnosis, explain
 from unstall.result import Finding
 from unstall.timeline.columns import Timeline
 
@@ -66,7 +66,7 @@ def kernels(trace: TraceBuilder, name: str, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> Diagnosis:
     return explain(training())
 
 
@@ -84,7 +84,7 @@ def test_plain_steps_that_differ_are_told_apart() -> None:
     assert "before the recording" not in said(760, 640, given_us=710)
 
 
-def of(report: Report, rule: str) -> Finding:
+def of(report: Diagnosis, rule: str) -> Finding:
     (finding,) = (finding for finding in report.findings if finding.rule == rule)
     return finding
 
@@ -98,7 +98,7 @@ def of(report: Report, rule: str) -> Finding:
     ],
 )
 def test_a_finding_is_at_the_line_that_ran(
-    report: Report, rule: str, file: str, line: int, function: str, count: int
+    report: Diagnosis, rule: str, file: str, line: int, function: str, count: int
 ) -> None:
     finding = of(report, rule)
     where = finding.where
@@ -107,7 +107,7 @@ def test_a_finding_is_at_the_line_that_ran(
     assert finding.count == count
 
 
-def test_launches_of_the_backward_pass_are_at_the_line_that_waits_for_them(report: Report) -> None:
+def test_launches_of_the_backward_pass_are_at_the_line_that_waits_for_them(report: Diagnosis) -> None:
     launches = {(line.where.file, line.where.line): line.launches for line in report.result.lines}
     assert launches == {
         ("train.py", 40): STEPS,
@@ -119,7 +119,7 @@ def test_launches_of_the_backward_pass_are_at_the_line_that_waits_for_them(repor
     }
 
 
-def test_dispatching_is_no_python_and_a_wait_is_a_wait(report: Report) -> None:
+def test_dispatching_is_no_python_and_a_wait_is_a_wait(report: Diagnosis) -> None:
     idle = report.accounts.idle_ns
     assert (idle.python, idle.input, idle.startup) == (0, 0, 0)
     assert report.verdict.bound_by == "device"
@@ -127,13 +127,13 @@ def test_dispatching_is_no_python_and_a_wait_is_a_wait(report: Report) -> None:
     assert idle.launch > 0
 
 
-def test_autograd_hands_over_to_its_caller_in_the_replay(report: Report) -> None:
+def test_autograd_hands_over_to_its_caller_in_the_replay(report: Diagnosis) -> None:
     assert report.result.replay
     assert abs(report.result.replay.error) < 0.005
     assert any("hand over to each other" in phrase for phrase in report.result.replay.inferred)
 
 
-def test_each_gain_is_of_its_own_line(report: Report) -> None:
+def test_each_gain_is_of_its_own_line(report: Diagnosis) -> None:
     item = of(report, "sync-item")
     assert item.edit == "remove-syncs:train.py:43"
     assert 0 < (item.gain_ns or 0) < report.result.steps.mean_ns / 10
@@ -146,11 +146,11 @@ def test_the_plain_step_time_is_met() -> None:
     assert replay.undistorted_mean_step_ns == pytest.approx(790_000, rel=0.01)
 
 
-@pytest.mark.parametrize("render", [terminal.render, markdown.render])
-def test_a_report_says_how_steps_were_told_apart_and_what_the_recording_met(report: Report, render: object) -> None:
+@pytest.mark.parametrize("render", [as_text, as_markdown])
+def test_a_report_says_how_steps_were_told_apart_and_what_the_recording_met(report: Diagnosis, render: object) -> None:
     assert callable(render)
     text = " ".join(str(render(report.result)).replace("\\", "").split())
     assert f"{STEPS} steps of " in text
-    assert "told apart by optimizer steps" in text
+    assert "found by optimizer steps" in text
     assert "GPU 0 was throttled (sw_power_cap)" in text
     assert "train.py:43 in train" in text

@@ -110,10 +110,10 @@ class TestRecorded:
     @pytest.mark.parametrize(
         ("marks", "said"),
         [
-            ("optimizer", "told apart by optimizer steps"),
-            ("loader", "told apart by batches handed on"),
-            ("forward", "told apart by calls of the model"),
-            ("explicit", "told apart by unstall.step()"),
+            ("optimizer", "found by optimizer steps"),
+            ("loader", "found by DataLoader batches"),
+            ("forward", "found by model calls"),
+            ("explicit", "found by unstall.step()"),
         ],
     )
     def test_they_are_steps_and_what_marked_them_is_said(self, marks: str, said: str) -> None:
@@ -131,7 +131,7 @@ class TestRecorded:
     def test_a_file_that_does_not_say_what_marked_them_names_the_annotation(self) -> None:
         result = result_of(self.marked("the moon"))
         assert (result.steps.marks, result.steps.count) == (None, 4)
-        assert steps_line(result).endswith("told apart by annotation unstall.step")
+        assert steps_line(result).endswith("found by annotation unstall.step")
 
     def test_pieces_of_time_are_no_steps(self) -> None:
         steps = result_of(self.marked("time")).steps

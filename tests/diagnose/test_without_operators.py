@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 import pytest
 
-from unstall.diagnose.explain import Report, explain
+from unstall.diagnose.explain import Diagnosis, explain
 from unstall.read import load
 from unstall.result import IDLE_CAUSES, Accounts, Finding
 
@@ -39,7 +39,7 @@ BROADER = {
 
 
 @functools.cache
-def reports(name: str) -> tuple[Report, Report]:
+def reports(name: str) -> tuple[Diagnosis, Diagnosis]:
     """As recorded, and without operators."""
     path = TRACES / f"{name}.json.gz"
     document = msgspec.json.decode(gzip.decompress(path.read_bytes()))

@@ -72,14 +72,14 @@ def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
 @pytest.mark.parametrize(
     ("marks", "words"),
     [
-        ("loader", "the batches handed on"),
-        ("forward", "the model's calls"),
+        ("loader", "DataLoader batches"),
+        ("forward", "model calls"),
         ("explicit", "unstall.step()"),
     ],
 )
 def test_steps_that_the_recorder_told_apart_by_other_marks_may_be_other_work(marks: str, words: str) -> None:
     (text,) = _texts(compared(recorded(launching(100)), recorded(launching(100), marks=marks)), "steps")
-    assert text.startswith(f"Steps were told apart by different marks: in A by the optimizer step, in B by {words}. ")
+    assert text.startswith(f"Steps were found in different ways: in A by the optimizer step, in B by {words}. ")
 
 
 def _layers(times: int) -> Callable[[TraceBuilder, int], object]:
@@ -97,7 +97,7 @@ def test_steps_told_apart_by_other_marks_are_compared_where_they_run_the_same_ke
     result = compared(recorded(_layers(3)), recorded(_layers(3), marks="explicit", count=7))
     (text,) = _texts(result, "steps")
     assert text.endswith(
-        "Of 2 kernels that both run, 2 come as often in a step of A as in one of B: they are taken for the same work."
+        "Of 2 kernels that both run, 2 run as often in a step of A as in one of B: they are treated as the same work."
     )
     assert result.step_ns
 
@@ -105,7 +105,7 @@ def test_steps_told_apart_by_other_marks_are_compared_where_they_run_the_same_ke
 def test_of_steps_told_apart_by_other_marks_that_are_other_work_nothing_is_compared() -> None:
     result = compared(recorded(_layers(16)), recorded(_layers(1), marks="forward", count=64))
     (text,) = _texts(result, "steps")
-    assert "Of 2 kernels that both run, 0 come as often in a step of A as in one of B, so nothing is compared." in text
+    assert "Of 2 kernels that both run, 0 run as often in a step of A as in one of B, so nothing is compared." in text
     assert "Put unstall.step() at the end of each step in both programs" in text
     assert result.step_ns is None
     assert (result.kernels, result.lines, result.accounts, result.launches) == ((), (), (), None)

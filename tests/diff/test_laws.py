@@ -6,16 +6,17 @@ import msgspec
 from hypothesis import given, settings
 from programs import Program, programs
 
-from unstall.diagnose.explain import Report, explain
-from unstall.diff.formats import FORMATS, render
+from unstall.diagnose.explain import Diagnosis, explain
 from unstall.diff.result import DiffResult
 from unstall.diff.runs import diff
+from unstall.document.formats import FORMATS, render
+from unstall.report.diff import document
 
 _OTHER = {"new": "gone", "gone": "new", "pinned": "pageable", "pageable": "pinned"}
 _OTHER |= {"blocking": "non-blocking", "non-blocking": "blocking"}
 
 
-def _report(program: Program) -> Report:
+def _report(program: Program) -> Diagnosis:
     return explain(program.timeline())
 
 
@@ -71,6 +72,6 @@ def test_the_other_way_round_it_is_the_mirror_image(one: Program, other: Program
 @given(programs(), programs())
 def test_every_format_shows_any_comparison_and_json_gives_it_back(one: Program, other: Program) -> None:
     result = diff(_report(one), _report(other))
-    texts = {name: render(result, name) for name in FORMATS}
+    texts = {name: render(document(result), name) for name in FORMATS}
     assert msgspec.json.decode(texts["json"], type=DiffResult) == result
     assert all(len(line) <= 80 for line in texts["text"].splitlines())

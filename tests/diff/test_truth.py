@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from pathlib import Path
 
 import pytest
 
 from unstall.diagnose.explain import explain
-from unstall.diff.formats import render
 from unstall.diff.result import DiffResult
 from unstall.diff.runs import diff
+from unstall.document.formats import render
+from unstall.report.diff import document
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
@@ -68,17 +69,23 @@ def test_two_machines_are_compared_with_caveats_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b"),
+    ("a", "b", "titles"),
     [
-        ("offload_in_order", "offload_ahead"),
-        ("decode_item", "decode"),
-        ("decode.no_stacks", "decode_graph"),
-        ("one_shot", "pin_each_step"),
+        ("offload_in_order", "offload_ahead", ["Where", "Kernels", "Cost"]),
+        ("decode_item", "decode", ["Where", "Launches", "Waits", "Cost"]),
+        ("decode.no_stacks", "decode_graph", ["Before", "Where", "Launches", "Waits", "Copies", "Kernels", "Cost"]),
+        ("one_shot", "pin_each_step", ["Before"]),
     ],
 )
-def test_the_report_of_two_recorded_runs(
-    a: str, b: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_of_two_recorded_runs(a: str, b: str, titles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    reports = (explain(Path("examples", "traces", f"{name}.json.gz")) for name in (a, b))
-    golden(f"../diff/goldens/{a}-{b}.txt", render(diff(*reports), "text"))
+    result = diff(*(explain(Path("examples", "traces", f"{name}.json.gz")) for name in (a, b)))
+    lines = render(document(result), "text").splitlines()
+    title = re.compile(
+        "(Before) you compare|(Where) a step goes|(Launches|Waits|Copies|Kernels|Cost)( by line)?, per step"
+    )
+    found = [match[1] or match[2] or match[3] for line in lines if (match := title.match(line))]
+    assert found == titles
+    assert (lines[0], lines[2]) == (f"A examples/traces/{a}.json.gz", f"B examples/traces/{b}.json.gz")
+    assert result.summary.text in " ".join(lines)
+    assert max(map(len, lines)) <= 80

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from unstall import compare
+from unstall.document import terminal
 from unstall.errors import UsageError
-from unstall.measuring.comparison import Candidate, Comparison
+from unstall.measuring.comparison import Candidate
 from unstall.measuring.rounds import Answer
+from unstall.measuring.shown import Comparisons, ShownComparison
 from unstall.measuring.statistics import Interval, Spread
-from unstall.measuring.tables import render
 
 
 def _short(x: float = 1.0) -> float:
@@ -165,10 +166,10 @@ def test_what_a_function_raises_is_passed_on() -> None:
         compare({"a": lambda: 1 / 0})
 
 
-def _found(*answers: tuple[str, float, Answer | None, bool], label: str = "") -> Comparison:
+def _found(*answers: tuple[str, float, Answer | None, bool], label: str = "") -> ShownComparison:
     """A comparison of functions that took so many ns."""
     first = answers[0][1]
-    return Comparison(
+    return ShownComparison(
         label=label,
         candidates=tuple(
             Candidate(name, Spread.of([ns] * 9), Interval(ns / first, ns / first, ns / first), said, best)
@@ -185,7 +186,7 @@ def _found(*answers: tuple[str, float, Answer | None, bool], label: str = "") ->
 
 
 def test_the_table_of_one_comparison() -> None:
-    shown = render([_found(("mine", 2000, None, False), ("yours", 1500, "FAST", True), ("theirs", 8e6, "SLOW", False))])
+    shown = str(_found(("mine", 2000, None, False), ("yours", 1500, "FAST", True), ("theirs", 8e6, "SLOW", False)))
     assert (
         shown
         == """\
@@ -205,30 +206,30 @@ theirs is 4,000 times as slow as mine
 def test_what_computes_something_else_is_called_neither_fast_nor_slow() -> None:
     x = torch.ones(3)
     found = compare({"sum": x.sum, "mean": x.mean}, max_seconds=0.05)
-    for shown in (render([found]), render([found, found])):
+    for shown in (str(found), str(Comparisons((found, found)))):
         (line,) = {line for line in shown.splitlines() if "DIFFERS" in line}
         assert not any(word in line for word in ("FAST", "SLOW", "SAME", "UNCLEAR"))
 
 
 def test_the_mark_of_those_that_cannot_be_told_apart_is_explained() -> None:
-    shown = render([_found(("mine", 2000, None, True), ("yours", 2010, "SAME", True))])
+    shown = str(_found(("mine", 2000, None, True), ("yours", 2010, "SAME", True)))
     assert shown.endswith("SAME is within 1.5 %; = not known\nto be slower than the best")
 
 
 def test_the_table_of_several_inputs_marks_the_best_and_ties() -> None:
     small = _found(("mine", 2000, None, True), ("yours", 2010, "SAME", True), label="small")
     large = _found(("mine", 2e6, None, False), ("yours", 1e6, "FAST", True), label="large")
-    lines = render([small, large], "Sums").splitlines()
+    lines = str(Comparisons((small, large), "Sums")).splitlines()
     assert lines[0] == "Sums"
-    assert [line.split() for line in lines[5:7]] == [
+    assert [line.split() for line in lines[4:6]] == [
         ["small", "2.00", "µs", "=", "2.01", "µs", "=", "SAME", "1.005"],
         ["large", "2.00", "ms", "1.00", "ms", "*", "FAST", "0.500"],
     ]
-    assert lines[8] == "* the best, = not known to be slower than it by 1.5 %; ratios are of the time to"
+    assert lines[7] == "* the best, = not known to be slower than it by 1.5 %; ratios are of the time to"
 
 
 def test_names_cannot_do_anything_to_a_terminal() -> None:
-    shown = render([_found(("[red]\x1b[31m", 1.0, None, True), ("b", 1.0, "SAME", True))])
+    shown = str(_found(("[red]\x1b[31m", 1.0, None, True), ("b", 1.0, "SAME", True)))
     assert "\x1b" not in shown
     assert "[red]" in shown
 
@@ -236,7 +237,7 @@ def test_names_cannot_do_anything_to_a_terminal() -> None:
 @pytest.mark.parametrize("width", [40, 50, 64, 80, 120])
 def test_no_figure_is_cut_off_where_the_terminal_is_narrow(width: int) -> None:
     found = _found(("a name of quite some length", 2000, None, False), ("yours", 1500, "FAST", True))
-    shown = render([found], width=width)
+    shown = terminal.render(found.document(), width=width)
     assert "…" not in shown
     assert "0.750" in shown
     assert max(map(len, shown.splitlines())) <= width

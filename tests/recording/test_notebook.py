@@ -13,10 +13,10 @@ from typing import Any, get_args
 import pytest
 from report.sample import TYPICAL
 
-from unstall.diagnose.explain import Report
-from unstall.notebook.cell_magic import Shown
+from unstall.answers.report import Report
+from unstall.document.formats import render
+from unstall.notebook.cell_magic import Framed
 from unstall.recording.settings import LineClockName
-from unstall.report.formats import render
 
 interactive = pytest.importorskip("IPython.core.interactiveshell")
 capture = pytest.importorskip("IPython.utils.capture")
@@ -152,15 +152,15 @@ class _Frame(HTMLParser):
 
 def test_a_report_is_shown_as_the_html_report_in_a_frame_of_its_own() -> None:
     report = Report(TYPICAL)
-    ((tag, attributes),) = _Frame(Shown(report)._repr_html_()).tags
+    ((tag, attributes),) = _Frame(Framed(report)._repr_html_()).tags
     assert tag == "iframe"
-    assert attributes["srcdoc"] == render(report, "html")
+    assert attributes["srcdoc"] == render(report.document(), "html")
     assert attributes["sandbox"] == "allow-scripts"
     assert attributes["style"] == "width: 100%; height: 720px; border: 0"
 
 
 def test_a_report_is_text_where_html_cannot_be_shown() -> None:
-    assert repr(Shown(Report(TYPICAL))) == render(Report(TYPICAL), "text")
+    assert repr(Framed(Report(TYPICAL))) == str(Report(TYPICAL))
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import msgspec
 import pytest
 from hypothesis import given
+from report.rendered import as_github
 from report.sample import HOSTILE, TYPICAL, results
 
-from unstall.report import github
-from unstall.report.scrub import scrub
-from unstall.report.wording import plain
+from unstall.document.plain import plain
 from unstall.result import Result
 
 _COMMAND = re.compile(r"::(notice|warning) ([^:]*)::(.*)")
@@ -31,17 +29,13 @@ def _parsed(text: str) -> list[tuple[str, dict[str, str], str]]:
     return commands
 
 
-def test_a_typical_run(golden: Callable[[str, str], None]) -> None:
-    golden("github/typical.txt", github.render(scrub(TYPICAL)))
-
-
 def test_harmless_findings_warn_nobody() -> None:
-    commands = _parsed(github.render(TYPICAL))
+    commands = _parsed(as_github(TYPICAL))
     assert [name for name, _, _ in commands] == ["notice", "warning", "warning", "warning"]
 
 
 def test_a_warning_stands_at_its_line() -> None:
-    _, properties, message = _parsed(github.render(TYPICAL))[2]
+    _, properties, message = _parsed(as_github(TYPICAL))[2]
     assert properties["file"].endswith("/train.py")
     assert properties["line"] == "41"
     assert "it costs the device 4.13 ms per step" in message
@@ -49,7 +43,7 @@ def test_a_warning_stands_at_its_line() -> None:
 
 @given(results())
 def test_every_line_is_one_of_our_commands(result: Result) -> None:
-    commands = _parsed(github.render(result))
+    commands = _parsed(as_github(result))
     costly = [finding for finding in result.findings if not finding.harmless]
     assert len(commands) == 1 + len(costly)
 
@@ -60,12 +54,12 @@ def test_a_title_survives_its_escaping(name: str) -> None:
     (_, _, (_, properties, _)) = (
         None,
         None,
-        _parsed(github.render(msgspec.structs.replace(TYPICAL, findings=(finding,))))[1],
+        _parsed(as_github(msgspec.structs.replace(TYPICAL, findings=(finding,))))[1],
     )
     assert properties["title"] == f"unstall: {plain(name)}"
 
 
 def test_github_shows_ten_annotations_so_no_more_are_made() -> None:
     many = msgspec.structs.replace(TYPICAL, findings=TYPICAL.findings[:1] * 30)
-    assert len(_parsed(github.render(many))) == 11
-    assert len(_parsed(github.render(many, top=20))) == 21
+    assert len(_parsed(as_github(many))) == 11
+    assert len(_parsed(as_github(many, top=20))) == 21

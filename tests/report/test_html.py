@@ -15,15 +15,16 @@ import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from report.rendered import as_html
 from report.sample import HOSTILE, TYPICAL, results
 from report.timelines import Recording, drawn, training_step
 
-from unstall.report.html import render
-from unstall.report.payload import encode_picture, encode_result, pack_column
-from unstall.report.wording import unplanned
+from unstall.document import html
+from unstall.report.explain import unplanned
+from unstall.report.payload import pack_column, pack_picture
 from unstall.result import Result
 
-EMPTY = resources.files("unstall.report").joinpath("page.html").read_text("utf-8")
+EMPTY = resources.files("unstall.document").joinpath("page.html").read_text("utf-8")
 
 
 def block(page: str, name: str) -> bytes:
@@ -58,7 +59,7 @@ def test_small_numbers_take_one_byte_and_constants_none() -> None:
 
 
 def test_the_page_carries_the_result_and_the_picture() -> None:
-    page = render(TYPICAL, drawn(training_step()))
+    page = as_html(TYPICAL, drawn(training_step()))
     picture = block(page, "picture")
     head_length = struct.unpack("<I", picture[:4])[0]
     header: dict[str, Any] = json.loads(picture[4 : 4 + head_length])
@@ -70,13 +71,13 @@ def test_the_page_carries_the_result_and_the_picture() -> None:
 
 
 def test_without_a_picture_the_block_is_empty() -> None:
-    assert '<script id="picture-data" type="application/octet-stream"></script>' in render(TYPICAL)
+    assert '<script id="picture-data" type="application/octet-stream"></script>' in as_html(TYPICAL)
 
 
 @given(results())
 def test_whatever_the_result_says_the_page_differs_only_in_base64(result: Result) -> None:
-    page = render(result)
-    data = encode_result(result, unplanned=unplanned(result))
+    page = as_html(result)
+    data = html.block(json.dumps({**msgspec.to_builtins(result), "unplanned": unplanned(result)}).encode())
 
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", data)
     assert page.replace(data, "{{result}}") == EMPTY.replace("{{picture}}", "")
@@ -87,14 +88,14 @@ def test_whatever_events_are_called_their_block_is_base64(names: list[str]) -> N
     made = Recording()
     for i, name in enumerate(names):
         made.op(name, 10 * i, 10 * i + 5)
-    data = encode_picture(drawn(made.timeline()))
+    data = html.block(pack_picture(drawn(made.timeline())))
 
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", data)
     assert zlib.decompress(base64.b64decode(data))
 
 
 def test_scrubbing_reaches_every_text_of_the_picture() -> None:
-    page = render(TYPICAL, drawn(training_step()), scrub=lambda text: text.replace("train.py", "t.py"))
+    page = as_html(TYPICAL, drawn(training_step()), scrub=lambda text: text.replace("train.py", "t.py"))
 
     assert b"train.py" not in block(page, "picture")
     assert b"t.py(41): step" in block(page, "picture")

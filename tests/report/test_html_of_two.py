@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 from report.answers import ANSWER, COMPARED, PAIR
+from report.rendered import as_html, as_text
 from report.test_html import block
 
 from unstall.cli import main
-from unstall.diff import html as diff_html
-from unstall.diff.formats import render as render_diff
-from unstall.report.what_if import html as what_if_html
-from unstall.report.what_if.formats import render as render_what_if
 
 EXAMPLES = Path(__file__).parents[2] / "examples/traces"
-EMPTY = resources.files("unstall.report").joinpath("page.html").read_text("utf-8")
+EMPTY = resources.files("unstall.document").joinpath("page.html").read_text("utf-8")
 
 
 def blocks(page: str, name: str) -> list[str]:
@@ -25,7 +22,7 @@ def blocks(page: str, name: str) -> list[str]:
     return page.partition(f'<script id="{name}-data" type="application/octet-stream">')[2].partition("<")[0].split("\n")
 
 
-@pytest.mark.parametrize("page", [what_if_html.render(ANSWER, PAIR), diff_html.render(COMPARED, PAIR)])
+@pytest.mark.parametrize("page", [as_html(ANSWER, *PAIR), as_html(COMPARED, *PAIR)])
 def test_the_page_is_the_same_but_for_its_result_and_two_pictures(page: str) -> None:
     (result,), pictures = blocks(page, "result"), blocks(page, "picture")
 
@@ -34,14 +31,14 @@ def test_the_page_is_the_same_but_for_its_result_and_two_pictures(page: str) -> 
 
 
 def test_an_answers_page_is_given_the_conclusion_that_other_formats_print() -> None:
-    result = json.loads(block(render_what_if(ANSWER, "html"), "result"))
+    result = json.loads(block(as_html(ANSWER), "result"))
 
     assert result["schema"] == "unstall.whatif/1"
-    assert result["conclusion"] in render_what_if(ANSWER, "text")
+    assert result["conclusion"] in as_text(ANSWER)
 
 
 def test_a_comparison_without_its_runs_has_no_picture() -> None:
-    page = render_diff(COMPARED, "html")
+    page = as_html(COMPARED)
 
     assert json.loads(block(page, "result"))["schema"] == "unstall.diff/1"
     assert blocks(page, "picture") == [""]

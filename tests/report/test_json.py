@@ -9,20 +9,22 @@ from pathlib import Path
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from report.rendered import as_json
 from report.sample import NO_DEVICE, TYPICAL, results
 
+from unstall.answers.report import read_result
+from unstall.document.json import map_texts
+from unstall.document.plain import plain
 from unstall.errors import TraceError
-from unstall.report import json
-from unstall.report.wording import map_texts, plain
 from unstall.result import Result
 
 
 def test_a_typical_run(golden: Callable[[str, str], None]) -> None:
-    golden("json/typical.json", json.render(TYPICAL))
+    golden("typical.json", as_json(TYPICAL))
 
 
 def test_keys_are_sorted_and_times_are_integers() -> None:
-    document = standard.loads(json.render(TYPICAL))
+    document = standard.loads(as_json(TYPICAL))
     assert list(document) == sorted(document)
     assert list(document["findings"][0]) == sorted(document["findings"][0])
     assert document["accounts"]["wall_ns"] == 172_913_004
@@ -34,13 +36,13 @@ def test_keys_are_sorted_and_times_are_integers() -> None:
 @given(results())
 def test_any_result_is_read_back_as_it_was(tmp_path: Path, result: Result) -> None:
     path = tmp_path / "result.json"
-    path.write_text(json.render(result), "utf-8")
-    assert json.read(path) == map_texts(result, lambda text: text.replace("\ud800", "?"))
+    path.write_text(as_json(result), "utf-8")
+    assert read_result(path) == map_texts(result, lambda text: text.replace("\ud800", "?"))
 
 
 @given(results())
 def test_json_on_a_terminal_is_harmless(result: Result) -> None:
-    text = json.render(result)
+    text = as_json(result)
     assert plain(text.replace("\n", "")) == text.replace("\n", "")
 
 
@@ -54,24 +56,24 @@ def test_json_on_a_terminal_is_harmless(result: Result) -> None:
         (b"[" * 100_000, "not a result"),
         (b'{"schema": "unstall.explain/2"}', "its schema is 'unstall.explain/2', and this version of unstall reads"),
         (b'{"schema": "unstall.explain/1"}', "missing required field"),
-        (json.render(NO_DEVICE).replace('"count": 1', '"count": "1"').encode(), "Expected `int`"),
+        (as_json(NO_DEVICE).replace('"count": 1', '"count": "1"').encode(), "Expected `int`"),
     ],
 )
 def test_what_is_no_result_is_refused_by_name(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=r"x\.json: ") as caught:
-        json.read(path)
+        read_result(path)
     assert complaint in str(caught.value)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"gone\.json: cannot be read: No such file or directory"):
-        json.read(tmp_path / "gone.json")
+        read_result(tmp_path / "gone.json")
 
 
 def test_a_step_count_of_zero_can_be_shown(tmp_path: Path) -> None:
     steps = msgspec.structs.replace(NO_DEVICE.steps, count=0)
     path = tmp_path / "x.json"
-    path.write_text(json.render(msgspec.structs.replace(NO_DEVICE, steps=steps)))
-    assert json.read(path).steps.count == 0
+    path.write_text(as_json(msgspec.structs.replace(NO_DEVICE, steps=steps)))
+    assert read_result(path).steps.count == 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 from hypothesis import given
+from report.rendered import as_json, as_markdown
 from report.sample import LIBRARY, MODEL, TRAIN, TYPICAL, results
 
-from unstall.report import json, markdown
 from unstall.report.scrub import scrub, scrubber
 from unstall.result import LineCost, Result, Where
 
@@ -24,8 +24,8 @@ def _files(result: Result) -> list[str | None]:
 
 
 def test_a_typical_run_names_no_home() -> None:
-    for renderer in (json, markdown):
-        text = renderer.render(scrub(TYPICAL))
+    for render in (as_json, as_markdown):
+        text = render(scrub(TYPICAL))
         assert "ada" not in text
         assert "train.py" in text
         assert "models/backbone.py" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from traces import TraceBuilder
 
-from unstall.diagnose.explain import Report, explain
+from unstall.diagnose.explain import Diagnosis, explain
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Result
 from unstall.whatif.edits import parse
@@ -25,11 +25,11 @@ OF_HOST = ("remove-syncs", "keep-cache", "host-speed", "graph")
 
 
 @functools.cache
-def report(path: Path) -> Report:
+def report(path: Path) -> Diagnosis:
     return explain(path)
 
 
-def model_of(found: Report) -> Model:
+def model_of(found: Diagnosis) -> Model:
     assert found.run is not None
     return model(found.run.timeline, found.run.steps, found.run.places)
 

@@ -109,7 +109,7 @@ def verbs() -> dict[str, Verb]:
 
 
 def _complain(text: str) -> None:
-    from unstall.report.wording import plain
+    from unstall.document.plain import plain
 
     print(f"unstall: {plain(text)}", file=sys.stderr)
 

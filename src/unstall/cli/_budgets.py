@@ -42,7 +42,8 @@ def check_budgets(result: Result, args: argparse.Namespace) -> int:
 
 def _exceeded(result: Result, args: argparse.Namespace) -> list[str]:
     """A sentence for each budget that the run is over."""
-    from unstall.report.wording import costly, idle_ns, origin, plain
+    from unstall.document.plain import plain
+    from unstall.report.wording import costly, idle_ns, origin
 
     over = []
     idle, wall = idle_ns(result.accounts), result.accounts.wall_ns

@@ -56,10 +56,10 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
 
 
 def _is_result(file: Path) -> bool:
-    from unstall.report import json
+    from unstall.answers.report import read_result
 
     with suppress(TraceError):
-        json.read(file)
+        read_result(file)
         return True
     return False
 

@@ -1,4 +1,4 @@
-"""How verbs print a report: the options they share, and where it goes."""
+"""How verbs print what they found: the options they share, and where it goes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_output_group, add_quiet_option, add_size_options
+from unstall.document.formats import FORMATS, TOP, format_of, render, write
 from unstall.errors import UsageError
 from unstall.files import check_targets
-from unstall.report.formats import FORMATS, format_of
 
 if TYPE_CHECKING:
-    from unstall.diagnose.explain import Report
+    from unstall.document.shown import Shown
 
 TRACES = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz")
 """How the names of traces end."""
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """-o, --format, --json, --top, --scrub-paths, --quiet."""
-    group = add_output_group(parser, FORMATS, it="the report", prints="what to print; github: workflow annotations")
-    add_size_options(group, "costliest findings and lines")
-    add_quiet_option(group, "no report but")
+def add_output_options(
+    parser: argparse.ArgumentParser, *, it: str = "it", largest: str | None = None, but: str = "nothing but"
+) -> None:
+    """-o, --format, --json and --quiet; --top and --scrub-paths too if `largest` says what --top limits."""
+    group = add_output_group(parser, FORMATS, it=it, prints="what to print; github: workflow annotations")
+    if largest:
+        add_size_options(group, largest)
+    add_quiet_option(group, but)
 
 
 def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str | None] = ()) -> None:
@@ -39,8 +42,8 @@ def check_outputs(args: argparse.Namespace, *inputs: str, others: Sequence[str |
 
 
 def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "trace") -> None:
-    """Raise UsageError where an output would replace a file that by its name is no such thing: a script, say, that was
-    named by mistake. Nothing is lost with an empty one."""
+    """Raise UsageError if an output would replace a file whose name is not that of such an output: a script, say, that
+    was named by mistake. Nothing is lost with an empty one."""
     if path.name.lower().endswith(endings) or not path.is_file() or not path.stat().st_size:
         return
     raise UsageError(
@@ -49,17 +52,17 @@ def check_replaced(path: Path, endings: tuple[str, ...] = TRACES, what: str = "t
     )
 
 
-def deliver(report: Report, args: argparse.Namespace) -> None:
-    """Write the report's files, then print it, as the options ask."""
-    from unstall.files import write_atomically
-    from unstall.report.formats import render, scrubbed
-
+def deliver(shown: Shown, args: argparse.Namespace) -> None:
+    """Write the files, then print, as the options ask."""
+    if args.quiet and not args.output and not args.format:
+        return
+    top = getattr(args, "top", None)
+    document = shown.document(scrub_paths=getattr(args, "scrub_paths", False))
     for path in args.output:
-        text = render(report, format_of(path, args.format), top=args.top, scrub_paths=args.scrub_paths)
-        write_atomically(path, text.encode(errors="replace"))
+        write(document, path, format_of(path, args.format), top=top)
     if args.format:
-        sys.stdout.write(render(report, args.format, top=args.top, scrub_paths=args.scrub_paths))
+        sys.stdout.write(render(document, args.format, top=top))
     elif not args.quiet:
-        from unstall.report import terminal
+        from unstall.document import terminal
 
-        terminal.show(scrubbed(report) if args.scrub_paths else report.result, top=args.top)
+        terminal.show(document, top=TOP if top is None else top)

@@ -114,7 +114,7 @@ def rank_of(environ: Mapping[str, str]) -> int | None:
 
 def say(text: str) -> None:
     """Print a line beside what the program prints; somebody may have closed stderr, which stops nothing."""
-    from unstall.report.wording import plain
+    from unstall.document.plain import plain
 
     rank = rank_of(os.environ)
     with suppress(OSError, ValueError):

@@ -18,23 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unstall.cli._arguments import add_output_group, add_quiet_option, add_value, parse_count, parse_seconds
+from unstall.cli._arguments import add_value, parse_count, parse_seconds
 from unstall.cli._bench_progress import shown
+from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import UsageError
-from unstall.files import check_targets, write_atomically
 from unstall.measuring.amounts import parse_bytes, parse_flops, parse_share
-from unstall.report.formats import format_of
 
 if TYPE_CHECKING:
     from unstall.measuring.baseline import Entry
-    from unstall.measuring.comparison import Comparison
-    from unstall.measuring.measurement import Measurement
+    from unstall.measuring.shown import ShownComparison, ShownMeasurement
 
 # Of `unstall.bench`, whose modules take numpy, which no `--help` waits for; a test holds them alike.
 _CACHES = ("cold", "hot", "rotate")
 _METHODS = ("auto", "cupti", "events", "model", "host")
 _TIMES = ("device", "wall", "throughput")
-_FORMATS = ("html", "json", "markdown", "text")
 _ALLOWED = 0.05
 _REL_CI = 0.01
 _SECONDS, _SECONDS_TO_COMPARE = 2.0, 5.0
@@ -74,9 +71,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_value(
         group, "--same-within", "SHARE", parse_share, "what is to be called the same: 1.5%% (the default) or 0.015"
     )
-    group = add_output_group(parser, _FORMATS, prints="what to print")
-    add_quiet_option(group)
-    add_value(group, "--html", "FILE", _no_html, argparse.SUPPRESS)
+    add_output_options(parser)
+    add_value(parser, "--html", "FILE", _no_html, argparse.SUPPRESS)
     group = parser.add_argument_group("baselines", "exit with 1 where a statement is slower than one")
     group.add_argument("--save-baseline", metavar="FILE", help="add these times to FILE")
     group.add_argument("--baseline", metavar="FILE", help="hold the times against those in FILE")
@@ -90,10 +86,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.output:
-        if format_of(path, args.format) not in _FORMATS:
-            raise UsageError(f"{path}: a benchmark has no such format. Use one of {', '.join(_FORMATS)}")
-    check_targets([*args.output, *([args.save_baseline] if args.save_baseline else [])], [])
+    check_outputs(args, others=[args.save_baseline])
     _check(args)
     by = args.by
     if args.baseline is not None:
@@ -109,12 +102,7 @@ def run(args: argparse.Namespace) -> int:
         if args.gpu is None and any(text in str(error) for text in _NO_GPU):
             raise UsageError(f"{error}. --gpu h200 measures on a virtual GPU") from error
         raise
-    for path in args.output:
-        write_atomically(path, _rendered(found, format_of(path, args.format)).encode(errors="replace"))
-    if args.format:
-        sys.stdout.write(_rendered(found, args.format))
-    elif not args.quiet:
-        _show(found)
+    deliver(found, args)
     return _code(found, args)
 
 
@@ -129,7 +117,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"--{alone[0].replace('_', '-')} is about one statement: leave --vs out")
 
 
-def _measured(args: argparse.Namespace, by: Any) -> Measurement | Comparison:
+def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComparison:
     from unstall.measuring.compare import compare
     from unstall.measuring.measure import bench
     from unstall.measuring.progress import begin, heard_by
@@ -171,7 +159,7 @@ def _measured(args: argparse.Namespace, by: Any) -> Measurement | Comparison:
             )
 
 
-def _without_launcher(found: Measurement) -> Measurement:
+def _without_launcher(found: ShownMeasurement) -> ShownMeasurement:
     """A statement stands in no file: the line of the script that started this one is no place of its own."""
     own = f"{sys.argv[0]}:"
     verdicts = tuple(
@@ -181,30 +169,7 @@ def _without_launcher(found: Measurement) -> Measurement:
     return replace(found, verdicts=verdicts)
 
 
-def _show(found: Measurement | Comparison) -> None:
-    from unstall.measuring.comparison import Comparison
-
-    if isinstance(found, Comparison):
-        from unstall.measuring.tables import show
-
-        show([found])
-    else:
-        print(found)
-
-
-def _rendered(found: Measurement | Comparison, form: str) -> str:
-    if form == "json":
-        return found.to_json()
-    if form == "text":
-        return f"{found}\n"
-    if form == "markdown":
-        return f"```\n{found}\n```\n"
-    from unstall.measuring.plot import page
-
-    return page(found)
-
-
-def _code(found: Measurement | Comparison, args: argparse.Namespace) -> int:
+def _code(found: ShownMeasurement | ShownComparison, args: argparse.Namespace) -> int:
     """1 where a statement computes something else than the first, or is slower than the baseline allows."""
     from unstall.measuring.comparison import Comparison
 
@@ -220,9 +185,9 @@ def _code(found: Measurement | Comparison, args: argparse.Namespace) -> int:
 
 
 def _against_baseline(entries: dict[str, Entry], args: argparse.Namespace) -> int:
+    from unstall.document.plain import plain
     from unstall.measuring.baseline import held_against
     from unstall.measuring.wording import precise
-    from unstall.report.wording import plain
 
     allowed = _ALLOWED if args.fail_above is None else args.fail_above
     code = 0
@@ -239,7 +204,7 @@ def _against_baseline(entries: dict[str, Entry], args: argparse.Namespace) -> in
     return code
 
 
-def _entries(found: Measurement | Comparison) -> dict[str, Entry]:
+def _entries(found: ShownMeasurement | ShownComparison) -> dict[str, Entry]:
     from unstall.measuring.baseline import entry
     from unstall.measuring.comparison import Comparison
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
-from unstall.cli._arguments import add_output_group, add_quiet_option, add_size_options, add_user_option
+from unstall.cli._arguments import add_user_option
 from unstall.cli._inputs import read_timeline
-from unstall.diff.formats import FORMATS, format_of
+from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.errors import TraceError, UsageError
-from unstall.files import check_targets
 
 if TYPE_CHECKING:
-    from unstall.diagnose.explain import Report
+    from unstall.diagnose.explain import Diagnosis
     from unstall.diff.result import DiffResult
 
 
@@ -28,47 +26,29 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", metavar="B", help="the run after")
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step, in both (default: found)")
     add_user_option(parser)
-    group = add_output_group(parser, FORMATS)
-    add_size_options(group, "largest changes of a kind")
-    add_quiet_option(group)
+    add_output_options(parser, largest="largest changes of a kind")
     group = parser.add_argument_group("budget")
     group.add_argument(
         "--fail-on-slower",
         metavar="SHARE",
         type=_share,
-        help="exit with 1 where B's mean step is slower than A's by more: 5%% or 0.05",
+        help="exit with 1 if B's mean step is slower than A's by more: 5%% or 0.05",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.output:
-        format_of(path, args.format)
-    check_targets(args.output, [args.a, args.b])
-    from unstall.diff.formats import render
-    from unstall.diff.runs import diff
-    from unstall.diff.scrub import scrub
-    from unstall.files import write_atomically
+    check_outputs(args, args.a, args.b)
+    from unstall.answers.difference import Difference
 
-    a, b = (_explained(path, args) for path in (args.a, args.b))
-    result = diff(a, b)
-    if args.scrub_paths:
-        result = scrub(result, a.result, b.result)
-    rendered = partial(render, result, top=args.top, reports=(a, b), scrub_paths=args.scrub_paths)
-    for path in args.output:
-        write_atomically(path, rendered(format_of(path, args.format)).encode(errors="replace"))
-    if args.format:
-        sys.stdout.write(rendered(args.format))
-    elif not args.quiet:
-        from unstall.diff import terminal
-
-        terminal.show(result, top=args.top)
-    over = _slower(result, args.fail_on_slower)
+    difference = Difference.between(*(_explained(path, args) for path in (args.a, args.b)))
+    deliver(difference, args)
+    over = _slower(difference.result, args.fail_on_slower)
     if over:
         print(f"unstall: {over}", file=sys.stderr)
     return 1 if over else 0
 
 
-def _explained(path: str, args: argparse.Namespace) -> Report:
+def _explained(path: str, args: argparse.Namespace) -> Diagnosis:
     from unstall.diagnose.explain import explain
 
     timeline = read_timeline(path, quiet=args.quiet)

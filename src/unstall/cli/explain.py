@@ -20,20 +20,20 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_user_option(parser)
     add_plain_step_options(parser)
     add_value(parser, "--save-timeline", "FILE", parse_file, "save what was read, to be read faster again")
-    add_output_options(parser)
+    add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")
     add_budget_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.trace, others=[args.save_timeline])
-    from unstall.diagnose.explain import explain as explain_timeline
+    from unstall.answers.explain import explain
     from unstall.timeline.store import is_timeline
 
     if args.save_timeline and not is_timeline(Path(args.save_timeline)):
         check_replaced(Path(args.save_timeline), (".unstall",), "timeline")
 
     timeline = read_timeline(args.trace, quiet=args.quiet)
-    report = explain_timeline(
+    report = explain(
         timeline,
         step=args.step,
         user=args.user,

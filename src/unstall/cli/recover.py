@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
 def _list(temporary: Path) -> int:
     """Print the recordings whose program has ended, the latest last, and say what to do with them."""
     from unstall.cli._recording import say
+    from unstall.document.plain import plain
     from unstall.recording.journal import read
-    from unstall.report.wording import plain
 
     left = []
     for folder in temporary.glob(f"{FOLDER_PREFIX}*"):

@@ -15,16 +15,15 @@ from unstall.cli._output import add_output_options, check_outputs, deliver
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("result", metavar="RESULT", help="the JSON file to show; - for stdin")
-    add_output_options(parser)
+    add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")
     add_budget_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     check_outputs(args, args.result)
-    from unstall.diagnose.explain import Report
-    from unstall.report import json
+    from unstall.answers.report import Report, read_result
 
     with readable(args.result) as file:
-        result = json.read(file)
+        result = read_result(file)
     deliver(Report(result, None), args)
     return check_budgets(result, args)

@@ -81,7 +81,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="keep the program's arguments and environment in the trace, which may hold secrets",
     )
     add_virtual_options(parser)
-    add_output_options(parser)
+    add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -286,7 +286,7 @@ def _write_virtual(
 
 def _explain(timeline: Timeline, args: argparse.Namespace) -> None:
     """Explain the run: on stderr, or where a format was asked for, on stdout, which the program did not have."""
-    from unstall.diagnose.explain import explain
+    from unstall.answers.explain import explain
 
     report = explain(timeline)
     with nullcontext() if args.format else redirect_stdout(sys.stderr):

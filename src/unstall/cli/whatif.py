@@ -7,12 +7,10 @@ one after the other; the findings of `unstall explain` name theirs. Without an e
 from __future__ import annotations
 
 import argparse
-import sys
 
-from unstall.cli._arguments import add_output_group, add_plain_step_options, add_quiet_option, add_user_option
+from unstall.cli._arguments import add_plain_step_options, add_user_option
 from unstall.cli._inputs import read_timeline
-from unstall.files import check_targets
-from unstall.report.what_if.formats import FORMATS, format_of
+from unstall.cli._output import add_output_options, check_outputs, deliver
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -29,19 +27,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_plain_step_options(parser)
     parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
     add_user_option(parser)
-    add_quiet_option(add_output_group(parser, FORMATS))
+    add_output_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    for path in args.output:
-        format_of(path, args.format)
-    check_targets(args.output, [args.trace])
-    from unstall.diagnose.what_if import what_if
-    from unstall.files import write_atomically
-    from unstall.report.what_if import terminal
-    from unstall.report.what_if.formats import render
+    check_outputs(args, args.trace)
+    from unstall.answers.what_if import whatif
 
-    answer = what_if(
+    answer = whatif(
         read_timeline(args.trace, quiet=args.quiet),
         args.edit,
         plain_step_ns=args.plain_step_ns,
@@ -49,11 +42,5 @@ def run(args: argparse.Namespace) -> int:
         step=args.step,
         user=args.user,
     )
-    for path in args.output:
-        text = render(answer.result, format_of(path, args.format), runs=answer.runs)
-        write_atomically(path, text.encode(errors="replace"))
-    if args.format:
-        sys.stdout.write(render(answer.result, args.format, runs=answer.runs))
-    elif not args.quiet:
-        terminal.show(answer.result)
+    deliver(answer, args)
     return 0

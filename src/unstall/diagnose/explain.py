@@ -1,4 +1,4 @@
-"""`explain`: a recorded run → a `Report`."""
+"""`explain`: a recorded run → a `Diagnosis`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from unstall.whatif.gains import with_gains
 
 
 @dataclass(frozen=True)
-class Report:
+class Diagnosis:
     """What `explain` found. `run` is what pictures are drawn from; a result read back from JSON has none."""
 
     result: Result
@@ -35,7 +35,7 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is worth changing: what may be wrong, then the costliest first; harmless ones last."""
+        """What is worth changing: bugs, then the costliest first; harmless ones last."""
         return self.result.findings
 
     @property
@@ -48,29 +48,6 @@ class Report:
         """Where the time went."""
         return self.result.accounts
 
-    def save(self, path: str | Path, *, scrub_paths: bool = False) -> None:
-        """Write the report in the format of the file's ending: .html, .json, .md or .txt.
-
-        Raises UsageError for any other ending, or where the file cannot be written.
-        """
-        from unstall.files import write_atomically
-        from unstall.report.formats import format_of, render
-
-        text = render(self, format_of(path), scrub_paths=scrub_paths)
-        write_atomically(path, text.encode(errors="replace"))
-
-    def __str__(self) -> str:
-        from unstall.report import terminal
-
-        return terminal.render(self.result)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from unstall.report import terminal
-
-        return terminal.notebook(self.result)
-
 
 def explain(
     source: str | Path | Timeline,
@@ -80,7 +57,7 @@ def explain(
     plain_step_ns: int | None = None,
     as_recorded: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Report:
+) -> Diagnosis:
     """Say where the time of a recorded run went, which line it went to, and why.
 
     Parameters
@@ -138,7 +115,7 @@ def explain(
         plan=gains.plan if gains else None,
         floor_ns=gains.floor_ns if gains else None,
     )
-    return Report(result, run)
+    return Diagnosis(result, run)
 
 
 def texts(given: str | Iterable[str], name: str, of: str) -> tuple[str, ...]:

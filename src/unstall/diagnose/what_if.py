@@ -21,40 +21,17 @@ from unstall.whatif.predict import predict
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What `whatif` found. The runs are what pictures are drawn from; an answer read back from JSON has none."""
+class Forecast:
+    """What `whatif` found, and the run before and after, from which pictures are drawn."""
 
     result: WhatIf
-    before: Run | None = None
-    after: Run | None = None
+    before: Run
+    after: Run
 
     @property
     def predicted_step_ns(self) -> int:
         """The step time after all edits."""
         return self.result.predicted_step_ns
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """Before and after, as far as they are known."""
-        return tuple(run for run in (self.before, self.after) if run is not None)
-
-    def save(self, path: str | Path) -> None:
-        """Write the answer in the format of the file's ending: .html, .json, .md or .txt.
-
-        Raises UsageError for any other ending, or where the file cannot be written.
-        """
-        from unstall.files import write_atomically
-        from unstall.report.what_if.formats import format_of, render
-
-        text = render(self.result, format_of(path), runs=self.runs)
-        write_atomically(path, text.encode(errors="replace"))
-
-    def __str__(self) -> str:
-        from unstall.report.what_if import terminal
-
-        return terminal.render(self.result)
-
-    __repr__ = __str__
 
 
 def what_if(
@@ -66,7 +43,7 @@ def what_if(
     step: str | None = None,
     user: str | Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
-) -> Answer:
+) -> Forecast:
     """Replay a recorded run with changes made to it.
 
     Parameters
@@ -128,4 +105,4 @@ def what_if(
         after=after.accounts,
         bound_by=(bound_by(outlook.undistorted), bound_by(after)),
     )
-    return Answer(result, outlook.undistorted, after)
+    return Forecast(result, outlook.undistorted, after)

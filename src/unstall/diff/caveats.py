@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from unstall.diagnose.explain import Report
+from unstall.diagnose.explain import Diagnosis
 from unstall.diagnose.run import Run
 from unstall.diff.kernels import Shared
 from unstall.diff.result import Caveat, Code, Time
 from unstall.diff.sides import MatchedBy
+from unstall.document.plain import short
 from unstall.figures import counted
 from unstall.locate.operations import has_operators
-from unstall.report.wording import short, steps_name
 from unstall.result import Result, Source
 
-_MARKS = {
-    "period": "the period of the launches",
+_BOUNDARIES = {
+    "period": "repeating launches",
     "optimizer": "the optimizer step",
-    "loader": "the batches handed on",
-    "forward": "the model's calls",
+    "loader": "DataLoader batches",
+    "forward": "model calls",
     "explicit": "unstall.step()",
 }
 _RECORDERS = {
@@ -29,7 +29,7 @@ _ONE_KNOWS = "Operators are known in one run only: waits are matched by place al
 _HARMLESS = "no Python stacks were recorded"  # the start of a note that is said here in other words
 
 
-def caveats(a: Report, b: Report, matched_by: MatchedBy, common: Shared, step: Time | None) -> tuple[Caveat, ...]:
+def caveats(a: Diagnosis, b: Diagnosis, matched_by: MatchedBy, common: Shared, step: Time | None) -> tuple[Caveat, ...]:
     """Sentences, the weightiest first."""
     found = [
         *_simulated(a.result.source, b.result.source),
@@ -55,7 +55,7 @@ def has_work(result: Result) -> bool:
 def steps_compare(a: Result, b: Result, common: Shared) -> bool:
     """Whether a step of one may be held against a step of the other: not against a whole run, and where different
     marks told them apart only if both are the same work."""
-    return _same_extent(a, b) and (_same_mark(a, b) or common.same_work)
+    return _same_extent(a, b) and (_same_boundaries(a, b) or common.same_work)
 
 
 def _same_extent(a: Result, b: Result) -> bool:
@@ -98,8 +98,8 @@ def _steps(a: Result, b: Result, common: Shared) -> Said:
         return [("steps", text)]
     if a.steps.found_by == "whole":
         return [("steps", "No steps were found in either run: what is called a step is the whole run.")]
-    if not _same_mark(a, b):
-        text = f"Steps were told apart by different marks: in A by {_mark(a)}, in B by {_mark(b)}. {_often(common)}"
+    if not _same_boundaries(a, b):
+        text = f"Steps were found in different ways: in A by {_boundary(a)}, in B by {_boundary(b)}. {_often(common)}"
         if not common.same_work:
             text += (
                 ", so nothing is compared. Put unstall.step() at the end of each step in both programs, or name the "
@@ -113,11 +113,11 @@ def _often(common: Shared) -> str:
     if not common.kernels:
         return "No kernel is in both by which to tell whether a step is the same work"
     kernels = counted(common.kernels, "kernel")
-    which = f"Of {kernels} that both run, {common.as_often:,} come as often in a step of A as in one of B"
-    return f"{which}: they are taken for the same work." if common.same_work else which
+    which = f"Of {kernels} that both run, {common.as_often:,} run as often in a step of A as in one of B"
+    return f"{which}: they are treated as the same work." if common.same_work else which
 
 
-def _same_mark(a: Result, b: Result) -> bool:
+def _same_boundaries(a: Result, b: Result) -> bool:
     """Whether the same thing told the steps apart in both.
 
     A period is named by whatever kernel is at its start, which says nothing about the length of the step. Of an
@@ -128,10 +128,10 @@ def _same_mark(a: Result, b: Result) -> bool:
     return len(kinds) == 1 and (kinds == {"period"} or len(names) <= 1)
 
 
-def _mark(result: Result) -> str:
+def _boundary(result: Result) -> str:
     steps = result.steps
-    kind = _MARKS.get(steps.marks or steps.found_by, "annotation")
-    name = f" {short(steps_name(steps), 60)}" if steps.name and not steps.marks and steps.found_by != "period" else ""
+    kind = _BOUNDARIES.get(steps.marks or steps.found_by, "annotation")
+    name = f" {short(steps.plain_name, 60)}" if steps.name and not steps.marks and steps.found_by != "period" else ""
     return kind + name
 
 
@@ -140,7 +140,9 @@ def _integrity(a: Result, b: Result) -> Said:
     if not unsound:
         return []
     which = " and of ".join(unsound)
-    return [("integrity", f"Part of {which} is missing from the file: counts and times may differ for that alone.")]
+    return [
+        ("integrity", f"Part of {which} is missing from the file: counts and times may differ for that reason alone.")
+    ]
 
 
 def _hardware(a: Result, b: Result) -> Said:
@@ -166,7 +168,7 @@ def _hardware(a: Result, b: Result) -> Said:
         if mine and theirs and mine != theirs
     ]
     if versions:
-        said.append(("software", f"Versions differ: {'; '.join(versions)}. Kernels may differ for that alone."))
+        said.append(("software", f"Versions differ: {'; '.join(versions)}. Kernels may differ for that reason alone."))
     return said
 
 
@@ -175,7 +177,7 @@ def _rank(result: Result) -> str:
     return f"{source.rank} of {source.world_size}" if source.world_size else str(source.rank)
 
 
-def _recorded(a: Report, b: Report, matched_by: MatchedBy) -> Said:
+def _recorded(a: Diagnosis, b: Diagnosis, matched_by: MatchedBy) -> Said:
     said: Said = []
     one_simulated = a.result.source.simulated != b.result.source.simulated
     stacks = a.result.source.has_stacks, b.result.source.has_stacks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstall._version import __version__
-from unstall.diagnose.explain import Report
+from unstall.diagnose.explain import Diagnosis
 from unstall.diagnose.run import Run
 from unstall.diff.caveats import caveats, has_work, steps_compare
 from unstall.diff.copies import copies
@@ -17,7 +17,7 @@ from unstall.diff.waits import waits
 from unstall.errors import UsageError
 
 
-def diff(a: Report, b: Report) -> DiffResult:
+def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
     """What changed from run A to run B, matched by line and operator.
 
     Raises UsageError for a report that was read back from JSON: it holds no run to compare.
@@ -55,7 +55,7 @@ def diff(a: Report, b: Report) -> DiffResult:
     )
 
 
-def _side(report: Report, run: Run) -> Side:
+def _side(report: Diagnosis, run: Run) -> Side:
     lengths, result = run.step_lengths, report.result
     return Side(
         source=result.source,

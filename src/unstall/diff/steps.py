@@ -5,8 +5,7 @@ from __future__ import annotations
 from unstall.diagnose.run import Run
 from unstall.diff.result import Account, Time
 from unstall.diff.spread import noise
-from unstall.report.wording import BUSY_PARTS
-from unstall.result import IDLE_CAUSES
+from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 
 def step_time(a: Run, b: Run) -> Time:

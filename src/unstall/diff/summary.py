@@ -14,15 +14,15 @@ _CALLED = {
     ("busy", "both"): "kernels and copies at once",
     ("busy", "comm"): "collectives with nothing beside them",
     ("idle", "sync"): "idle time after waits",
-    ("idle", "launch"): "idle time for want of launches",
-    ("idle", "input"): "idle time for want of data",
-    ("idle", "copy"): "idle time because of copies that block",
-    ("idle", "allocator"): "idle time because of memory from the driver",
-    ("idle", "comm"): "idle time because of collectives",
-    ("idle", "startup"): "idle time because of first use",
-    ("idle", "python"): "idle time while Python ran outside any operator",
+    ("idle", "launch"): "idle time waiting for launches",
+    ("idle", "input"): "idle time waiting for data",
+    ("idle", "copy"): "idle time due to blocking copies",
+    ("idle", "allocator"): "idle time due to memory allocation by the driver",
+    ("idle", "comm"): "idle time due to collectives",
+    ("idle", "startup"): "idle time due to first use",
+    ("idle", "python"): "idle time while Python ran outside operators",
     ("idle", "event"): "idle time of streams that wait for each other",
-    ("idle", "latency"): "idle time before ops already queued",
+    ("idle", "latency"): "idle time before ops that were already queued",
 }
 _BOUND = {"device": "device-bound", "none": "without device work", "comm": "communication-bound"}
 _LEAST_STEPS = 3
@@ -75,8 +75,8 @@ def _alike(step: Time) -> str:
     if duration(step.a) == duration(step.b):
         return f"A step takes {duration(step.a)} in both."
     return (
-        f"A step takes {duration(step.a)} in A and {duration(step.b)} in B. That may be chance: steps of one run "
-        f"differ so much that only more than {duration(step.noise or 0)} would stand out."
+        f"A step takes {duration(step.a)} in A and {duration(step.b)} in B. That may be chance: the steps of one "
+        f"run vary so much that only a difference above {duration(step.noise or 0)} would be significant."
     )
 
 
@@ -85,10 +85,10 @@ def _faster(a: Side, b: Side, step: Time) -> str:
     times = f"{ratio:.2f}x" if ratio < _TEN else f"{ratio:.1f}x"
     certainly = ""
     if step.noise is None:
-        certainly = " (of a single step each, which may be chance)"
+        certainly = " (one step each, so this may be chance)"
     elif not step.beyond_noise:
         slow, fast = ("A", "B") if step.change < 0 else ("B", "A")
-        certainly = f" (steps differ much, but every one of {fast}'s is shorter than any of {slow}'s)"
+        certainly = f" (steps vary much, but every step of {fast} is shorter than any of {slow})"
     return (
         f"B is {times} {'faster' if step.change < 0 else 'slower'}: "
         f"{duration(step.b)} a step instead of {duration(step.a)}{certainly}."
@@ -113,7 +113,7 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
         went = "came from" if step.change < 0 else "went to"
         return f"{duration(change)} of the {duration(total)} {went} {called}: {became}."
     fell, grew = ("fell", "grew") if step.change < 0 else ("grew", "fell")
-    rest = f"; all else together {grew} by {duration(change - total)}" if change - total >= total / 100 else ""
+    rest = f"; everything else together {grew} by {duration(change - total)}" if change - total >= total / 100 else ""
     return f"{called[0].upper()}{called[1:]} {fell} by {duration(change)}: {became}{rest}."
 
 

@@ -22,13 +22,14 @@ from unstall.measuring.amounts import seconds_of, share_of
 from unstall.measuring.cache import Caching
 from unstall.measuring.call import Call
 from unstall.measuring.choice import Choice, choose, launch_bound, probe, usual_cache
-from unstall.measuring.comparison import Candidate, Comparison, Comparisons
+from unstall.measuring.comparison import Candidate
 from unstall.measuring.look import Look, held, look, opened
 from unstall.measuring.look_verdicts import of_look
 from unstall.measuring.measurement import Cache
 from unstall.measuring.progress import begin
 from unstall.measuring.randomness import same_randomness
 from unstall.measuring.rounds import MARGIN, Rounds, by_turns
+from unstall.measuring.shown import Comparisons, ShownComparison
 from unstall.measuring.statistics import Spread
 from unstall.measuring.turns import By, takes
 from unstall.measuring.virtual_machine import is_clock_virtual
@@ -58,7 +59,7 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def compare(functions: Functions, *args: Any, inputs: None = None, **options: Unpack[Options]) -> Comparison: ...
+def compare(functions: Functions, *args: Any, inputs: None = None, **options: Unpack[Options]) -> ShownComparison: ...
 @overload
 def compare(functions: Functions, *args: Any, inputs: Inputs, **options: Unpack[Options]) -> Comparisons: ...
 def compare(
@@ -76,7 +77,7 @@ def compare(
     num_threads: int | None = None,
     seed: int = 0,
     label: str = "",
-) -> Comparison | Comparisons:
+) -> ShownComparison | Comparisons:
     """Compare functions of the same arguments with the first of them.
 
     FAST and SLOW say that the interval of the ratio of a function's time to the first one's is on one side of 1,
@@ -116,7 +117,7 @@ def compare(
             )
             bound = choice.by == "device" and not choice.because
             found.append(
-                Comparison(
+                ShownComparison(
                     label=label if inputs is None else rows[row][0],
                     candidates=_candidates(list(functions), rounds, seen[row].agreements, same_within),
                     by=choice.by,

@@ -1,12 +1,12 @@
-"""`Comparison`: several functions held against the first of them; `Comparisons`: the same at several inputs."""
+"""`Comparison`: several functions compared with the first of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from unstall._version import __version__
 from unstall.measuring.agreement import Agreement
 from unstall.measuring.measurement import Cache
 from unstall.measuring.rounds import Answer
@@ -36,9 +36,9 @@ class Candidate:
         return self.agreement is None or self.agreement.agrees
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What `compare` found. `str()` is a table for a terminal of 80 columns."""
+    """What `compare` found."""
 
     label: str
     candidates: tuple[Candidate, ...]
@@ -69,70 +69,10 @@ class Comparison:
         """Whether all results agree with the first one's, as far as that was checked."""
         return all(candidate.agrees for candidate in self.candidates)
 
-    def to_json(self) -> str:
-        """Schema `unstall.compare/1`: times in ns, with all samples."""
-        return _json([self])
 
-    def __str__(self) -> str:
-        from unstall.measuring.tables import render
-
-        return render([self])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from unstall.measuring.tables import notebook
-
-        return notebook([self])
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparisons:
-    """A comparison for each of several inputs."""
-
-    rows: tuple[Comparison, ...]
-    label: str = ""
-
-    def __iter__(self) -> Iterator[Comparison]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, label: str) -> Comparison:
-        """The comparison at this input; KeyError where there is none."""
-        for row in self.rows:
-            if row.label == label:
-                return row
-        raise KeyError(label)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether all results agree with the first one's at all inputs, as far as that was checked."""
-        return all(row.agrees for row in self.rows)
-
-    def to_json(self) -> str:
-        """Schema `unstall.compare/1`, as of a comparison."""
-        return _json(self.rows)
-
-    def __str__(self) -> str:
-        from unstall.measuring.tables import render
-
-        return render(self.rows, self.label)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from unstall.measuring.tables import notebook
-
-        return notebook(self.rows, self.label)
-
-
-def _json(rows: Any) -> str:
-    from unstall._version import __version__
-
-    document = {"schema": SCHEMA, "version": __version__, "comparisons": [_plain(row) for row in rows]}
-    return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+def data_of(rows: Sequence[Comparison]) -> dict[str, object]:
+    """Schema `unstall.compare/1`: times in ns, with all samples."""
+    return {"schema": SCHEMA, "version": __version__, "comparisons": [_plain(row) for row in rows]}
 
 
 def _plain(row: Comparison) -> dict[str, Any]:

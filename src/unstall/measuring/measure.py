@@ -42,9 +42,10 @@ from unstall.measuring.compiled import compilations
 from unstall.measuring.device_time import DeviceTime, device_time
 from unstall.measuring.host_time import Alone, back_to_back, by_itself, empty_call_ns, synchronised
 from unstall.measuring.look import Look, held, look, opened
-from unstall.measuring.measurement import Cache, Clocks, Measurement
+from unstall.measuring.measurement import Cache, Clocks
 from unstall.measuring.progress import begin
 from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until
+from unstall.measuring.shown import ShownMeasurement
 from unstall.measuring.statistics import Spread
 from unstall.measuring.sync_lines import sync_lines
 from unstall.measuring.system_memory import page_faults, resident_bytes
@@ -88,7 +89,7 @@ def bench(
     method: str = "auto",
     num_threads: int | None = None,
     **kwargs: Any,
-) -> Measurement:
+) -> ShownMeasurement:
     """Measure `fn(*args, **kwargs)`: on the device, on the host, both, and back to back.
 
     `cache` is what the device's L2 (the CPU's last cache) holds when a call begins: "cold", nothing of it; "hot", what
@@ -168,7 +169,7 @@ class _Run:
     brief: bool = False  # whether calls take so long that there is time for few
     alone: Alone | None = None  # the call that was looked at, where it is as good as any that is timed
 
-    def measured(self, size_bytes: int | None, flops: int | None) -> Measurement:
+    def measured(self, size_bytes: int | None, flops: int | None) -> ShownMeasurement:
         self.deadline = time.monotonic() + self.max_seconds
         seen = self._look()
         caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
@@ -190,7 +191,7 @@ class _Run:
         rate = ceilings.rate(self.adapter, flops, best, seen) if flops is not None else None
         taken.notes += ceilings.beyond(self.adapter, size_bytes, bandwidth, rate)
         device = taken.device
-        return Measurement(
+        return ShownMeasurement(
             label=self.label,
             method=device.method if device else "host",
             cache=self._cache(),

@@ -83,7 +83,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One function, measured. `str()` is a table for a terminal of 80 columns."""
+    """One function, measured."""
 
     label: str
     method: Method
@@ -113,21 +113,3 @@ class Measurement:
     def has(self, kind: Kind) -> bool:
         """Whether there is a verdict of this kind."""
         return any(verdict.kind == kind for verdict in self.verdicts)
-
-    def to_json(self) -> str:
-        """The versioned JSON form, `unstall.bench/1`, with all samples. `saved.read` reads it."""
-        from unstall.measuring.saved import text_of
-
-        return text_of(self)
-
-    def __str__(self) -> str:
-        from unstall.measuring.terminal import render
-
-        return render(self)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from unstall.measuring.terminal import notebook
-
-        return notebook(self)

@@ -107,12 +107,6 @@ def saved(measurement: Measurement) -> Saved:
     )
 
 
-def text_of(measurement: Measurement) -> str:
-    """Indented JSON with sorted keys."""
-    data = msgspec.json.encode(saved(measurement), order="sorted")
-    return msgspec.json.format(data, indent=1).decode() + "\n"
-
-
 def read(text: str | bytes) -> Measurement:
     """The measurement of a file's text. Raises TraceError where it is none."""
     try:

@@ -20,8 +20,7 @@ from unstall.measuring.amounts import parse_bytes, parse_flops, parse_share
 from unstall.notebook.ipython import Shell, usage_error
 
 if TYPE_CHECKING:
-    from unstall.measuring.comparison import Comparison
-    from unstall.measuring.measurement import Measurement
+    from unstall.measuring.shown import ShownComparison, ShownMeasurement
 
 _OPTIONS: dict[str, Callable[[str], Any]] = {
     "--max-seconds": float,
@@ -43,7 +42,7 @@ class BenchMagic:
 
     shell: Shell
 
-    def unstall_bench(self, line: str, cell: str | None = None) -> Measurement | Comparison:
+    def unstall_bench(self, line: str, cell: str | None = None) -> ShownMeasurement | ShownComparison:
         """Measure a statement, or compare several: time on the device, on the host, and what must be known of both.
 
         %unstall_bench [OPTION VALUE]... STATEMENT [--vs STATEMENT]...
@@ -64,7 +63,7 @@ class BenchMagic:
                 raise UsageError(f"--{alone[0].replace('_', '-')} is about one statement: leave --vs out")
             texts = [self.shell.transform_cell(each).rstrip() for each in statements]
             made = functions(texts, "", dict(self.shell.user_ns))
-            found: Measurement | Comparison
+            found: ShownMeasurement | ShownComparison
             if len(made) > 1:
                 found = compare(made, **options)
             else:

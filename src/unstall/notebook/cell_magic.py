@@ -16,7 +16,7 @@ from unstall.notebook.ipython import Shell, display, usage_error
 from unstall.recording.settings import LINE_CLOCKS, RECORDERS
 
 if TYPE_CHECKING:
-    from unstall.diagnose.explain import Report
+    from unstall.answers.report import Report
     from unstall.recording.in_process import Recording
     from unstall.virtual.entry import VirtualGpu
 
@@ -50,7 +50,7 @@ class CellMagic:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Framed:
     """A report as a notebook shows it: the HTML report in a frame of its own, or in a terminal as text."""
 
     report: Report
@@ -59,10 +59,10 @@ class Shown:
         return str(self.report)
 
     def _repr_html_(self) -> str:
-        from unstall.report.formats import render
+        from unstall.document.formats import render
 
         # Sandboxed, so that a page about a foreign trace has none of the notebook's rights.
-        page = html.escape(render(self.report, "html"))
+        page = html.escape(render(self.report.document(), "html"))
         style = f"width: 100%; height: {_HEIGHT_PX}px; border: 0"
         return f'<iframe title="unstall" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
@@ -123,10 +123,10 @@ def _compile(shell: Shell, line: str, cell: str) -> tuple[CodeType, CodeType | N
 
 def _show(recording: Recording | VirtualGpu) -> None:
     """Display the report, or why there is none. Whatever goes wrong, the cell's own outcome comes first."""
-    from unstall.report.wording import plain
+    from unstall.document.plain import plain
 
     try:
-        display(Shown(recording.explain()))
+        display(Framed(recording.explain()))
     except UnstallError as error:
         print(f"unstall: {plain(str(error))}", file=sys.stderr)
     except Exception as error:

@@ -12,7 +12,7 @@ from unstall.errors import UsageError
 from unstall.guest import active
 
 if TYPE_CHECKING:
-    from unstall.diagnose.explain import Report
+    from unstall.answers.report import Report
     from unstall.recording.session import Session
     from unstall.recording.settings import LineClockName, RecorderName, Settings
     from unstall.recording.whole import Whole
@@ -143,7 +143,7 @@ class Recording:
 
     def explain(self) -> Report:
         """Where the time went, which line, and why. Raises as `save` does."""
-        from unstall.diagnose.explain import explain
+        from unstall.answers.explain import explain
 
         return explain(self.timeline())
 

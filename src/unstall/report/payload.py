@@ -1,35 +1,27 @@
-"""The form in which data lies in the HTML page: deflated, then base64, so that no text can end its element.
+"""The form in which a picture lies in the HTML page, before that deflates it.
 
-A picture is one deflated block: the length of its header (uint32, little-endian), the header as JSON, then the
-columns. A column is stored as bytes above its smallest value, or of its differences, and plane by plane: all
-lowest bytes first. Most planes then hold few different bytes, which deflate well. `web/src/decode.ts` reads it.
+It is the length of a header (uint32, little-endian), the header as JSON, then the columns. A column is stored as bytes
+above its smallest value, or of its differences, and plane by plane: all lowest bytes first. Most planes then hold few
+different bytes, which deflate well. `web/src/decode.ts` reads it.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from unstall.report.picture import Picture
 
-_LEVEL = 6
 _RISING = {"event.start", "lane.first", "queue.time"}
 
 
-def encode_result(result: msgspec.Struct, **besides: object) -> str:
-    """`besides` is what the page shows and the result does not hold."""
-    return _encode(json.dumps(msgspec.to_builtins(result) | besides).encode())
-
-
-def encode_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> str:
+def pack_picture(picture: Picture, scrub: Callable[[str], str] | None = None) -> bytes:
+    """`scrub` is applied to every text of the picture."""
     events, lanes, tracks, frames = picture.events, picture.lanes, picture.tracks, picture.frames
     columns: dict[str, NDArray[np.integer[Any]]] = {
         "track.kind": tracks.kind,
@@ -59,7 +51,7 @@ def encode_picture(picture: Picture, scrub: Callable[[str], str] | None = None) 
         "notes": picture.notes,
     }
     head = json.dumps(header, separators=(",", ":"), default=int).encode()
-    return _encode(struct.pack("<I", len(head)) + head + b"".join(planes for _, planes in packed.values()))
+    return struct.pack("<I", len(head)) + head + b"".join(planes for _, planes in packed.values())
 
 
 def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tuple[int, int, int, bool], bytes]:
@@ -74,7 +66,3 @@ def pack_column(column: NDArray[np.integer[Any]], *, rising: bool) -> tuple[tupl
     width = (int(above.max()).bit_length() + 7) // 8
     planes = above.view(np.uint8).reshape(-1, 8)[:, :width].T
     return (len(values), width, base, rising), planes.tobytes()
-
-
-def _encode(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, _LEVEL)).decode("ascii")

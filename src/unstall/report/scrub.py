@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from unstall.report.wording import map_texts
+from unstall.diff.result import CopyChange, DiffResult, KernelChange, LineChange, WaitChange
+from unstall.document.json import map_texts
 from unstall.result import Result
 from unstall.timeline.columns import Timeline
 
@@ -40,8 +41,12 @@ def files_of(timeline: Timeline) -> set[str]:
 
 def scrubber(result: Result, other_paths: Iterable[str] = ()) -> Scrub:
     """What shortens the paths of this result, and `other_paths`, wherever they stand in a text."""
-    source = result.source.path
-    short = _shortened({*_paths(result), *other_paths})
+    return scrubber_of(result.source.path, {*_paths(result), *other_paths})
+
+
+def scrubber_of(source: str, paths: Iterable[str]) -> Scrub:
+    """What shortens these paths, and that of the trace itself."""
+    short = _shortened(paths)
     short[source] = re.split(r"[\\/]", source)[-1]
     changed = {path: to for path, to in short.items() if path != to}
     if not changed:
@@ -81,3 +86,21 @@ def _common_folder(paths: list[list[str]]) -> int:
             break
         depth += 1
     return depth
+
+
+def scrub_diff(result: DiffResult, a: Result, b: Result) -> DiffResult:
+    """`result` with every path shortened, in its texts too; `a` and `b` are what it compares."""
+    files = _files_compared(result)
+    for run in (a, b):
+        files |= {file for line in run.lines if (file := line.where.file)}
+    of_a, of_b = scrubber(a, files), scrubber(b, files)
+    return map_texts(result, lambda text: of_b(of_a(text)))
+
+
+def _files_compared(result: DiffResult) -> set[str]:
+    """Every path that the comparison names."""
+    changes: list[WaitChange | CopyChange | KernelChange | LineChange]
+    changes = [*result.waits, *result.copies, *result.kernels, *result.lines]
+    wheres = [where for change in changes for where in (change.where_a, change.where_b) if where]
+    files = {where.file for where in wheres} | {where.called_from.file for where in wheres if where.called_from}
+    return {file for file in files if file}

@@ -12,7 +12,7 @@ from unstall.virtual.machine import Machine, WatchedSpan, machine
 from unstall.virtual.options import HostClock, Numerics, parse
 
 if TYPE_CHECKING:
-    from unstall.diagnose.explain import Report
+    from unstall.answers.report import Report
     from unstall.timeline.columns import Timeline
 
 
@@ -56,7 +56,7 @@ class VirtualGpu:
 
     def explain(self) -> Report:
         """Where the time went, which line, and why. Raises as `timeline` does."""
-        from unstall.diagnose.explain import explain
+        from unstall.answers.explain import explain
 
         return explain(self.timeline())
 

@@ -6,7 +6,7 @@ import pytest
 from findings import found, only, place, result_of
 from traces import Memory, TraceBuilder
 
-from unstall.report.wording import often
+from unstall.report.explain import often
 
 
 def uploads(memory: Memory, *, steps: int = 1, device_us: float = 100) -> TraceBuilder:

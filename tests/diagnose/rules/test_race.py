@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 from traces import TraceBuilder
 
-from unstall.diagnose.explain import Report, explain
-from unstall.report.formats import render
+from unstall.answers.explain import explain
+from unstall.answers.report import Report
+from unstall.document.formats import render
 from unstall.result import Finding
 from unstall.timeline.columns import HostKind, RaceKind, Races, Timeline
 
@@ -74,18 +75,18 @@ def test_a_race_stands_first_and_names_both_lines_and_streams() -> None:
 def test_every_report_shows_it_before_the_costs() -> None:
     report = sum_before_normal(two_streams())
 
-    for text in (render(report, "terminal"), render(report, "markdown")):
+    for text in (str(report), render(report.document(), "markdown")):
         assert text.index("Race: read before the write has finished") < text.index("Findings, per step")
         assert "0 ns" not in text.splitlines()[text[: text.index("Race: ")].count("\n")]
-    assert json.loads(render(report, "json"))["findings"][0]["wrong"] is True
-    assert "::error file=train.py,line=13" in render(report, "github")
+    assert json.loads(report.to_json())["findings"][0]["wrong"] is True
+    assert "::error file=train.py,line=13" in render(report.document(), "github")
 
 
 def test_a_run_without_races_says_nothing_of_them() -> None:
     report = explain(two_streams())
 
     assert races_in(report) == []
-    assert "Bugs" not in render(report, "terminal")
+    assert "Bugs" not in str(report)
 
 
 def test_what_the_host_reads_early_is_mended_by_a_wait_of_the_host() -> None:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from virtual.simulate.runs import begin
 
-from unstall.diagnose.explain import explain
+from unstall.answers.explain import explain
 from unstall.locate.kinds import is_asleep
 from unstall.read import load
-from unstall.report.formats import render
 from unstall.timeline.columns import Host, HostKind, RaceKind, Races, Timeline
 from unstall.virtual.log import LogCode
 from unstall.virtual.profiler.trace_file import write_trace
@@ -44,7 +43,7 @@ def test_every_column_of_a_recorded_run_comes_back(name: str, tmp_path: Path) ->
 def test_it_is_explained_in_the_same_words(name: str, tmp_path: Path) -> None:
     given = load(_TRACES / f"{name}.json.gz")
     found = _through_a_file(given, tmp_path / "trace.json")
-    assert render(explain(_unnamed(found)), "json") == render(explain(_unnamed(given)), "json")
+    assert explain(_unnamed(found)).to_json() == explain(_unnamed(given)).to_json()
 
 
 def test_that_a_thread_slept_comes_back_with_its_line(tmp_path: Path) -> None:

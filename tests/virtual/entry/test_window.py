@@ -16,13 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import TraceBuilder
 
-from unstall.diagnose.explain import explain
+from unstall.answers.explain import explain
 from unstall.diagnose.run import analyse
 from unstall.locate.steps import find_steps
 from unstall.read import load
 from unstall.replay.build import build
 from unstall.replay.engine import replay
-from unstall.report.formats import render
 from unstall.timeline.columns import Timeline
 from unstall.virtual.profiler.trace_file import write_trace
 from unstall.virtual.timeline.steps import with_steps
@@ -182,6 +181,6 @@ def written_and_read(part: Timeline, folder: Path) -> Timeline:
 
 def answer(timeline: Timeline) -> dict[str, Any]:
     """What is said of it, but for where it came from."""
-    said: dict[str, Any] = json.loads(render(explain(timeline), "json"))
+    said: dict[str, Any] = json.loads(explain(timeline).to_json())
     del said["source"]
     return said

@@ -1,0 +1,57 @@
+"""`unstall.explain`: a trace, a timeline or a live profile → a `Report`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from unstall.answers.report import Report
+from unstall.diagnose.explain import explain as diagnose
+from unstall.read.live import Profile, read_profile
+from unstall.timeline.columns import Timeline
+
+
+def explain(
+    source: str | Path | Timeline | Profile,
+    *,
+    step: str | None = None,
+    user: str | Sequence[str] = (),
+    plain_step_ns: int | None = None,
+    as_recorded: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Say where the time of a run went, which line it went to, and why.
+
+    `explain` is also a handler for the profiler's `on_trace_ready`. It then prints the report, since the profiler drops
+    what a handler returns.
+
+    Args:
+        source: a trace file, a saved timeline, a `Timeline`, or a `torch.profiler.profile` that has stopped.
+        step: the name (or glob) of the annotation around one step. By default steps are found.
+        user: globs of the files that count as yours. By default all files do, except those of frameworks.
+        plain_step_ns: the step time measured without recording, in ns. It is used to remove the recorder's overhead.
+        as_recorded: keep the recorder's overhead in the verdict.
+        progress: called with the bytes read so far and in all, while a file is read.
+
+    Returns:
+        The report. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
+
+    Raises:
+        TraceError: the file cannot be read, ends before its device events, or has no events.
+        UsageError: no annotation has the name `step`, or the profile has not stopped.
+    """
+    timeline = source if isinstance(source, str | Path | Timeline) else read_profile(source)
+    found = diagnose(
+        timeline, step=step, user=user, plain_step_ns=plain_step_ns, as_recorded=as_recorded, progress=progress
+    )
+    report = Report(found.result, found.run)
+    if timeline is not source and _called_by_profiler():
+        print(report)
+    return report
+
+
+def _called_by_profiler() -> bool:
+    """Whether `explain` was called by torch.profiler itself."""
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    return isinstance(caller, str) and caller.startswith("torch.profiler")

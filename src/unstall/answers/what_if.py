@@ -1,0 +1,61 @@
+"""`unstall.whatif`: a recorded run and changes to it → an `Answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from unstall.diagnose.what_if import Forecast, what_if
+from unstall.document.document import Document
+from unstall.document.json import map_texts
+from unstall.document.shown import Shown
+from unstall.report.drawing import pictures_of
+from unstall.report.scrub import files_of, scrubber_of
+from unstall.report.what_if import document
+from unstall.timeline.columns import Timeline
+
+
+class Answer(Shown, Forecast):
+    """What `whatif` found. `print` shows it, and `save` writes it in the format of a file's ending."""
+
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """What the answer says."""
+        runs = self.before, self.after
+        if not scrub_paths:
+            return document(self.result, pictures_of(runs))
+        shorten = scrubber_of(self.result.source.path, files_of(self.before.timeline))
+        return document(map_texts(self.result, shorten), pictures_of(runs, shorten))
+
+
+def whatif(
+    source: str | Path | Timeline,
+    edits: str | Sequence[str],
+    *,
+    plain_step_ns: int | None = None,
+    as_recorded: bool = False,
+    step: str | None = None,
+    user: str | Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Answer:
+    """Predict the step time of a recorded run with changes made to it.
+
+    Args:
+        source: a trace that `torch.profiler` wrote, a saved timeline, or a `Timeline`.
+        edits: one change or several, made in this order: "remove-syncs", "graph:train.py:step", "host-speed:2".
+        plain_step_ns: the step time measured without recording, in ns. By default the file's.
+        as_recorded: keep the recorder's overhead in all times.
+        step: the name (or glob) of the annotation around one step. By default steps are found.
+        user: globs of the files that count as yours. By default all files do, except those of frameworks.
+        progress: called with the bytes read so far and in all, while a file is read.
+
+    Returns:
+        The answer. `print` shows it, and its `save` writes it as .html, .json, .md or .txt.
+
+    Raises:
+        TraceError: the file cannot be read, ends before its device events, or has no events.
+        UsageError: there is no such edit, place or step, or the steps have no device work.
+    """
+    found = what_if(
+        source, edits, plain_step_ns=plain_step_ns, as_recorded=as_recorded, step=step, user=user, progress=progress
+    )
+    return Answer(found.result, found.before, found.after)

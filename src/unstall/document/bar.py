@@ -1,0 +1,59 @@
+"""A stacked bar of glyphs: glyphs and colours say the same, so that it reads without either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from unstall.document.document import Part
+
+_STYLES: dict[str, tuple[str, str]] = {
+    "compute": ("█", "green"),
+    "both": ("▓", "cyan"),
+    "copy": ("▒", "blue"),
+    "comm": ("▚", "magenta"),
+    "idle: sync": ("░", "red"),
+    "idle: launch": (":", "yellow"),
+    "idle: input": ("~", "magenta"),
+    "idle: copy": ("-", "blue"),
+    "idle: allocator": ("+", "red"),
+    "idle: comm": ("=", "magenta"),
+    "idle: startup": ("^", "cyan"),
+    "idle: python": ("%", "yellow"),
+    "idle: event": ("!", "red"),
+    "idle: latency": (".", "dim"),
+}
+
+
+class DrawnBar:
+    """Parts as one bar over a share of the width, each part at least a cell."""
+
+    def __init__(self, parts: Sequence[Part], share: float = 1.0) -> None:
+        self._parts, self._share = parts, share
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[Text]:
+        wanted = max(len(self._parts), round(self._share * options.max_width))
+        bar = Text(no_wrap=True)
+        for part, cells in zip(self._parts, cells_of(self._parts, min(wanted, options.max_width)), strict=True):
+            glyph, style = look(part)
+            bar.append(glyph * cells, style)
+        return [bar]
+
+
+def cells_of(parts: Sequence[Part], width: int) -> list[int]:
+    """Cells of each part: in proportion, none empty, and exactly `width` in all."""
+    total = sum(part.size for part in parts)
+    spare = width - len(parts)
+    bounds, seen = [0], 0
+    for part in parts:
+        seen += part.size
+        bounds.append(spare * seen // total)
+    return [1 + right - left for left, right in pairwise(bounds)]
+
+
+def look(part: Part) -> tuple[str, str]:
+    """Glyph and style of a part."""
+    return _STYLES[part.key]

@@ -1,0 +1,198 @@
+"""`Document`: what a verb has to say, whatever the format.
+
+A report builds a document; a renderer (`terminal`, `markdown`, `github`, `html`, `json`) reads it. Texts are not
+escaped for any syntax: a renderer makes each span safe for its own. JSON is the document's `data` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import msgspec
+
+Role: TypeAlias = Literal["", "strong", "dim", "subject", "place", "name", "good", "bad", "warning", "same"]
+"""How a span is shown. `subject`, `place` and `name` come from a trace: Markdown shows them as code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of text in one role. `brief` stands for it beside figures, where there is little space."""
+
+    text: str
+    role: Role = ""
+    brief: str = ""
+
+
+Words: TypeAlias = tuple[Span, ...]
+
+
+def words(*parts: str | Span | Words) -> Words:
+    """One line of spans. Empty parts are left out."""
+    return tuple(span for part in parts for span in _spans(part) if span.text)
+
+
+def _spans(part: str | Span | Words) -> Iterator[Span]:
+    if isinstance(part, str):
+        yield Span(part)
+    elif isinstance(part, Span):
+        yield part
+    else:
+        yield from part
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Lines of text. A small one is a footnote."""
+
+    lines: tuple[Words, ...]
+    small: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list of sentences under a title."""
+
+    title: Words
+    items: tuple[Words, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a bar. `key` chooses its look: "compute", "idle: sync", …"""
+
+    key: str
+    label: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One stacked bar; its caption tells it from the others."""
+
+    parts: tuple[Part, ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Stacked bars on one scale, and the legend they share: a row a part, with the figures that `names` names."""
+
+    title: str
+    bars: tuple[Bar, ...]
+    names: tuple[str, ...]
+    legend: tuple[tuple[Part, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of figures. An `extra` one is left out where the space is too narrow."""
+
+    name: str
+    align: Literal["left", "right"] = "right"
+    extra: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a row is about, its figures, and what stands below it."""
+
+    text: Words
+    figures: tuple[str | Words, ...]
+    below: tuple[Words, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of a text and its figures.
+
+    `limited`: readers see the first `top` rows. `fold`: Markdown and HTML show it folded, or open to be folded.
+    `compact`: it is as wide as its texts, and does not fill the line.
+    """
+
+    title: Words
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    limited: bool = False
+    fold: Literal["", "open", "closed"] = ""
+    compact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A finding: its title, its figures, and details with a label each."""
+
+    title: Words
+    figures: tuple[str, ...]
+    details: tuple[tuple[str, Words], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Numbered entries, of which readers see the first `top`. `names` are those of the figures."""
+
+    title: Words
+    names: tuple[str, ...]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Measured values of one thing, ascending, and their middle with its interval."""
+
+    name: str
+    about: str
+    values: Sequence[float]
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Histograms:
+    """The distribution of samples in ns, those of a group on one axis. HTML alone draws it."""
+
+    groups: tuple[tuple[Sample, ...], ...]
+
+
+Block: TypeAlias = Prose | Bullets | Bars | Table | Entries | Histograms
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A message beside a line of the source, as continuous integration shows it."""
+
+    level: Literal["notice", "warning", "error"]
+    title: str
+    text: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the interactive HTML page shows beside the data: more fields, and pictures that are drawn on demand."""
+
+    fields: Mapping[str, object]
+    draw: Callable[[], Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """What a verb has to say.
+
+    `title` names the verb, `about` the run in lines, `summary` is the conclusion in a sentence or more, and `caveats`
+    are to be read before it. `data` is the result whose JSON form is the contract. Without a `page`, HTML shows the
+    blocks themselves.
+    """
+
+    title: str
+    about: tuple[Words, ...]
+    caveats: tuple[Block, ...] = ()
+    summary: str = ""
+    blocks: tuple[Block, ...]
+    data: msgspec.Struct | Mapping[str, object]
+    annotations: tuple[Annotation, ...] = ()
+    page: Page | None = None

@@ -1,0 +1,40 @@
+"""The document's annotations as GitHub workflow commands, shown beside the lines of a pull request.
+
+Syntax: https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from unstall.document.document import Annotation, Document
+from unstall.document.plain import plain
+
+
+def render(document: Document, *, top: int = 10) -> str:
+    """The first `top` annotations of each level: GitHub shows ten of a level for each step of a workflow."""
+    shown: Counter[str] = Counter()
+    commands = []
+    for annotation in document.annotations:
+        shown[annotation.level] += 1
+        if shown[annotation.level] <= top:
+            commands.append(f"{_command(annotation)}\n")
+    return "".join(commands)
+
+
+def _command(annotation: Annotation) -> str:
+    properties = {"title": annotation.title}
+    if annotation.file:
+        properties["file"] = annotation.file
+        if annotation.line is not None and annotation.line > 0:
+            properties["line"] = str(annotation.line)
+    pairs = ",".join(f"{key}={_property(value)}" for key, value in sorted(properties.items()))
+    return f"::{annotation.level} {pairs}::{_data(annotation.text)}"
+
+
+def _data(text: str) -> str:
+    return plain(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,51 @@
+"""The document as one HTML file that needs nothing else, neither a server nor the network.
+
+The interactive page is built from `web/` and committed as `page.html`; the schema of the data tells it what it is
+about. It is a fixed text but for two data blocks, which hold only base64: whatever a trace names reaches the page as
+data, and is shown by `textContent` alone. Its content security policy allows its own script and style by their hashes,
+and nothing to be fetched. A document without a page of that kind becomes a static one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from unstall.document import static_page
+from unstall.document.document import Document, Page
+
+_LEVEL = 6
+_RESULT_SLOT = "{{result}}"
+_PICTURE_SLOT = "{{picture}}"
+
+
+def render(document: Document, *, top: int = 10) -> str:
+    """The whole page. Without a picture it has no timeline, and says why."""
+    page = document.page
+    if page is None:
+        return static_page.render(document)
+    before, between, after = _template()
+    drawn = "\n".join(map(block, page.draw()))
+    return "".join((before, _result(document, page), between, drawn, after))
+
+
+def block(data: bytes) -> str:
+    """The form in which data lies in the page: deflated, then base64, so that no text can end its element."""
+    return base64.b64encode(zlib.compress(data, _LEVEL)).decode("ascii")
+
+
+def _result(document: Document, page: Page) -> str:
+    return block(json.dumps({**msgspec.to_builtins(document.data), **page.fields}).encode())
+
+
+@cache
+def _template() -> tuple[str, str, str]:
+    page = resources.files("unstall.document").joinpath("page.html").read_text("utf-8")
+    before, _, rest = page.partition(_RESULT_SLOT)
+    between, _, after = rest.partition(_PICTURE_SLOT)
+    return before, between, after

@@ -1,0 +1,60 @@
+"""The document's data as JSON: keys sorted, times as integer nanoseconds, harmless on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from unstall.document.document import Document
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+def render(document: Document, *, top: int | None = None) -> str:
+    """All of the data: `top` limits what people read, never data."""
+    return encode(document.data)
+
+
+def encode(data: msgspec.Struct | Mapping[str, object]) -> str:
+    """Indented JSON."""
+    try:
+        encoded = msgspec.json.encode(data, order="sorted")
+    except UnicodeEncodeError:  # a lone surrogate: file names may hold any bytes
+        encoded = msgspec.json.encode(_mapped(msgspec.to_builtins(data), _encodable), order="sorted")
+    text = msgspec.json.format(encoded, indent=1).decode() + "\n"
+    # Of ASCII only DEL is neither visible nor escaped by JSON itself.
+    return text.replace("\x7f", "\\u007f") if text.isascii() else "".join(map(_visible, text))
+
+
+def map_texts(data: Struct, change: Callable[[str], str]) -> Struct:
+    """The same data with `change` applied to every text in it."""
+    return msgspec.convert(_mapped(msgspec.to_builtins(data), change), type(data))
+
+
+def _mapped(raw: object, change: Callable[[str], str]) -> object:
+    match raw:
+        case str():
+            return change(raw)
+        case dict():
+            return {key: _mapped(item, change) for key, item in raw.items()}
+        case list() | tuple():
+            return [_mapped(item, change) for item in raw]
+        case _:
+            return raw
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+def _visible(character: str) -> str:
+    """Invisible characters escaped, so that JSON on a terminal is harmless and still the same data."""
+    if character.isprintable() or character == "\n":
+        return character
+    code = ord(character)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -1,0 +1,51 @@
+"""`Shown`: what a user holds shows, saves and prints itself, by way of its document."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from unstall.document.document import Document
+
+
+class Shown(ABC):
+    """Data that has a document. `str()` is text for a terminal of 80 columns."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def document(self, *, scrub_paths: bool = False) -> Document:
+        """What it has to say. With `scrub_paths` no path in it names a home or a machine."""
+
+    def to_json(self) -> str:
+        """The versioned JSON form."""
+        from unstall.document.formats import render
+
+        return render(self.document(), "json")
+
+    def save(self, path: str | Path, *, scrub_paths: bool = False) -> None:
+        """Write it in the format of the file's ending.
+
+        Args:
+            path: a file whose name ends in .html, .json, .md or .txt.
+            scrub_paths: shorten all paths, so that none names a home or a machine.
+
+        Raises:
+            UsageError: the ending is another one, or the file cannot be written.
+        """
+        from unstall.document.formats import format_of, write
+
+        form = format_of(path)
+        write(self.document(scrub_paths=scrub_paths), path, form)
+
+    def __str__(self) -> str:
+        from unstall.document import terminal
+
+        return terminal.render(self.document()).removesuffix("\n")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from unstall.document import terminal
+
+        return terminal.notebook(self.document())

@@ -1,0 +1,314 @@
+"""The report of `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from unstall.document.document import (
+    Annotation,
+    Block,
+    Bullets,
+    Column,
+    Document,
+    Entries,
+    Entry,
+    Page,
+    Prose,
+    Row,
+    Span,
+    Table,
+    Words,
+    words,
+)
+from unstall.document.plain import plain, short
+from unstall.figures import duration, share
+from unstall.report.drawing import Draw, no_pictures
+from unstall.report.wording import (
+    INTEGRITY,
+    about,
+    bars_of,
+    costly,
+    device_of,
+    harmless,
+    idle_ns,
+    origin,
+    parts,
+    place,
+    place_and_operator,
+    row,
+    run_lines,
+    saved,
+    wrong,
+)
+from unstall.result import IDLE_CAUSES, Finding, Result, Where
+
+_UNSOUND = "something is missing or damaged, so figures may be wrong"
+_MUCH = 0.05  # of the step: a plan that ends as far above the floor names the findings without a known gain
+_LONGEST_PLACE = 35  # columns beside the figures of lines, of 80
+_PATH_TAIL = 2  # last components of a path that tables show
+_START = {
+    "plain step time": "now, as measured",
+    "host-only steps": "now, with the host's times from host-only steps",
+    "usual cost": "now, estimated",
+    "nothing": "now, with the recorder",
+}
+
+
+def document(result: Result, draw: Draw = no_pictures) -> Document:
+    """The report of a result. `draw` makes the pictures of its run."""
+    has_work = result.verdict.bound_by != "none"
+    sound = result.integrity.ok
+    blocks = [
+        None if sound else _notes(result),
+        _bugs(result),
+        bars_of(result.accounts, result.steps, _over(result)) if has_work and parts(result.accounts) else None,
+        _devices(result),
+        *(_findings(result) if has_work else ()),
+        _plan(result),
+        _harmless(result),
+        _lines(result),
+        _notes(result) if sound else None,
+    ]
+    return Document(
+        title="unstall",
+        about=about(result),
+        summary=result.verdict.text,
+        blocks=tuple(block for block in blocks if block is not None),
+        data=result,
+        annotations=tuple(_annotations(result)),
+        page=Page({"unplanned": unplanned(result)}, draw),
+    )
+
+
+def _notes(result: Result) -> Bullets | None:
+    title = words(INTEGRITY) if result.integrity.ok else words(Span(f"{INTEGRITY}: {_UNSOUND}", "bad"))
+    notes = tuple(words(note) for note in result.integrity.notes)
+    return Bullets(title, notes) if notes else None
+
+
+def _bugs(result: Result) -> Entries | None:
+    entries = _entries(result, wrong(result), ())
+    title = words(Span("Bugs: results may be wrong, and differ from run to run", "bad"))
+    return Entries(title, (), entries) if entries else None
+
+
+def _devices(result: Result) -> Table | None:
+    """Each device by itself, if there are several."""
+    rows = []
+    for device in result.by_device if len(result.by_device) > 1 else ():
+        idle = idle_ns(device)
+        cause = max(IDLE_CAUSES, key=lambda key: getattr(device.idle_ns, key))
+        busy = share(device.wall_ns - idle, device.wall_ns)
+        name = short(f"{device.device} {device.name or ''}".strip())
+        rows.append(row(name, busy, share(idle, device.wall_ns), f"mostly {cause}" if idle else ""))
+    columns = Column("busy"), Column("idle"), Column("", "left")
+    return Table(words("Each device"), columns, tuple(rows)) if rows else None
+
+
+def _findings(result: Result) -> list[Block]:
+    findings = costly(result)
+    if not findings:
+        return [Prose((words("No finding that costs anything."),))]
+    gains = any(finding.gain_ns is not None for finding in findings)
+    names = (*(("gain",) if gains else ()), "exposed", "host waits")
+    title = words(f"Findings, {_over(result)}")
+    return [Entries(title, names, _entries(result, findings, names)), Prose(_meaning(result), small=True)]
+
+
+def _meaning(result: Result) -> tuple[Words, ...]:
+    """What the words of findings stand for."""
+    steps = result.steps.count
+    gains = [finding.gain_ns for finding in costly(result)]
+    said = (
+        f"gain: time a step saves if this is fixed{' (-: not known)' if None in gains else ''}"
+        if any(gain is not None for gain in gains)
+        else "",
+        "exposed: device time lost because of it",
+        f"saw: counted over all {steps:,} steps" if steps > 1 else "",
+    )
+    return (words("; ".join(text for text in said if text)),)
+
+
+def _entries(result: Result, findings: Sequence[Finding], names: Sequence[str]) -> tuple[Entry, ...]:
+    entries = []
+    for finding, same in zip(findings, _same_advice(findings), strict=True):
+        figures = {
+            "gain": _gain(result, finding) or "-",
+            "exposed": duration(finding.exposed_ns),
+            "host waits": duration(finding.wait_ns),
+        }
+        entries.append(
+            Entry(
+                _title(result, finding, strong=True),
+                tuple(figures[name] for name in names),
+                tuple(_details(finding, same)),
+            )
+        )
+    return tuple(entries)
+
+
+def _title(result: Result, finding: Finding, *, strong: bool = False) -> Words:
+    """The title, how often it was seen, and how sure it is if that is not high."""
+    sure = "" if finding.confidence == "high" else f"{finding.confidence} confidence"
+    beside = ", ".join(part for part in (often(result, finding), sure) if part)
+    title = Span(finding.title, "strong" if strong else "")
+    return words(title, Span(f" ({beside})", "dim") if beside else "")
+
+
+def _details(finding: Finding, same: int | None) -> Iterator[tuple[str, Words]]:
+    """`same` is the number of the finding whose advice is this one's too."""
+    yield "at", place_and_operator(finding.where)
+    if finding.where.called_from:
+        yield "from", words(Span(place(finding.where.called_from), "place"))
+    advice = (("do", finding.fix), ("safe if", finding.safe_if)) if same is None else (("do", f"as in {same}"),)
+    for label, text in (("saw", finding.saw), *advice):
+        if plain(text).strip(" -—"):  # a dash stands for nothing
+            yield label, words(text)
+
+
+def _same_advice(findings: Sequence[Finding]) -> list[int | None]:
+    """For each finding the number, from 1 on, of the first before it with the same advice."""
+    first: dict[tuple[str, str], int] = {}
+    numbers = [first.setdefault((finding.fix, finding.safe_if), i) for i, finding in enumerate(findings, 1)]
+    return [number if number < i else None for i, number in enumerate(numbers, 1)]
+
+
+def often(result: Result, finding: Finding) -> str:
+    """How often it was seen: "16x a step", "48x in 1 of 3 steps", "once in 5 steps"; nothing for once in all."""
+    count, steps, seen = finding.count, result.steps.count, finding.steps_seen
+    if finding.wrong:
+        return f"{count:,}x in the whole run" if count > 1 else ""
+    if steps == 1 or count == 0:
+        return f"{count:,}x" if count > 1 else ""
+    if count > 1 and seen is not None and seen < steps:
+        return f"{count:,}x in {seen:,} of {steps:,} steps"
+    if count % steps == 0:
+        return f"{count // steps:,}x a step"
+    return f"{f'{count:,}x' if count > 1 else 'once'} in {steps:,} steps"
+
+
+def _over(result: Result) -> str:
+    """What the figures of findings and lines are for."""
+    return "in all" if result.steps.found_by == "whole" else "per step"
+
+
+def _gain(result: Result, finding: Finding) -> str:
+    """The time a step saves if the finding is fixed; empty if that is not known."""
+    if finding.gain_ns is None:
+        return ""
+    step_ns = result.replay.undistorted_mean_step_ns if result.replay else result.steps.mean_ns
+    return saved(finding.gain_ns, step_ns, duration(0))
+
+
+def _plan(result: Result) -> Table | None:
+    """The changes in order, from the step without the recorder to the floor."""
+    replay = result.replay
+    if not result.plan or replay is None:
+        return None
+    start = "now, simulated" if result.source.simulated else _START[replay.undistorted_by]
+    rows = [row(start, duration(replay.undistorted_mean_step_ns), "")]
+    for number, step in enumerate(result.plan, 1):
+        name, _, where = step.edit.partition(":")
+        where = where.removeprefix("-:-:")  # without stacks the operator alone is the place
+        below = [words(Span(where, "place"))] if where else []
+        below += [words(Span(note, "dim")) for note in step.notes]
+        gain = saved(step.gain_ns, replay.undistorted_mean_step_ns)
+        rows.append(row(f"{number}. {name}", duration(step.step_ns), gain, below=below))
+    if result.floor_ns is not None:
+        of = costly(result)
+        left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
+        below = [words(Span(f"the rest above it is not modelled: {', '.join(left)}", "dim"))] if left else []
+        rows.append(row("floor: device busy time after these changes", duration(result.floor_ns), "", below=below))
+    columns = Column("a step takes"), Column("gain")
+    return Table(words("Plan: which changes to make, in order"), columns, tuple(rows))
+
+
+def unplanned(result: Result) -> list[int]:
+    """The numbers, from 1 on, of the costly findings that cost much and whose gain is not known, if the plan ends far
+    above the floor."""
+    if not result.plan or result.replay is None or result.floor_ns is None:
+        return []
+    much_ns = _MUCH * result.replay.undistorted_mean_step_ns
+    if result.plan[-1].step_ns - result.floor_ns < much_ns:
+        return []
+    numbered = enumerate(costly(result), 1)
+    return [number for number, each in numbered if each.gain_ns is None and each.exposed_ns >= much_ns]
+
+
+def _harmless(result: Result) -> Table | None:
+    rows = tuple(
+        row(
+            words(_title(result, finding), Span(" · ", "dim"), _brief(finding.where)),
+            duration(finding.exposed_ns),
+            duration(finding.wait_ns),
+        )
+        for finding in harmless(result)
+    )
+    columns = Column("exposed"), Column("host waits")
+    return Table(words("Not worth changing"), columns, rows, limited=True, fold="closed") if rows else None
+
+
+def _lines(result: Result) -> Table | None:
+    rows: list[Row] = []
+    for line in result.lines:
+        times = duration(line.device_ns), duration(line.idle_ns), line.idle_cause or "", duration(line.wait_ns)
+        rows.append(row(_brief(line.where), _rate(result, line.launches), *times))
+    columns = (
+        Column("launches"),
+        Column("device"),
+        Column("device idle"),
+        Column("mostly", "left", extra=True),
+        Column("host waits"),
+    )
+    title = words(f"Cost by line, {_over(result)}")
+    return Table(title, columns, tuple(rows), limited=True, fold="closed") if rows else None
+
+
+def _rate(result: Result, count: int) -> str:
+    """A count over the window as a mean per step, in as many digits as tell small ones apart."""
+    steps = max(result.steps.count, 1)
+    if count % steps == 0 or count >= 10 * steps:
+        return f"{round(count / steps):,}"
+    return f"{count / steps:.1f}" if 20 * count >= steps else "<0.1"
+
+
+def _brief(where: Where) -> Words:
+    """The place, which is brief with no more of its path than tells files apart at a glance."""
+    if not where.file:
+        return place_and_operator(where)
+    number = len(f":{where.line}") if where.line is not None else 0
+    tail = _tail(where.file, _PATH_TAIL)
+    # A longer one would be broken within the line's number.
+    tail = tail if len(tail) + number <= _LONGEST_PLACE else _tail(where.file, 1)
+    first, *others = place_and_operator(where)
+    return replace(first, brief=place(msgspec.structs.replace(where, file=tail))), *others
+
+
+def _tail(path: str, most: int) -> str:
+    parts = path.replace("\\", "/").split("/")
+    return path if len(parts) <= most else "…/" + "/".join(parts[-most:])
+
+
+def _annotations(result: Result) -> Iterator[Annotation]:
+    """The verdict, an error for each bug, then a warning for each finding that costs something."""
+    known = [f"{device_of(result.source)}"] if result.source.simulated else []
+    yield Annotation("notice", "unstall", f"{result.verdict.text} ({'; '.join([*known, *run_lines(result)])})")
+    for finding in wrong(result):
+        yield _annotation("error", finding, "results may be wrong")
+    for finding in costly(result):
+        cost = f"it costs the device {duration(finding.exposed_ns)} {_over(result)}"
+        yield _annotation("warning", finding, f"{cost}, and the host waits {duration(finding.wait_ns)}")
+
+
+def _annotation(level: str, finding: Finding, cost: str) -> Annotation:
+    text = f"{origin(finding.where)}: {cost}. Saw: {finding.saw}. Do: {finding.fix}"
+    return Annotation(
+        "error" if level == "error" else "warning",
+        f"unstall: {finding.title}",
+        text,
+        finding.where.file,
+        finding.where.line,
+    )

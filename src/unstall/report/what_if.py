@@ -1,0 +1,116 @@
+"""The report of `whatif`."""
+
+from __future__ import annotations
+
+from unstall.document.document import Annotation, Bar, Bars, Bullets, Column, Document, Page, Part, Span, Table, words
+from unstall.figures import duration, good_to, share
+from unstall.report.drawing import Draw, no_pictures
+from unstall.report.wording import about, bars_of, parts, per_step, row, saved
+from unstall.result import WhatIf
+
+_SAME = 0.005  # of the step
+_STEADY = 0.02  # apart: the host gets ahead, or the device catches up, in what was recorded
+_EXACT = 0.0005
+_NOTABLE = 0.001  # of the step: a smaller change of a part is not said
+
+
+def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
+    """The report of an answer. `draw` makes the pictures of the run before and after."""
+    bars = _bars(result)
+    said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
+    notes = Bullets(words("Notes"), tuple(map(words, said))) if said else None
+    text = conclusion(result)
+    return Document(
+        title="unstall whatif",
+        about=about(result),
+        summary=text,
+        blocks=tuple(block for block in (_steps(result), bars, notes) if block),
+        data=result,
+        annotations=(Annotation("notice", "unstall whatif", text),),
+        page=Page({"conclusion": text}, draw),
+    )
+
+
+def conclusion(result: WhatIf) -> str:
+    """One sentence: what the edits would make of the step."""
+    before, after = result.undistorted_step_ns, result.predicted_step_ns
+    if not result.edits:
+        about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
+        return f"A step takes {about}{duration(before)}."
+    if abs(before - after) < _SAME * before:
+        return f"No change: a step would still take {duration(after)}."
+    if after > before:
+        return f"Slower: a step would take {duration(after)} instead of {duration(before)}."
+    times = before / max(after, 1)
+    much = f"{times:.3g}x as fast" if times >= 1.1 else f"{share(before - after, before)} less"
+    return f"A step would take {duration(after)} instead of {duration(before)}: {much}."
+
+
+def _steps(result: WhatIf) -> Table:
+    """From the measured step, by each edit, to the floor."""
+    rows = []
+
+    def add(what: str, step_ns: int, *remarks: str, gain: str = "") -> None:
+        text = words(Span(what, "same") if gain else what)
+        below = [words(Span(remark, "dim")) for remark in remarks if remark]
+        rows.append(row(text, words(Span(duration(step_ns), "strong")), gain, below=below))
+
+    error = result.replayed_step_ns / max(result.measured_step_ns, 1) - 1
+    replayed = f"the replay takes {duration(result.replayed_step_ns)}, {_off(error)}"
+    add("as simulated" if result.source.simulated else "as recorded", result.measured_step_ns, replayed)
+    steady = result.undistorted_step_ns / max(result.replayed_step_ns, 1) - 1
+    if result.undistorted_by != "nothing":
+        add("without the recorder", result.undistorted_step_ns, _basis(result))
+    elif abs(steady) >= _STEADY:
+        add("in steady state", result.undistorted_step_ns, "many such steps in a row")
+    for number, edit in enumerate(result.edits, 1):
+        gain = saved(edit.gain_ns, result.undistorted_step_ns)
+        add(f"{number}. {edit.edit}", edit.step_ns, edit.about, *edit.notes, gain=gain)
+    after = " after these changes" if result.edits else ""
+    add(f"floor: device busy time{after}", result.floor_ns, "changes to the host alone cannot go below this")
+    return Table(words("A step"), (Column("takes"), Column("gain")), tuple(rows))
+
+
+def _basis(result: WhatIf) -> str:
+    if result.undistorted_by == "plain step time":
+        plain_ns = result.plain_step_ns or 0
+        off = result.undistorted_step_ns / max(plain_ns, 1) - 1
+        return "as measured" if abs(off) < _SAME else f"measured: {duration(plain_ns)}; this is {_signed(off)} off"
+    if result.undistorted_by == "host-only steps":
+        return "estimated from steps in which only the host was timed; --plain-step-ms gives the exact time"
+    good = good_to(result.usual_error)
+    return f"estimated from what recording usually costs, {good}; --plain-step-ms gives the exact time"
+
+
+def _off(error: float) -> str:
+    return "the same" if abs(error) < _EXACT else _signed(error)
+
+
+def _signed(part: float) -> str:
+    return f"{100 * part:+.1f} %"
+
+
+def _bars(result: WhatIf) -> Bars | None:
+    """Both runs' accounts on one scale: a shorter step is a shorter bar. Without an edit there is one run."""
+    before, after = parts(result.before), parts(result.after)
+    if not before or not after:
+        return None
+    if not result.edits:
+        return bars_of(result.before, result.steps, "per step")
+    legend = []
+    for part in {part.key: part for part in (*before, *after)}.values():
+        was, now = _size(before, part), _size(after, part)
+        times = (duration(per_step(result.steps, size)) for size in (was, now))
+        legend.append((part, (*times, _change(was, now, result.before.wall_ns))))
+    bars = Bar(tuple(before), "before"), Bar(tuple(after), "after")
+    return Bars("per step", bars, ("before", "after", "change"), tuple(legend))
+
+
+def _size(parts: list[Part], like: Part) -> int:
+    return sum(part.size for part in parts if part.key == like.key)
+
+
+def _change(was: int, now: int, whole: int) -> str:
+    if abs(now - was) < _NOTABLE * whole:
+        return ""
+    return f"{'-' if now < was else '+'}{share(abs(now - was), whole)}"

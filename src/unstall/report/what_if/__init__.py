@@ -1,1 +1,0 @@
-"""The answer to "what if", in each format."""
