@@ -37,8 +37,8 @@ from unstall.recording.plain import Plain
 from unstall.recording.trace.plain_step import plain_step
 from unstall.replay.program import Program
 from unstall.timeline.columns import Bool, Timeline
-from unstall.whatif import calibrate
-from unstall.whatif import model as model_module
+from unstall.what_if import calibrate
+from unstall.what_if import model as model_module
 
 RECORDED = Path(__file__).resolve().parents[1] / "examples" / "transformers" / "recorded"
 _MS = 1_000_000

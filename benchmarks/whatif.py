@@ -37,11 +37,11 @@ from unstall.diagnose.verdict import bound_by
 from unstall.replay import engine
 from unstall.replay.build import build
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.edits import parse
-from unstall.whatif.model import Model, as_a_rule, model
-from unstall.whatif.predict import predict
-from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import USUAL, USUAL_ERROR, undistort
+from unstall.what_if.edits import parse
+from unstall.what_if.model import Model, as_a_rule, model
+from unstall.what_if.predict import predict
+from unstall.what_if.subject import Subject
+from unstall.what_if.undistort import USUAL, USUAL_ERROR, undistort
 
 GAIN_SHARE, STEP_SHARE = 0.2, 0.03
 """A predicted gain is right within the larger of these shares, of the true gain and of the step."""

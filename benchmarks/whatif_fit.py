@@ -13,7 +13,7 @@ import numpy as np
 
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.undistort import USUAL, RecorderCost, undistort
+from unstall.what_if.undistort import USUAL, RecorderCost, undistort
 
 START = RecorderCost(operator=2200, frame=250, call=1500, launch=2000, node=900, op=USUAL.op)
 _STEPS_NS = {"operator": 500, "frame": 150, "call": 700, "launch": 600, "node": 200}

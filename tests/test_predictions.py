@@ -17,8 +17,8 @@ from unstall import load
 from unstall.diagnose.run import Run, analyse
 from unstall.replay.build import build
 from unstall.replay.engine import replay
-from unstall.whatif.model import as_a_rule
-from unstall.whatif.subject import Subject
+from unstall.what_if.model import as_a_rule
+from unstall.what_if.subject import Subject
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"

@@ -164,7 +164,7 @@ def test_a_report_is_text_where_html_cannot_be_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "subpackage"), [("record", "unstall.recording.clocks"), ("whatif", "unstall.whatif.edits")]
+    ("name", "subpackage"), [("record", "unstall.recording.clocks"), ("whatif", "unstall.what_if.edits")]
 )
 def test_a_public_function_keeps_its_name_beside_a_subpackage_of_that_name(name: str, subpackage: str) -> None:
     code = f"import unstall, {subpackage}; print(type(unstall.{name}).__name__)"

@@ -16,8 +16,8 @@ from unstall.diagnose.run import Run, analyse
 from unstall.replay.program import Code
 from unstall.result import Accounts, DeviceAccounts
 from unstall.timeline.columns import HostKind, Timeline
-from unstall.whatif.edits import parse
-from unstall.whatif.model import model
+from unstall.what_if.edits import parse
+from unstall.what_if.model import model
 
 EDITS = st.lists(
     st.sampled_from(

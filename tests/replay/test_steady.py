@@ -14,8 +14,8 @@ from replay.recorded import A_FEW, Trace, program, program_of
 from unstall.diagnose.run import analyse
 from unstall.replay.engine import replay
 from unstall.replay.steady import repeat, settle, steady_step_ns
-from unstall.whatif.edits import parse
-from unstall.whatif.subject import Subject
+from unstall.what_if.edits import parse
+from unstall.what_if.subject import Subject
 
 
 @A_FEW

@@ -23,7 +23,7 @@ from unstall.figures import share
 from unstall.locate.steps import RECORDED_STEP
 from unstall.result import Accounts, Finding, Integrity, Result, Source, Steps, Verdict
 from unstall.timeline.columns import Timeline
-from unstall.whatif.gains import with_gains
+from unstall.what_if.gains import with_gains
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from unstall.replay.engine import replay
 from unstall.replay.retime import retime
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Replay
-from unstall.whatif.edits import parse
-from unstall.whatif.model import Model, model
-from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import LEAST_ERROR, USUAL_ERROR_OF
+from unstall.what_if.edits import parse
+from unstall.what_if.model import Model, model
+from unstall.what_if.subject import Subject
+from unstall.what_if.undistort import LEAST_ERROR, USUAL_ERROR_OF
 
 _HELPS = 0.05  # of the step
 _LEFT_OUT = 0.1  # of the steps: more than a pause now and then

@@ -16,8 +16,8 @@ from unstall.errors import UsageError
 from unstall.replay.steady import settle
 from unstall.result import EditStep, Integrity, WhatIf
 from unstall.timeline.columns import Timeline
-from unstall.whatif.edits import about, parse
-from unstall.whatif.predict import predict
+from unstall.what_if.edits import about, parse
+from unstall.what_if.predict import predict
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from unstall.diagnose.run import Run
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Finding
 from unstall.timeline.columns import HostKind
-from unstall.whatif.edits import parse
-from unstall.whatif.model import Model
-from unstall.whatif.place import parse_function
-from unstall.whatif.predict import WORTH
+from unstall.what_if.edits import parse
+from unstall.what_if.model import Model
+from unstall.what_if.place import parse_function
+from unstall.what_if.predict import WORTH
 
 _RULES = ("launch-bound", "tiny-kernels")
 _MOST_FUNCTIONS = 16

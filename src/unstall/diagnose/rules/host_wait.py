@@ -15,8 +15,8 @@ from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
 from unstall.timeline.columns import I32, I64, CopyDirection, HostKind
-from unstall.whatif.edits.remove_syncs import READ_BACK_BYTES
-from unstall.whatif.gains import COSTS_NOTHING
+from unstall.what_if.edits.remove_syncs import READ_BACK_BYTES
+from unstall.what_if.gains import COSTS_NOTHING
 
 _MOST_PLACES = 3  # in libraries, told of a finding
 _LONGEST, _MOST_FRAMES = 512, 64  # of the frames between the wait and the user's line

@@ -9,7 +9,7 @@ import numpy as np
 
 from unstall.errors import UsageError
 from unstall.locate.kinds import OF_THE_DRIVER, is_no_code
-from unstall.whatif.subject import Subject
+from unstall.what_if.subject import Subject
 
 _LEAST = 1e-3  # a thousand times slower
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unstall.errors import UsageError
-from unstall.whatif.place import Place
-from unstall.whatif.subject import Subject
+from unstall.what_if.place import Place
+from unstall.what_if.subject import Subject
 
 
 class Module(Protocol):

@@ -17,9 +17,9 @@ from unstall.replay.engine import replay
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline.columns import Bool, DeviceKind, HostMemory, Timeline
-from unstall.whatif.calibrate import by_overhead, by_speed
-from unstall.whatif.subject import Subject
-from unstall.whatif.undistort import USUAL_OF, own_work, undistort, without_pauses
+from unstall.what_if.calibrate import by_overhead, by_speed
+from unstall.what_if.subject import Subject
+from unstall.what_if.undistort import USUAL_OF, own_work, undistort, without_pauses
 
 UndistortedBy = Literal["plain step time", "usual cost", "nothing"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import SYNCS, Subject
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import SYNCS, Subject
 
 # Bytes per ns of a large copy from or to pinned memory, by the link that a GPU has to its host: an H200 on PCIe 5 does
 # 55.4 (benchmarks/results/device_delays_h200.json), and older links a half and a quarter. Where a GPU is nearer to its

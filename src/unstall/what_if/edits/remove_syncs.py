@@ -6,8 +6,8 @@ import numpy as np
 
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import SYNCS, Subject, neutral
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import SYNCS, Subject, neutral
 
 READ_BACK_BYTES = 4096
 """What is read back as a value rather than as data, at most."""

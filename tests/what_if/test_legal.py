@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from replay.recorded import Trace
-from whatif.made import step_us, subject_of
+from what_if.made import step_us, subject_of
 
 from unstall.diagnose.explain import explain
 from unstall.errors import UsageError
-from unstall.whatif.edits import parse
-from unstall.whatif.undistort import without_pauses
+from unstall.what_if.edits import parse
+from unstall.what_if.undistort import without_pauses
 
 
 def steps(body: Callable[[Trace, int], object], count: int = 6) -> Trace:

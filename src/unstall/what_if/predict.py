@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.edits import Edit
-from unstall.whatif.model import Model
-from unstall.whatif.subject import Subject
+from unstall.what_if.edits import Edit
+from unstall.what_if.model import Model
+from unstall.what_if.subject import Subject
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,9 +9,9 @@ import numpy as np
 from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
-from unstall.whatif.edits.pin_copies import pinned
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import SYNCS, Subject
+from unstall.what_if.edits.pin_copies import pinned
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import SYNCS, Subject
 
 
 def prepare(text: str | None) -> Place | None:

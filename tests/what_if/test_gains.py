@@ -11,9 +11,9 @@ from traces import TraceBuilder
 from unstall.diagnose.explain import Diagnosis, explain
 from unstall.replay.steady import steady_step_ns
 from unstall.result import Result
-from unstall.whatif.edits import parse
-from unstall.whatif.model import Model, model
-from unstall.whatif.predict import plan, predict
+from unstall.what_if.edits import parse
+from unstall.what_if.model import Model, model
+from unstall.what_if.predict import plan, predict
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "traces"

@@ -17,7 +17,7 @@ import numpy as np
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline.columns import Bool
-from unstall.whatif.undistort import USUAL, RecorderCost, undistort
+from unstall.what_if.undistort import USUAL, RecorderCost, undistort
 
 _MOST_SCALE = 4.0
 _DEVICE = (0.75, 1.25)

@@ -8,9 +8,9 @@ import numpy as np
 
 from unstall.locate.kinds import is_collective
 from unstall.timeline.columns import DeviceKind
-from unstall.whatif.edits.host_speed import parse_factor
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import Subject
+from unstall.what_if.edits.host_speed import parse_factor
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import Subject
 
 
 def prepare(text: str | None) -> tuple[float, Place | None]:

@@ -11,8 +11,8 @@ from unstall.replay.order import LAG_NS
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind
 from unstall.timeline.grouping import groups
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import SYNCS, Subject
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import SYNCS, Subject
 
 
 def prepare(text: str | None) -> Place | None:

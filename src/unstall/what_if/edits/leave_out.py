@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unstall.errors import UsageError
 from unstall.timeline.columns import HostKind
-from unstall.whatif.place import Place, parse_function
-from unstall.whatif.subject import Subject
+from unstall.what_if.place import Place, parse_function
+from unstall.what_if.subject import Subject
 
 
 def prepare(text: str | None) -> Place:

@@ -9,8 +9,8 @@ from traces import TraceBuilder
 from unstall.diagnose.run import analyse
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.edits import parse
-from unstall.whatif.subject import Subject
+from unstall.what_if.edits import parse
+from unstall.what_if.subject import Subject
 
 
 def subject_of(trace: TraceBuilder) -> Subject:

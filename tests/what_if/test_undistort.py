@@ -14,16 +14,16 @@ from programs import Program as Made
 from programs import programs
 from replay.recorded import A_FEW, Trace, program
 from traces import TraceBuilder
-from whatif.made import same, subject_of
+from what_if.made import same, subject_of
 
 from unstall.diagnose.run import analyse
 from unstall.errors import UsageError
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Program
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.calibrate import by_overhead
-from unstall.whatif.model import as_a_rule, model
-from unstall.whatif.undistort import RecorderCost, own_work, undistort, without_pauses
+from unstall.what_if.calibrate import by_overhead
+from unstall.what_if.model import as_a_rule, model
+from unstall.what_if.undistort import RecorderCost, own_work, undistort, without_pauses
 
 SCALES = st.floats(0, 4)
 

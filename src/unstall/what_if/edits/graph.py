@@ -10,8 +10,8 @@ from unstall.locate.kinds import is_no_code
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.timeline.grouping import groups
-from unstall.whatif.place import Place, parse_function
-from unstall.whatif.subject import SYNCS, Subject
+from unstall.what_if.place import Place, parse_function
+from unstall.what_if.subject import SYNCS, Subject
 
 # Measured on an H200 with CUDA 13, without a profiler (benchmarks/device_delays.py), and as the difference between
 # graphs' plain times and the sum of their ops' lengths when launched one by one (benchmarks/whatif_programs.py).

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from programs import Program as Made
 from programs import programs
 from replay.recorded import A_FEW, Trace, program
-from whatif.made import same
+from what_if.made import same
 
 from unstall.diagnose.run import analyse
 from unstall.replay.program import Program
 from unstall.replay.steady import steady_step_ns
-from unstall.whatif.calibrate import by_overhead, by_speed
-from unstall.whatif.model import Model, model
-from unstall.whatif.undistort import undistort
+from unstall.what_if.calibrate import by_overhead, by_speed
+from unstall.what_if.model import Model, model
+from unstall.what_if.undistort import undistort
 
 _NS = 20  # what rounding each of the times of a step to a nanosecond may come to
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline.columns import HostKind
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import Subject
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import Subject
 
 
 def prepare(text: str | None) -> Place | None:

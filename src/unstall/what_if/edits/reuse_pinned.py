@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from unstall.timeline.columns import CopyDirection, HostMemory
-from unstall.whatif.edits.pin_copies import pinned
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import Subject
+from unstall.what_if.edits.pin_copies import pinned
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import Subject
 
 _BYTES_A_NS = 50.0  # 16.8 MB in 0.34 ms on the host of an H200: aten::copy_ of examples/traces/pin_each_step
 _OPERATOR_NS = 4_000

@@ -15,7 +15,7 @@ from unstall.locate.steps import Steps
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, union
-from unstall.whatif.place import Place
+from unstall.what_if.place import Place
 
 SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from unstall.replay.program import Code
 from unstall.timeline.columns import CopyDirection, HostKind
-from unstall.whatif.place import Place, parse_line
-from unstall.whatif.subject import Subject
+from unstall.what_if.place import Place, parse_line
+from unstall.what_if.subject import Subject
 
 _KERNEL_NS = 1_500  # to fill a few kB
 

@@ -12,9 +12,9 @@ from unstall.errors import UsageError
 from unstall.figures import duration
 from unstall.replay.steady import settle, steady_step_ns
 from unstall.result import Finding, PlanStep
-from unstall.whatif.edits import Edit, parse
-from unstall.whatif.model import Model
-from unstall.whatif.predict import WORTH, plan
+from unstall.what_if.edits import Edit, parse
+from unstall.what_if.model import Model
+from unstall.what_if.predict import WORTH, plan
 
 _MOST_EDITS = 24  # the costliest findings'
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from programs import Program, programs
 from replay.recorded import A_FEW
 from traces import TraceBuilder
-from whatif.made import edited, same, step_us, subject_of
+from what_if.made import edited, same, step_us, subject_of
 
 from unstall.errors import UsageError
 from unstall.replay.program import Code
 from unstall.replay.steady import steady_step_ns
 from unstall.timeline.columns import HostKind
-from unstall.whatif.edits import names, parse
-from unstall.whatif.place import parse_line
-from unstall.whatif.subject import SYNCS
+from unstall.what_if.edits import names, parse
+from unstall.what_if.place import parse_line
+from unstall.what_if.subject import SYNCS
 
 
 def run(body: Callable[[TraceBuilder], object], *, steps: int = 4) -> TraceBuilder:
