@@ -16,8 +16,8 @@ LAUNCHER = """
 import sys
 sys.path.append(sys.argv[1])
 from unstall.launching.launch import launch, leave_as
-from unstall.recording.settings import ARMED_BY, Settings
-sys.exit(leave_as(launch(sys.argv[3:], ARMED_BY, Settings(sys.argv[2]).to_json())))
+from unstall.recording.settings import Settings
+sys.exit(leave_as(launch(sys.argv[3:], 'unstall.recording.child', Settings(sys.argv[2]).to_json())))
 """
 
 

@@ -17,7 +17,7 @@ import unstall
 from unstall.launching.children import armed
 from unstall.launching.launch import Ended, interpreter_flags, launch
 from unstall.recording.journal import read
-from unstall.recording.settings import ARMED_BY, Settings
+from unstall.recording.settings import Settings
 
 _PROBE = """
 import sys
@@ -242,18 +242,18 @@ def test_a_failure_to_tell_how_far_it_is_leaves_the_program_alone(folder: Path) 
         raise OSError("the terminal is gone")
 
     program = ["-c", "import time; time.sleep(0.3); raise SystemExit(4)"]
-    assert launch(program, ARMED_BY, Settings(str(folder)).to_json(), meanwhile=fail) == Ended(4)
+    assert launch(program, "unstall.recording.child", Settings(str(folder)).to_json(), meanwhile=fail) == Ended(4)
     assert told
 
 
 def test_stdout_can_be_kept_clean(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     launch(
         ["-c", "import sys; print('to stdout'); print('to stderr', file=sys.stderr)"],
-        ARMED_BY,
+        "unstall.recording.child",
         Settings(str(folder)).to_json(),
     )
     program = ["-c", "print('the program')"]
-    launch(program, ARMED_BY, Settings(str(folder)).to_json(), stdout_to_stderr=True)
+    launch(program, "unstall.recording.child", Settings(str(folder)).to_json(), stdout_to_stderr=True)
     assert capfd.readouterr() == ("to stdout\n", "to stderr\nthe program\n")
 
 

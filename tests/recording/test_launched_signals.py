@@ -13,7 +13,7 @@ import pytest
 from recording.launched import LAUNCHER, SOURCES, Done, launcher, write_program
 
 from unstall.launching.launch import Ended, launch
-from unstall.recording.settings import ARMED_BY, Settings
+from unstall.recording.settings import Settings
 
 
 def test_signals_that_we_were_told_to_ignore_are_ignored_by_the_program(tmp_path: Path, folder: Path) -> None:
@@ -152,17 +152,17 @@ def test_a_python_that_a_wrapper_starts_is_not_taken_for_one_whose_launcher_died
     wrapper.write_text(f"#!/bin/sh\n'{sys.executable}' \"$@\"\nexit $?\n")
     wrapper.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(wrapper))
-    assert launch(["-c", "raise SystemExit(4)"], ARMED_BY, Settings(str(folder)).to_json()) == Ended(4)
+    assert launch(["-c", "raise SystemExit(4)"], "unstall.recording.child", Settings(str(folder)).to_json()) == Ended(4)
 
 
 def test_a_signals_ending_is_told_as_a_shell_tells_it(folder: Path) -> None:
     program = ["-c", "import os; os.kill(os.getpid(), 9)"]
-    assert launch(program, ARMED_BY, Settings(str(folder)).to_json()) == Ended(137, signal=9)
+    assert launch(program, "unstall.recording.child", Settings(str(folder)).to_json()) == Ended(137, signal=9)
 
 
 def test_launching_leaves_our_own_signals_as_they_were(folder: Path) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    launch(["-c", ""], ARMED_BY, Settings(str(folder)).to_json())
+    launch(["-c", ""], "unstall.recording.child", Settings(str(folder)).to_json())
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 

@@ -17,7 +17,7 @@ from unstall.errors import UsageError
 from unstall.figures import counted, duration
 from unstall.launching.children import arming_children
 from unstall.recording.settings import Settings
-from unstall.virtual.options import ARMED_BY, ENVIRONMENT, HOST_CLOCKS, NUMERICS, MachineOptions, parse
+from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, MachineOptions, parse
 
 if TYPE_CHECKING:
     from unstall.launching.launch import Ended
@@ -77,6 +77,7 @@ def command_with_gpu(args: argparse.Namespace) -> str:
 def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
     """Child processes have the virtual GPU. Raises UnstallError where there can be none."""
     from unstall.virtual.costs.gpu_file import gpu_named
+    from unstall.virtual.machine import ARMED_BY
     from unstall.virtual.shim.build import build, installed_torch
 
     gpu_named(options.gpu)

@@ -41,7 +41,7 @@ from unstall.cli._virtual import (
     write_run,
 )
 from unstall.errors import TraceError, UnstallError, UsageError
-from unstall.recording.settings import ARMED_BY, FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
+from unstall.recording.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
     from unstall.launching.launch import Ended
@@ -115,7 +115,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         with virtual_gpu_for_children(virtual) if virtual else nullcontext():
             armed_with = str(folder) if virtual else settings.to_json()
-            ended = launch(program, ARMED_BY, armed_with, stdout_to_stderr=bool(args.format), meanwhile=teller.tell)
+            ended = launch(
+                program,
+                "unstall.recording.child",
+                armed_with,
+                stdout_to_stderr=bool(args.format),
+                meanwhile=teller.tell,
+            )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

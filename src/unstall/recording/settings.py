@@ -13,8 +13,6 @@ RecorderName: TypeAlias = Literal["auto", "cupti", "torch"]
 LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "none"]
 RECORDERS: tuple[RecorderName, ...] = get_args(RecorderName)
 LINE_CLOCKS: tuple[LineClockName, ...] = get_args(LineClockName)
-ARMED_BY = "unstall.recording.child"
-"""The module that arms a process to record itself, before the program's first line."""
 FOLDER_PREFIX = "unstall-"
 """What a recording's folder is called among the temporary files."""
 

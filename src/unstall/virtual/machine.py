@@ -13,13 +13,16 @@ from unstall.guest import active, step_hooks
 from unstall.guest.imports import around_import
 from unstall.guest.step_source import FORWARD, OPTIMIZER, StepSource
 from unstall.launching.children import arming_children
-from unstall.virtual.options import ARMED_BY, ENVIRONMENT, MachineOptions
+from unstall.virtual.options import ENVIRONMENT, MachineOptions
 from unstall.virtual.program_clock import ProgramClock
 
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
     from unstall.virtual.simulation.simulator import Simulator
     from unstall.virtual.torch_cuda.properties import DeviceProperties
+
+ARMED_BY = "unstall.virtual.child"
+"""The module that gives a process its virtual GPU, before the program's first line."""
 
 
 class WatchedSpan:

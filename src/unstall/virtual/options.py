@@ -15,8 +15,6 @@ NUMERICS: tuple[Numerics, ...] = get_args(Numerics)
 HOST_CLOCKS: tuple[HostClock, ...] = get_args(HostClock)
 MOST_DEVICES = 16  # a CUDA device's index fits an int8, and torch's tables of peers are made for so many
 
-ARMED_BY = "unstall.virtual.child"
-"""The module that gives a process its virtual GPU, before the program's first line."""
 ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
 """The variable by which it has the same one as its parent."""
 
