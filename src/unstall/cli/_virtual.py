@@ -20,7 +20,7 @@ from unstall.recording.settings import Settings
 from unstall.virtual.options import ENVIRONMENT, HOST_CLOCKS, NUMERICS, MachineOptions, parse
 
 if TYPE_CHECKING:
-    from unstall.launching.launch import Ended
+    from unstall.launching.launch import Exit
     from unstall.timeline.columns import Timeline
 
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
@@ -86,7 +86,7 @@ def virtual_gpu_for_children(options: MachineOptions) -> Iterator[None]:
         yield
 
 
-def read_run(folder: Path, ended: Ended) -> Timeline | None:
+def read_run(folder: Path, ended: Exit) -> Timeline | None:
     """What the program did on the virtual GPU; None, and a sentence why, where it did nothing or nothing is known."""
     from unstall.read import load
     from unstall.virtual.run_folder import FAILED, TIMELINE

@@ -44,7 +44,7 @@ from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.recording.settings import FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
-    from unstall.launching.launch import Ended
+    from unstall.launching.launch import Exit
     from unstall.recording.journal import Event
     from unstall.timeline.columns import Timeline
     from unstall.virtual.options import MachineOptions
@@ -270,7 +270,7 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
 
 
 def _write_virtual(
-    folder: Path, trace: Path, options: MachineOptions, ended: Ended, args: argparse.Namespace
+    folder: Path, trace: Path, options: MachineOptions, ended: Exit, args: argparse.Namespace
 ) -> Timeline | None:
     """Write the trace of a run on the virtual GPU, and return its timeline; None, having said why, where there is none.
 

@@ -25,7 +25,7 @@ Stack = tuple[int, list[tuple[CodeType, int]]]
 """A thread's native id and its frames: code and line, outermost first."""
 
 
-class LineTwin:
+class ReferenceLineClock:
     """Callbacks that keep each thread's stack of the user's frames, and write where it is whenever that changes.
 
     A place is a pair of code and number: a line, or 0 for where the function begins, or -1 - offset for the instruction
@@ -53,7 +53,7 @@ class LineTwin:
     ) -> None:
         """Write entries to a new file, the last `capacity` of them.
 
-        `wants` tells whether code is the user's, asked once for each; `describe` is told each new place's number,
+        `wants` says whether code is the user's, asked once for each; `describe` is told each new place's number,
         `new_thread` each new thread's, with its native id. `stacks` are those of running threads. `disable` is what
         callbacks of sys.monitoring return where they need not be called again.
         """

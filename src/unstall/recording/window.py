@@ -18,7 +18,7 @@ MakeRecorder = Callable[[], Recorder]
 MakeLineClock = Callable[[], Recorder | None]
 
 
-class Window:
+class RecordedWindow:
     """One window of one recorder, and of a line clock if there is one."""
 
     def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
@@ -61,8 +61,8 @@ class Window:
             )
             self._undo = undo.pop_all()
 
-    def settle(self) -> None:
-        """Describe now what the settling step showed: half a second on, that would take milliseconds of some step."""
+    def warmed_up(self) -> None:
+        """Describe now what the warm-up step showed: half a second later, that would take milliseconds of some step."""
         if self._lines is not None:
             with suppress(OSError):  # a disk that is full now may not be so at the end
                 self._lines.flush()
@@ -97,7 +97,7 @@ class Window:
             self._journal.write("clocks", which=which, devices=read_clocks())
 
 
-def give_up(window: Window | None, journal: Journal, error: Exception) -> None:
+def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -> None:
     """Undo what the window did, if there is one, and journal why. Never raises."""
     if window is not None:
         with suppress(Exception):

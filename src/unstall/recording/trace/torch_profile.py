@@ -13,10 +13,10 @@ import numpy as np
 
 from unstall.errors import TraceError
 from unstall.recording.torch_profiler import CLOCK, FILE
-from unstall.recording.trace.on_device import OnDevice, on_device
+from unstall.recording.trace.on_device import DeviceWork, on_device
 
 CLOCK_OFF_NS = 3_000
-"""How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
+"""How far from ours the profile's clock may be: Python reads ours, which takes some of that; torch corrects its own."""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 _OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
@@ -33,23 +33,23 @@ class _Event(msgspec.Struct):
     name: str = ""
     cat: str = ""
     tid: int | str = 0
-    ts: Decimal = Decimal(0)  # µs since months ago: a float would not tell every ns
+    ts: Decimal = Decimal(0)  # µs since months ago: more digits than a float has
     dur: Decimal = Decimal(0)
     args: _Arguments = msgspec.field(default_factory=_Arguments)
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class TorchProfile:
     """A profile that torch wrote."""
 
     head: dict[str, Any]  # what stands around the events, as JSON
     events: list[str]  # as JSON
     zero_ns: int  # what our clock showed at the events' time 0
     calls: np.ndarray  # operators and calls, with the columns of CALL
-    on_device: OnDevice
+    on_device: DeviceWork
 
 
-def read_profile(folder: Path) -> Profile:
+def read_profile(folder: Path) -> TorchProfile:
     """The profile in a recording's folder. Raises TraceError where there is none, or it is not whole."""
     try:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
@@ -74,7 +74,7 @@ def read_profile(folder: Path) -> Profile:
     ops = np.array([(*_times(each, zero_ns), each.args.correlation) for each in put], np.int64).reshape(-1, 3)
     of_call = np.array([each.args.correlation for each in made], np.int64)
     done = on_device((ops[:, 0], ops[:, 1], ops[:, 2]), (of_call, calls["end"].astype(np.int64)))
-    return Profile(dict(head), shown, zero_ns, calls, done)
+    return TorchProfile(dict(head), shown, zero_ns, calls, done)
 
 
 def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
@@ -82,13 +82,13 @@ def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
     return start, start + round(event.dur * 1000)
 
 
-def _zero_ns(told: list[tuple[int, int, int]]) -> int:
+def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
     """What our clock showed at the profile's time 0, from annotations: our time before it, its start and its end.
 
     Each begins after the time it names and ends before the one that the next one names: between the closest of both
     there are some 2 us, and the middle is taken.
     """
-    told = sorted(told)
-    least = max((ours - start for ours, start, _ in told), default=0)
-    most = min((after - end for (_, _, end), (after, _, _) in itertools.pairwise(told)), default=least)
+    clocks = sorted(clocks)
+    least = max((ours - start for ours, start, _ in clocks), default=0)
+    most = min((after - end for (_, _, end), (after, _, _) in itertools.pairwise(clocks)), default=least)
     return (least + most) // 2

@@ -18,19 +18,19 @@ from unstall.cupti.call_stacks import BACKWARD, LOADING
 from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError
-from unstall.lines.places import Places, read_places
+from unstall.lines.places import LinePlaces, read_places
 from unstall.recording import journal
 from unstall.recording.clocks import throttled
 from unstall.recording.journal import Event
 from unstall.recording.plain import Plain
 from unstall.recording.trace import events as trace_file
 from unstall.recording.trace import slices, torch_profile
-from unstall.recording.trace.on_device import OnDevice, on_device
+from unstall.recording.trace.on_device import DeviceWork, on_device
 from unstall.recording.trace.plain_step import PlainStep, plain_step
 from unstall.timeline.columns import I32, I64
 
 _SCHEMA = "unstall.recording/1"
-_SETTLING = 1  # of a recording that was cut short, the first step
+_WARMUP = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
 _BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
 
@@ -59,7 +59,7 @@ def write_trace(folder: Path, path: Path) -> None:
     chrome_trace.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
-def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Places, text: Text) -> Iterator[str]:
+def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LinePlaces, text: Text) -> Iterator[str]:
     calls = activity.calls
     if story.lines == "calls":
         shown = slices.of_calls(calls, _with_backward(activity, places), places, _moments(story, activity))
@@ -77,17 +77,17 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
     yield from trace_file.overhead_events(activity, text)
 
 
-def _plain_step(story: _Story, on_device: OnDevice) -> PlainStep | None:
+def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
     """The step time without recording, if it was timed; `on_device` is what was recorded."""
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
         return None
-    # All that was recorded, not what was done between the borders: the device may be many steps behind the host then.
-    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.borders, np.int64)).astype(np.int64)
+    # All that was recorded, not only between the boundaries: the device may be many steps behind the host then.
+    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.boundaries, np.int64)).astype(np.int64)
     return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
 
 
-def _on_device(activity: Activity) -> OnDevice:
+def _on_device(activity: Activity) -> DeviceWork:
     tables = [activity.tables[kind] for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET)]
 
     def column(name: str, *of: np.ndarray) -> I64:
@@ -97,11 +97,11 @@ def _on_device(activity: Activity) -> OnDevice:
     return on_device((start, end, correlation), (column("correlation", activity.calls), column("end", activity.calls)))
 
 
-def _backward_spans(places: Places) -> list[int]:
+def _backward_spans(places: LinePlaces) -> list[int]:
     return [number for number, name in places.spans.items() if name == BACKWARD]
 
 
-def _with_backward(activity: Activity, places: Places) -> I32:
+def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way.
 
     Python knows these threads, for they may come to run some, so that their calls are like those from code not known.
@@ -121,14 +121,14 @@ def _with_backward(activity: Activity, places: Places) -> I32:
     return stack
 
 
-def _ended(calls: np.ndarray, places: Places) -> dict[int, str]:
+def _ended(calls: np.ndarray, places: LinePlaces) -> dict[int, str]:
     """Threads that `threading` began, as their stacks show, and that ended before anyone asked for their names."""
     begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
     threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
     return dict.fromkeys((each for each in threads if each not in places.threads), "a thread that ended")
 
 
-def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, str]:
+def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[int, str]:
     """Names of the threads that made calls."""
     threads = np.unique(calls["thread"]).tolist()
     known = places.threads | _ended(calls, places)
@@ -139,18 +139,18 @@ def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, 
 
 def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
     """Threads and times at which something began or ended that is known to: steps, and spans of watched functions."""
-    spans, borders = activity.spans, np.array(story.borders, np.int64)
-    threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(borders), story.driver)])
-    times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), borders])
+    spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
+    threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
+    times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), boundaries])
     return threads.astype(np.int64), times
 
 
 def _steps(story: _Story, text: Text) -> Iterator[str]:
-    for number, (start, end) in enumerate(itertools.pairwise(story.borders)):
+    for number, (start, end) in enumerate(itertools.pairwise(story.boundaries)):
         yield text.span("user_annotation", _STEP.format(number), story.process, story.driver, start, end, "")
 
 
-def _loading(activity: Activity, places: Places, process: int, text: Text) -> Iterator[str]:
+def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
     """Waits for a DataLoader's next batch."""
     loading = [number for number, name in places.spans.items() if name == LOADING]
     for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
@@ -182,7 +182,7 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """What a journal tells."""
+    """The journal of a recording."""
 
     events: list[Event]
 
@@ -201,7 +201,7 @@ class _Story:
 
     @property
     def driver(self) -> int:
-        """The thread that steps are made on: the one of most marks."""
+        """The thread that steps run on: the one that set most boundaries."""
         threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
@@ -219,11 +219,11 @@ class _Story:
         return int(self._last("window").get("at", 0))
 
     @property
-    def borders(self) -> list[int]:
-        """Between steps, ns; without those that the recording took to settle."""
+    def boundaries(self) -> list[int]:
+        """Between steps, ns; without the steps for warm-up."""
         marks = [event["at"] for event in self.events if event["event"] == "mark"]
         recorded = self._last("recorded")
-        return marks[recorded.get("settling", 0 if len(marks) < 3 else _SETTLING) :]
+        return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]
 
     def metadata(self, plain: PlainStep | None) -> dict[str, object]:
         """What the trace has under "unstall"."""
