@@ -2,11 +2,11 @@
 
     step = unstall.graphed(step)
 
-The first calls run as they are: one warms up, one is watched for what a graph cannot do. Then the function is
-captured, replayed on changed inputs and compared with eager from the same state, on one stream and on several, and
-the fastest is kept, or nothing. From then on a call copies its inputs into the graph's, replays it, and returns copies
-of its results. What the function reads beside its arguments is watched: where that is replaced or changed, the call
-runs as it is, and the function is captured anew.
+The first call warms up; the next is observed for anything that a graph cannot do. Then the function is captured,
+replayed on changed inputs and compared with eager from the same state, on one stream and on several; the fastest graph
+is kept, or none. From then on a call copies its inputs into the graph's, replays it, and returns copies of its results.
+Guards check what the function reads beside its arguments: if they fail, the call runs as it is, and the function is
+captured anew.
 """
 
 from __future__ import annotations
@@ -34,15 +34,24 @@ def graphed(
 ) -> Any:
     """Serves calls of a function, a module or a whole training step by CUDA graphs; a decorator, or a call.
 
-    `streams`: how many a graph forks into; 1 for none, "auto" for what is measured to be fastest. `shapes`: "exact"
-    has a graph for each shape; "bucket", or sizes, pads inputs to powers of two, or to those, and cuts results back,
-    where that gives the same bits. `verify=False` trusts a capture unseen. Of more than `max_graphs` graphs, the one
-    used longest ago is let go. Where a graph cannot be, calls run as they are and a warning says once why, with the
-    line; `strict=True` raises `GraphedError` instead. A graph that is no faster is not kept, and that is no error.
-    `.stats()` of what is returned says what it did.
-
     Results are copies, the caller's own. The gradients that a training step leaves in `.grad` are not: the next call
-    of the step writes into the same memory. Without a CUDA device, all calls run as they are.
+    writes into the same memory. If there can be no graph, calls run as they are, and a warning says why, once, with the
+    line. A graph that is no faster is not kept. Without a CUDA device, all calls run as they are.
+
+    Args:
+        fn: The function or module. None: a decorator with the other arguments is returned.
+        streams: How many streams a graph forks into: 1 for none, "auto" for the number that is measured to be fastest.
+        shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, a list of sizes to
+            those, and cuts results back, if that gives the same bits.
+        verify: False trusts captures without proof.
+        max_graphs: How many graphs are kept. The one used longest ago is evicted.
+        strict: Raises `GraphedError` instead of the warning.
+
+    Returns:
+        A callable like `fn`, or a module of the same class with the same state. Its `.stats()` says what it did.
+
+    Raises:
+        UsageError: An argument makes no sense.
     """
     if streams != "auto" and not _counts(streams):
         raise UsageError(f'streams={streams!r}: it is "auto" or a number of streams')
@@ -61,7 +70,7 @@ def graphed(
 
 
 def sizes_from(shapes: object) -> Sizes | None:
-    """What `shapes` asks for: "exact", "bucket" or the sizes. UsageError for anything else."""
+    """The sizes to pad to; None for "exact". Raises UsageError."""
     if isinstance(shapes, str) and shapes in ("exact", "bucket"):
         return Sizes() if shapes == "bucket" else None
     if isinstance(shapes, Iterable) and not isinstance(shapes, (str, bytes, Mapping)):

@@ -42,6 +42,18 @@ def test_results_of_every_size_are_those_of_eager(shapes: object) -> None:
     assert 0 < stats.padding_waste < 0.5
 
 
+@pytest.mark.parametrize(
+    ("shapes", "hits", "captures"), [pytest.param("exact", 51, 41, marks=pytest.mark.slow), ("bucket", 96, 7)]
+)
+def test_few_graphs_serve_many_sizes(shapes: str, hits: int, captures: int) -> None:
+    sizes = torch.randint(1, 65, (120,), generator=torch.Generator().manual_seed(0)).tolist()
+    assert len(set(sizes)) == 52
+    fast = on_tape(lambda x: (x.exp().sin() + 1) * 2, shapes=shapes)
+    for size in sizes:
+        fast(_rows(size))
+    assert (fast.stats().hits, fast.stats().captures) == (hits, captures)
+
+
 def test_until_a_bucket_is_proved_stats_say_how_far_it_is() -> None:
     fast = on_tape(_elementwise, shapes="bucket")
     for size in (3, 5, 6):

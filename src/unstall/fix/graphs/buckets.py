@@ -7,6 +7,10 @@ it.
 Floating-point inputs are padded with zeros; proofs pad them with numbers above and below all of the call's own.
 Integers may be indices, and such numbers would be out of bounds: they are padded with one of the call's own, and proofs
 pad them with the least or the largest. If that changes the result, as it does for a mask, zeros are tried.
+
+What buckets earn: of 120 calls with 52 sizes, 96 are served, after 7 captures. With a graph for each size, and the
+default of at most eight graphs, 51 are served, after 41 captures. To reproduce: `test_few_graphs_serve_many_sizes` in
+`tests/fix/graphed/test_buckets.py`.
 """
 
 from __future__ import annotations
