@@ -11,10 +11,10 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP_INSTALL := $(BIN)/python -m pip install --quiet
-PACKAGE := pyproject.toml constraints.txt $(wildcard src/unstall/*/*.c)
+PACKAGE := pyproject.toml constraints.txt $(shell find src -name "*.[ch]")
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check format bundle bundle-check clean
+.PHONY: help demo test test-all check format package bundle bundle-check clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,10 @@ check: $(VENV)/.dev ## lint, formatting, types
 format: $(VENV)/.dev ## put the code in form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+package: $(VENV)/.dev ## build the sdist and the wheel, and check that they work on their own
+	rm -rf dist
+	$(BIN)/python .ci/package.py dist
 
 bundle: web/node_modules/.installed ## build the HTML report's page from web/
 	cd web && npm run --silent build

@@ -1,9 +1,9 @@
 """How true replays, step times without the recorder, and predictions are.
 
-Usage: python -m benchmarks.whatif [--public DIR] [--examples DIR] [--pairs DIR] [--fit] [--out FILE] [--docs DIR]
+Usage: python -m benchmarks.whatif [--pairs DIR] [--fit] [--out FILE] [--docs DIR]
 
-`--public` has `traces/` and `truth/`, `--examples` is examples/traces, `--pairs` what `whatif_programs.py` left. Three
-questions are asked of them.
+Three questions are asked of the recordings in tests/data and examples/traces, and of those that `whatif_programs.py`
+left in `--pairs`.
 
 - Identity: replayed, does a run take as long as it did, and do its device ops start when they did?
 - Without the recorder: how far is the step time that is estimated with the recorder's usual cost from the one that was
@@ -302,24 +302,16 @@ def _pair(row: Row) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--public", type=Path, metavar="DIR")
-    parser.add_argument("--examples", type=Path, metavar="DIR")
     parser.add_argument("--pairs", type=Path, metavar="DIR")
     parser.add_argument("--fit", action="store_true", help="fit the recorder's usual cost anew; takes minutes")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--docs", type=Path, metavar="DIR", help="write predictions.md and the picture of it")
     args = parser.parse_args()
-    recordings: list[Recording] = []
-    pairs: list[Pair] = []
-    for folder, read in (
-        (args.public, whatif_truth.of_public),
-        (args.examples, whatif_truth.of_examples),
-        (args.pairs, whatif_truth.of_programs),
-    ):
-        if folder:
-            more, more_pairs = read(folder)
-            recordings += more
-            pairs += more_pairs
+    known = [whatif_truth.of_h200(), whatif_truth.of_examples()]
+    if args.pairs:
+        known.append(whatif_truth.of_programs(args.pairs))
+    recordings = [each for more, _ in known for each in more]
+    pairs = [each for _, more in known for each in more]
     runs = {r.path: analyse(unstall.load(r.path), step=r.step) for r in recordings}
     recordings = [r for r in recordings if runs[r.path].ops_inside.any()]
     result: Row = {

@@ -1,16 +1,20 @@
 """Recorded runs whose step times without the recorder are known, and which of them are which ones mended.
 
-The three folders are those of `benchmarks/whatif.py`. A pair says by which edits a run becomes another; its truth was
+A pair says by which edits a run becomes another; its truth was
 measured without a profiler, in rounds that took turns wherever there are such.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_ROOT = Path(__file__).parents[1]
+_H200 = _ROOT / "tests" / "data" / "h200"
+_EXAMPLES = _ROOT / "examples" / "traces"
 
 HOST_BOUND_BUSY = 0.5
 """A mended step in which the device is busy for less of the time follows the host's pace, which differs from run to
@@ -86,7 +90,7 @@ _FAMILIES = {
 }
 
 # Programs of examples/ whose mending edits model.
-_EXAMPLES: dict[str, tuple[str, ...]] = {
+_MENDED_BY: dict[str, tuple[str, ...]] = {
     "decode": ("remove-syncs", "graph"),  # the library's wait cannot be captured: the graph does without it
     "decode_item": ("remove-syncs",),
     "downloads": ("read-later",),
@@ -129,17 +133,12 @@ NOT_TIMED = {
 """Programs of examples/ whose recorded steps are not the ones that were timed."""
 
 
-def of_public(folder: Path) -> tuple[list[Recording], list[Pair]]:
-    """Traces of an H200 and of other projects: the latter have no plain times."""
-    once: dict[str, Any] = json.loads((folder / "truth" / "whatif_pairs.json").read_text())
-    turns: dict[str, Any] = json.loads((folder / "truth" / "whatif_ratios.json").read_text())
-    traces = folder / "traces"
+def of_h200() -> tuple[list[Recording], list[Pair]]:
+    """The programs in tests/data, whose mended versions were timed in turns with the stalled ones."""
+    once: dict[str, Any] = json.loads((_H200 / "plain_steps.json").read_text())
+    turns: dict[str, Any] = json.loads((_H200 / "step_ratios.json").read_text())
     plain = {name: facts["step_ms"] for name, facts in once.items()}
-    recordings = list(_variants("h200", traces / "h200", plain))
-    recordings += [
-        Recording("peers", path.name.removesuffix(".json.gz"), "peers", path, stacks=True)
-        for path in sorted((traces / "peers").rglob("*.json.gz"))
-    ]
+    recordings = list(_variants("h200", (_H200 / "traces", _EXAMPLES), plain))
     pairs = []
     for stalled, mended, edits in _pairs_of(plain):
         measured = turns.get(f"{stalled} -> {mended}")
@@ -160,7 +159,7 @@ def of_programs(folder: Path) -> tuple[list[Recording], list[Pair]]:
     """What `whatif_programs.py` left in a folder."""
     truth = json.loads((folder / "truth.json").read_text())["variants"]
     plain = {name: facts["step_ms"] for name, facts in truth.items()}
-    recordings = list(_variants("pairs", folder, plain))
+    recordings = list(_variants("pairs", (folder,), plain))
     return recordings, [
         _pair(
             "pairs",
@@ -176,9 +175,9 @@ def of_programs(folder: Path) -> tuple[list[Recording], list[Pair]]:
     ]
 
 
-def of_examples(folder: Path) -> tuple[list[Recording], list[Pair]]:
+def of_examples() -> tuple[list[Recording], list[Pair]]:
     """The project's own programs."""
-    expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
+    expected: dict[str, Any] = json.loads((_EXAMPLES / "expected.json").read_text())
     recordings, pairs = [], []
     for name, program in expected.items():
         mine = [
@@ -186,7 +185,7 @@ def of_examples(folder: Path) -> tuple[list[Recording], list[Pair]]:
                 "examples",
                 trace["trace"].removesuffix(".json.gz"),
                 _SAME.get(name, name),
-                folder / trace["trace"],
+                _EXAMPLES / trace["trace"],
                 trace["stacks"],
                 program["step_name"],
                 program["plain_step_ms"],
@@ -195,7 +194,7 @@ def of_examples(folder: Path) -> tuple[list[Recording], list[Pair]]:
             if trace["device"]
         ]
         recordings += mine
-        if name not in _EXAMPLES:
+        if name not in _MENDED_BY:
             assert "mended_step_ms" not in program or name in LEFT_OUT, name
             continue
         pairs.append(
@@ -203,7 +202,7 @@ def of_examples(folder: Path) -> tuple[list[Recording], list[Pair]]:
                 "examples",
                 name,
                 "mended",
-                _EXAMPLES[name],
+                _MENDED_BY[name],
                 tuple(mine),
                 program["plain_step_ms"],
                 program["mended_step_ms"],
@@ -214,15 +213,14 @@ def of_examples(folder: Path) -> tuple[list[Recording], list[Pair]]:
     return recordings, pairs
 
 
-def _variants(group: str, folder: Path, plain: dict[str, float]) -> Iterator[Recording]:
+def _variants(group: str, folders: Sequence[Path], plain: dict[str, float]) -> Iterator[Recording]:
     """Each program of `plain` with Python stacks and without."""
     for name, step_ms in plain.items():
         (family,) = (family for family in _FAMILIES if name.startswith(f"{family}_"))
         for stacks in (True, False):
             recorded = name if stacks else f"{name}.nostack"
-            yield Recording(
-                group, recorded, family, folder / f"{recorded}.json.gz", stacks=stacks, step=None, plain_ms=step_ms
-            )
+            (path,) = (path for folder in folders if (path := folder / f"{recorded}.json.gz").exists())
+            yield Recording(group, recorded, family, path, stacks=stacks, step=None, plain_ms=step_ms)
 
 
 def _pairs_of(plain: dict[str, float]) -> Iterator[tuple[str, str, tuple[str, ...]]]:

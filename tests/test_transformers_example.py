@@ -193,7 +193,6 @@ print("the same")
 @pytest.mark.slow
 def test_a_captured_step_computes_what_the_written_one_does(tmp_path: Path) -> None:
     """On the virtual GPU: without masks, a captured training step has the losses of the step as written."""
-    pytest.importorskip("transformers")
     script = tmp_path / "same.py"
     script.write_text(_SAME)
     command = [sys.executable, "-m", "unstall.virtual", str(script)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from browser.opened import Opened
+from playwright.sync_api import sync_playwright
+from processes import chromium as program
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -27,11 +25,8 @@ Open = Callable[..., Opened]
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[object]:
-    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
-    if program is None:
-        pytest.skip("there is no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=program, args=list(_ARGUMENTS))
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=program(), args=list(_ARGUMENTS))
         yield browser
         browser.close()
 

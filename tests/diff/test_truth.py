@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recordings import ROOT, recording
 
+from unstall import load
 from unstall.diagnose.explain import explain
 from unstall.diff.result import DiffResult
 from unstall.diff.runs import diff
 from unstall.document.formats import render
 from unstall.report.diff import document
 
-ROOT = Path(__file__).parents[2]
-TRACES = ROOT.parent / "shared" / "traces"
-
 
 def of(a: str, b: str) -> DiffResult:
-    paths = [TRACES / f"{name}.json.gz" for name in (a, b)]
-    for path in paths:
-        if not path.exists():
-            pytest.skip(f"no {path} beside the repository")
-    return diff(*(explain(path) for path in paths))
+    return diff(*(explain(recording(name)) for name in (a, b)))
 
 
 def test_pinning_and_three_reads_less_of_a_resnet() -> None:
-    result = of("h200/resnet50_pageable_item_nan", "h200/resnet50_pinned")
+    result = of("resnet50_pageable_item_nan", "resnet50_pinned")
     assert {(change.status, change.where_a.op) for change in result.waits if change.where_a} == {
         ("gone", "aten::to"),
         ("gone", "aten::item"),
@@ -40,7 +36,7 @@ def test_pinning_and_three_reads_less_of_a_resnet() -> None:
 
 
 def test_a_decode_loop_as_a_graph() -> None:
-    result = of("h200/gpt2_decode_item", "h200/gpt2_decode_graph_noitem")
+    result = of("gpt2_decode_item", "gpt2_decode_graph_noitem")
     assert result.launches
     assert (result.launches.calls.a, result.launches.calls.b) == (1232, 25)
     assert (result.launches.graph_launches.b, result.launches.kernels_in_graphs.b) == (8, 1112)
@@ -51,7 +47,7 @@ def test_a_decode_loop_as_a_graph() -> None:
 
 
 def test_prefetched_copies_are_the_same_copies_beside_kernels() -> None:
-    result = of("h200/offload_sequential", "h200/offload_prefetch")
+    result = of("offload_sequential", "offload_prefetch")
     assert (result.copies, result.unchanged.copies) == ((), 1)
     parts = {account.key: account.time_ns for account in result.accounts if account.kind == "busy"}
     assert parts["both"].a == 0
@@ -60,12 +56,15 @@ def test_prefetched_copies_are_the_same_copies_beside_kernels() -> None:
 
 
 def test_two_machines_are_compared_with_caveats_first() -> None:
-    result = of("peers/trace_diff/control/control", "peers/trace_diff/test/test")
+    one, other = (load(recording(name)) for name in ("gpt2_decode_item", "gpt2_decode_graph_noitem.nostack"))
+    one = replace(one, meta=replace(one.meta, rank=0))
+    other = replace(other, meta=replace(other.meta, rank=1, devices=("Tesla V100-SXM2-32GB",)))
+    result = diff(explain(one), explain(other))
     assert [caveat.code for caveat in result.caveats][:3] == ["device", "rank", "stacks"]
     assert result.matched_by == "operator"
     assert result.launches
     assert result.launches.graph_launches.a == 0
-    assert result.launches.graph_launches.b == 2
+    assert result.launches.graph_launches.b == 8
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 _VIRTUAL = """
 import runpy, sys
 from unstall.virtual.entry import virtual_gpu
@@ -28,10 +26,6 @@ def on_virtual_gpu(tmp_path: Path, program: str) -> str:
 
 
 def on_real_gpu(tmp_path: Path, program: str) -> str:
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
     (tmp_path / "program.py").write_text(program)
     return _ran([sys.executable, str(tmp_path / "program.py")])
 

@@ -43,15 +43,6 @@ def _line(text: str) -> int:
     return source.count("\n", 0, at + len(text) - len(text.lstrip())) + 1
 
 
-def _machine(name: str) -> str:
-    if name == "real":
-        import torch
-
-        if not torch.cuda.is_available():
-            pytest.skip("needs a CUDA device")
-    return name
-
-
 machines = pytest.mark.parametrize("machine", ["virtual", pytest.param("real", marks=pytest.mark.gpu)])
 
 
@@ -59,7 +50,7 @@ machines = pytest.mark.parametrize("machine", ["virtual", pytest.param("real", m
 @machines
 @pytest.mark.parametrize("trap", VERDICTS)
 def test_each_trap_gets_its_verdict(trap: str, machine: str) -> None:
-    found = VERDICTS[trap] in facts("traps", _machine(machine))[trap]["kinds"]
+    found = VERDICTS[trap] in facts("traps", machine)[trap]["kinds"]
     assert found is not (machine == "virtual" and trap in NOT_OF_THE_MODEL)
 
 
@@ -68,14 +59,14 @@ def test_each_trap_gets_its_verdict(trap: str, machine: str) -> None:
 @pytest.mark.parametrize("trap", LINES)
 def test_the_verdict_names_the_line(trap: str, machine: str) -> None:
     kind, text = LINES[trap]
-    place = facts("traps", _machine(machine))[trap]["places"][kind]
+    place = facts("traps", machine)[trap]["places"][kind]
     assert place.endswith(f"traps.py:{_line(text)}")
 
 
 @pytest.mark.slow
 @machines
 def test_a_function_without_a_mistake_gets_no_serious_verdict(machine: str) -> None:
-    said = facts("traps", _machine(machine))
+    said = facts("traps", machine)
     assert said["none"]["serious"] == []
     assert "escapes to another stream" not in said["forks and joins"]["kinds"]
     assert "stale graph input" not in said["fresh graph"]["kinds"]

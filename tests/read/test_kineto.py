@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from read.documents import documents
 from read.reference import Reading, reading, spelled_out
+from recordings import ALL
 
 from unstall.read.events import Events
 from unstall.read.kineto import events_of, read
-
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
 
 
 def in_blocks(text: bytes, block_bytes: int = 1 << 20, piece_bytes: int = 1 << 19) -> Events:
@@ -52,7 +51,7 @@ def test_times_of_more_digits_than_a_clock_has_go_to_the_nearest_ns(text: bytes)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(TRACES.glob("**/*.json.gz")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
 def test_recorded_traces(path: Path) -> None:
     expected = reading(gzip.decompress(path.read_bytes()))
     events = read(path)

@@ -291,7 +291,7 @@ def test_a_folder_that_is_gone_is_no_business_of_the_program(tmp_path: Path, mon
     assert raised == []
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from Python 3.12 on")
+@pytest.mark.python(least=(3, 12))
 def test_all_tools_of_monitoring_in_use_is_said(tmp_path: Path) -> None:
     if sys.version_info < (3, 12):
         return

@@ -79,14 +79,14 @@ def test_stacks_at_calls_without_cupti_say_why_that_does_not_work(tmp_path: Path
         _chosen(tmp_path, "auto", "calls")
 
 
-@pytest.mark.skipif(not _MONITORED, reason="sys.monitoring is there from Python 3.12 on")
+@pytest.mark.python(least=(3, 12))
 @pytest.mark.parametrize("recorder", ["auto", "torch"])
 def test_monitoring_goes_with_torch(recorder: RecorderName, tmp_path: Path) -> None:
     chosen, followed = _chosen(tmp_path, recorder, "monitoring")
     assert (chosen.name, chosen.stacks, followed.name) == ("torch", False, "monitoring")
 
 
-@pytest.mark.skipif(_MONITORED, reason="stacks of the profiler's own are asked for before Python 3.12")
+@pytest.mark.python(below=(3, 12))
 @pytest.mark.parametrize(("traced", "clock"), [(False, "settrace"), (True, None)])
 def test_the_place_of_the_programs_own_profiler_is_not_taken(traced: bool, clock: str | None, tmp_path: Path) -> None:
     with cProfile.Profile():

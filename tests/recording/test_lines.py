@@ -149,7 +149,7 @@ def test_of_equal_functions_of_two_files_only_the_users_is_clocked(mode: Mode, i
     assert [where for _, where in read_ring(tmp_path).entries] == [(1, "f", 1), (2, "f", 1), (-1, "", 0)]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from Python 3.12 on")
+@pytest.mark.python(least=(3, 12))
 def test_lines_are_clocked_though_an_earlier_tool_was_told_to_leave_their_code_alone(tmp_path: Path) -> None:
     program = compiled(LOOP)
     entries = []

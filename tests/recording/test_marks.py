@@ -21,7 +21,7 @@ from unstall.recording.session import Phase
 torch = pytest.importorskip("torch")
 
 Marked = list[tuple[str, int]]
-needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")
+needs_monitoring = pytest.mark.python(least=(3, 12))
 
 
 @contextlib.contextmanager
@@ -369,7 +369,6 @@ def test_when_cuda_comes_and_marks_do_not_a_time_is_recorded(run: Callable[..., 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu_plain_steps_are_timed_by_the_device(run: Callable[..., Driven]) -> None:
     driven = run(warmup=3, steps=5)
     driven.session._now = time.perf_counter_ns
@@ -394,7 +393,6 @@ def test_on_a_gpu_plain_steps_are_timed_by_the_device(run: Callable[..., Driven]
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu_a_graph_that_is_captured_is_let_be(run: Callable[..., Driven]) -> None:
     driven = run(warmup=1, steps=1)
     x = torch.ones(4, device="cuda")

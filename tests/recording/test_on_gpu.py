@@ -18,10 +18,7 @@ from unstall.locate.places import find_places
 from unstall.timeline.columns import DeviceKind, HostKind, Timeline
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 PROGRAMS = Path(__file__).parent / "programs"
 _BRACKET_NS = 2_000
 
@@ -102,7 +99,7 @@ def sync_kinds(tmp_path: Path, recorder: str) -> Counter[tuple[str, int]]:
         "calls",
         pytest.param(
             "monitoring",
-            marks=pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12"),
+            marks=pytest.mark.python(least=(3, 12)),
         ),
     ],
 )

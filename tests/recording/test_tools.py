@@ -14,7 +14,7 @@ from unstall.guest import monitoring as tools
 from unstall.lines.clock import LineClock
 from unstall.recording.recorder import Recorder
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is there from Python 3.12 on")
+pytestmark = pytest.mark.python(least=(3, 12))
 
 
 def _recorders(folder: Path) -> list[Recorder]:

@@ -100,9 +100,8 @@ def test_operators_lie_within_the_line_that_called_them(tmp_path: Path) -> None:
     assert threads == {(os.getpid(), threading.get_native_id())}
 
 
+@pytest.mark.python(below=(3, 12))
 def test_without_a_clock_the_profilers_own_stacks_are_of_functions(tmp_path: Path) -> None:
-    if available() == "monitoring":
-        pytest.skip("lines are clocked on this Python")
     document, timeline = _recorded(tmp_path, lines="auto")
     assert (document["unstall"]["lines"], timeline.meta.exact_lines) == ("def", False)
     first = inspect.getsourcelines(_forward)[1]
@@ -191,7 +190,7 @@ def test_the_programs_own_profiler_has_all_of_its_profile(tmp_path: Path, steps:
     assert {*names} & {*timeline.strings} == {"aten::mul"}
 
 
-@pytest.mark.skipif(available() == "monitoring", reason="stacks are recorded before Python 3.12")
+@pytest.mark.python(below=(3, 12))
 def test_a_profiler_of_python_that_was_begun_meanwhile_goes_on(tmp_path: Path) -> None:
     def called() -> None:
         pass

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 import pytest
+from recordings import ALL, recording
 from traces import TraceBuilder
 
 from unstall.diagnose.explain import Diagnosis, explain
@@ -15,12 +16,8 @@ from unstall.what_if.edits import parse
 from unstall.what_if.model import Model, model
 from unstall.what_if.predict import plan, predict
 
-ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared" / "traces"
-FOLDERS = (ROOT / "examples" / "traces", SHARED / "h200", SHARED / "peers")
-TRACES = [path for folder in FOLDERS for path in sorted(folder.glob("*.json.gz"))]
-SMALL = [path for path in TRACES if path.stat().st_size < 150_000]
-LARGE = [path for path in TRACES if path not in SMALL]
+SMALL = [path for path in ALL if path.stat().st_size < 150_000]
+LARGE = [path for path in ALL if path not in SMALL]
 OF_HOST = ("remove-syncs", "keep-cache", "host-speed", "graph")
 
 
@@ -100,7 +97,7 @@ def test_what_only_the_host_does_differently_leaves_the_device_its_time(path: Pa
 
 
 def test_a_gain_that_several_findings_share_is_told_once_and_said_to_be_theirs() -> None:
-    result = report(ROOT / "examples" / "traces" / "bert_amp.no_stacks.json.gz").result
+    result = report(recording("bert_amp.no_stacks")).result
     sharing = [finding for finding in result.findings if finding.edit == "graph"]
     assert len(sharing) > 1
     told = [finding for finding in sharing if finding.gain_ns is not None]

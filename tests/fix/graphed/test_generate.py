@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from fix.on_a_gpu import on_real_gpu, on_virtual_gpu
 
-pytest.importorskip("transformers")
-
 # Prompts of three lengths, each some times over: its prefill is a graph from the third time on, and each step after it.
 _PROGRAM = """
 import torch, unstall

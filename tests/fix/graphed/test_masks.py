@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from fix.on_a_gpu import on_virtual_gpu
 
-pytest.importorskip("transformers")
-
 # What is printed is a reason of its own, so that no capture tells which of the waits would be left out.
 _PROGRAM = """
 import torch, unstall

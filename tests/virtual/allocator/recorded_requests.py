@@ -1,20 +1,18 @@
-"""Sequences of requests that a real allocator served on an H200, and their replay.
-
-They lie beside the repository, in ../shared/truth.
-"""
+"""Sequences of requests that a real allocator served on an H200, and their replay."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+
+from recordings import H200
 
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 from unstall.virtual.allocator.segments import TraceEntry
 
-TRUTH = Path(__file__).parents[4] / "shared" / "truth"
 H200_BYTES = 150_109_880_320
 GC_FRACTION = 0.02
 """The program ran its garbage collection with this fraction of the device."""
@@ -43,12 +41,13 @@ class Sequence:
 
 @cache
 def sequences() -> tuple[Sequence, ...]:
-    """All that are there; none without the folder."""
-    return (*_plain(), *_configured()) if TRUTH.exists() else ()
+    """All that are there."""
+    return (*_plain(), *_configured())
 
 
-def _read(name: str) -> dict[str, object]:
-    content = json.loads((TRUTH / name).read_text())
+def measured(name: str) -> dict[str, object]:
+    """What a program on an H200 printed."""
+    content = json.loads(gzip.decompress((H200 / f"{name}.json.gz").read_bytes()))
     assert isinstance(content, dict)
     return content
 
@@ -63,14 +62,14 @@ def _requests(rows: object, keys: object) -> tuple[Request, ...]:
 
 
 def _plain() -> Iterator[Sequence]:
-    content = _read("allocator_h200.json")
+    content = measured("allocator")
     for name, rows in content.items():
         if name not in ("keys", "seed"):
             yield Sequence(name, "", None, _requests(rows, content["keys"]))
 
 
 def _configured() -> Iterator[Sequence]:
-    for configuration, content in _read("allocator_configs_h200.json").items():
+    for configuration, content in measured("allocator_configurations").items():
         assert isinstance(content, dict)
         for name, rows in content.items():
             if name.rpartition("_s")[2].isdecimal():
@@ -81,17 +80,15 @@ def _configured() -> Iterator[Sequence]:
 
 @cache
 def training_history() -> tuple[TraceEntry, ...]:
-    """What torch's memory history held after four training steps of a convolutional network; empty if not there."""
-    if not TRUTH.exists():
-        return ()
-    content = _read("allocator_configs_h200.json")["default"]
+    """What torch's memory history held after four training steps of a convolutional network."""
+    content = measured("allocator_configurations")["default"]
     assert isinstance(content, dict)
     return tuple(TraceEntry(*row) for row in content["train_history"])
 
 
 def training_statistics() -> dict[str, int]:
     """The statistics at the end of that history."""
-    content = _read("allocator_configs_h200.json")["default"]
+    content = measured("allocator_configurations")["default"]
     assert isinstance(content, dict)
     return dict(zip(content["keys"], content["train_stats"][-1], strict=True))
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from processes import succeeded
+from recordings import H200
 
 PROGRAMS = Path(__file__).parent / "programs"
-TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "models_h200.json"
 
 
 def run(folder: Path, *command: str, gpu: str = "h200") -> str:
@@ -28,10 +28,7 @@ def run(folder: Path, *command: str, gpu: str = "h200") -> str:
 def test_a_models_requests_are_an_h200s_to_the_byte_and_its_memory_nearly_so(
     tmp_path: Path, mode: str, batch: int
 ) -> None:
-    pytest.importorskip("transformers")
-    if not TRUTH.exists():
-        pytest.skip("no ../shared/truth beside the repository")
-    real = json.loads(TRUTH.read_text())[f"distilbert/{mode}/b{batch}"]
+    real = json.loads((H200 / "distilbert_memory.json").read_text())[f"{mode}/b{batch}"]
     ours: dict[str, Any] = json.loads(run(tmp_path, "model", mode, str(batch)))
     same = ("requested_bytes.all.peak", "allocation.all.allocated")
     for when in ("first", "mem"):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
 from virtual.operators.running import told_by
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers"),
-]
+pytestmark = pytest.mark.slow
 
 # Where keys have fewer heads than queries, a GPU takes other kernels for float32 than the CPU.
 ROUNDING = 1e-5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -11,10 +10,7 @@ from typing import Any
 import pytest
 from processes import succeeded
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("expecttest") is None, reason="torch's own tests need expecttest"),
-]
+pytestmark = pytest.mark.slow
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "virtual_opinfo.py"
 # Parts of names: elementwise, reductions, indexing, linear algebra, layers, losses, random numbers, lists.

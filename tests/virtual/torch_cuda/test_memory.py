@@ -1,16 +1,14 @@
-"""The caching allocator's figures in torch.cuda's forms; the programs of truth, unmodified."""
+"""The caching allocator's figures in torch.cuda's forms."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from virtual.allocator.recorded_requests import TRUTH
+from processes import succeeded
+from virtual.allocator.recorded_requests import measured
 from virtual.torch_cuda.running import HERE, facts
 
 from unstall.virtual.torch_cuda.memory import nested, settings_of_snapshot
@@ -86,14 +84,10 @@ def test_other_allocators_are_refused_by_name(told: dict[str, Any], what: str, n
 
 
 @slow
-def test_the_recorded_requests_give_the_recorded_figures(tmp_path: Path) -> None:
-    """The program that ran on an H200, as it is: every figure after every request is the real one's."""
-    program = TRUTH / "allocator_h200.py"
-    if not program.exists():
-        pytest.skip(f"{program} is not there")
-    command = [sys.executable, str(HERE / "prelude.py"), "1", str(program)]
-    subprocess.run(command, env={**os.environ, "OUT": str(tmp_path)}, check=True, capture_output=True)
-    ours, real = (json.loads(path.read_text()) for path in (tmp_path / "alloc.json", TRUTH / "allocator_h200.json"))
+def test_the_recorded_requests_give_the_recorded_figures() -> None:
+    """The program that ran on an H200: every figure after every request is the real one's."""
+    command = [sys.executable, str(HERE / "prelude.py"), "1", str(HERE / "programs" / "requests.py")]
+    ours, real = json.loads(succeeded(command).stdout), measured("allocator")
     assert {name: ours[name] for name in real} == real
 
 

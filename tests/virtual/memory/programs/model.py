@@ -1,4 +1,4 @@
-"""The memory of a model of transformers, as ../shared/truth/models_h200.py measured it: MODE and BATCH are given."""
+"""Prints the memory of a model of transformers. MODE and BATCH are given."""
 
 import json
 import sys
