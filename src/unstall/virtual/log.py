@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from types import CodeType
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -79,7 +79,9 @@ class CopyFlag(IntFlag):
 
 
 DIRECTION_BITS = 3
-Stack = Sequence[tuple[CodeType, int]]
+RawSignature: TypeAlias = tuple[str, str, Sequence[object], Sequence[object]]
+"""An operator's name, overload, arguments and outputs; see `costs.signature`."""
+Stack: TypeAlias = Sequence[tuple[CodeType, int]]
 """Frames, innermost first: the code and the offset of its instruction."""
 
 
@@ -89,7 +91,7 @@ class LogSource(Protocol):
     def take(self) -> tuple[bytes, bytes, bytes]:
         """The records and the uses since it was last asked, and the events (int64) that no later record is of."""
 
-    def signatures(self, first: int) -> Sequence[tuple[Any, ...]]:
+    def signatures(self, first: int) -> Sequence[RawSignature]:
         """The signatures from that number on, as plain tuples; see `costs.signature.parse`."""
 
     def names(self, first: int) -> Sequence[str]:

@@ -6,7 +6,8 @@ import os
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from unstall.errors import UnstallError, UsageError
 from unstall.guest import active, step_hooks
@@ -64,7 +65,7 @@ class Machine:
         self._watches: list[WatchedSpan] = []
         self._watched = ExitStack()
         self._sees_marks = False
-        self._shim: Any = None
+        self._shim: ModuleType
         around_import("torch", self._power_on, self._torch_is_there)
         os.register_at_fork(after_in_child=self.forked)
 

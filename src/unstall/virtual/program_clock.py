@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import ModuleType
-from typing import Any, Protocol
+from types import FunctionType, ModuleType
+from typing import Protocol
 
 from unstall.frameworks import is_framework
 from unstall.guest.patching import followed
@@ -36,11 +36,11 @@ class Clock(Protocol):
 class _StandIn:
     """In the place of a built-in function: no method where it is an attribute of a class, and pickled by its name."""
 
-    def __init__(self, function: Callable[[], Any], instead: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], float], instead: Callable[[], float]) -> None:
         functools.update_wrapper(self, function)
         self._instead = instead
 
-    def __call__(self) -> Any:
+    def __call__(self) -> float:
         return self._instead()
 
     def __reduce__(self) -> str:
@@ -65,7 +65,7 @@ class ProgramClock:
 
     def install(self) -> None:
         """Take the functions' places, in `time` and `timeit` and wherever the user's modules hold them."""
-        originals: dict[Callable[..., Any], Callable[..., Any]] = {
+        originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (
                 (time.perf_counter, lambda: self._perf_counter() / _NS),
@@ -82,9 +82,7 @@ class ProgramClock:
         timeit = sys.modules.get("timeit")
         for name in _WITH_TIMERS if timeit is not None else ():
             function = getattr(timeit, name)
-            self._put_default(
-                getattr(function, "__init__", None) if isinstance(function, type) else function, originals
-            )
+            self._put_default(vars(function)["__init__"] if isinstance(function, type) else function, originals)
 
     def start(self, clock: Clock) -> None:
         """The virtual clock goes from now on."""
@@ -144,14 +142,16 @@ class ProgramClock:
 
         self._undo.callback(undo)
 
-    def _put_default(self, function: Any, originals: dict[Any, Any]) -> None:
+    def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
         """Its default timer, where that is one of the machine's."""
         before = function.__defaults__
-        function.__defaults__ = tuple(originals[value] if _is_any(value, originals) else value for value in before)
+        function.__defaults__ = tuple(
+            originals[value] if _is_any(value, originals) else value for value in before or ()
+        )
         self._undo.callback(setattr, function, "__defaults__", before)
 
 
-def _is_any(value: object, originals: dict[Any, Any]) -> bool:
+def _is_any(value: object, originals: dict[object, object]) -> bool:
     """Whether it is one of the machine's functions; what cannot be hashed, or hashes oddly, is not asked to."""
     return type(value) is type(time.monotonic) and value in originals
 

@@ -7,14 +7,14 @@ import signal
 
 import pytest
 
-from unstall.virtual import kept
+from unstall.virtual import run_folder
 
 
 def test_a_ctrl_c_meanwhile_is_let_go_by_and_a_second_one_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     done: list[str] = []
 
     def keep(interrupts: int) -> None:
-        with kept._undisturbed():
+        with run_folder._undisturbed():
             for _ in range(interrupts):
                 os.kill(os.getpid(), signal.SIGINT)
             done.append("kept")
@@ -30,7 +30,7 @@ def test_a_ctrl_c_meanwhile_is_let_go_by_and_a_second_one_is_not(capsys: pytest.
 def test_where_a_ctrl_c_is_ignored_it_still_is(capsys: pytest.CaptureFixture[str]) -> None:
     usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with kept._undisturbed():
+        with run_folder._undisturbed():
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
     finally:

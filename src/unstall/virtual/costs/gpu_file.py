@@ -12,8 +12,9 @@ from dataclasses import fields
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -21,6 +22,8 @@ from unstall.errors import UsageError
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits
 
 SCHEMA = "unstall.gpu/1"
+TableRow: TypeAlias = list[Any]
+"""Ints, and lists of ints; `tables.of_rows` checks it."""
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
@@ -75,7 +78,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators_host_ns: dict[str, int] = {}
     kernels: list[str] = []
     sequences: list[list[int]] = []
-    tables: dict[str, dict[str, list[list[Any]]]] = {}
+    tables: dict[str, dict[str, list[TableRow]]] = {}
 
 
 class Gpu:
@@ -100,7 +103,7 @@ class Gpu:
 
     @property
     def measured(self) -> Gpu:
-        """The measured GPU whose tables this one uses; itself, if it was measured. Raises UsageError if it is unknown."""
+        """The measured GPU whose tables this one uses: itself, if it was measured. Raises UsageError if unknown."""
         return gpu_named(self.file.like) if self.file.like else self
 
 
@@ -143,7 +146,7 @@ def encode(file: GpuFile) -> bytes:
     return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
 
 
-def _written(value: Any, depth: int) -> str:
+def _written(value: object, depth: int) -> str:
     if depth < 4 and isinstance(value, dict) and value:
         inner = ",\n".join(
             f"{' ' * (depth + 1)}{_compact(key)}: {_written(part, depth + 1)}" for key, part in value.items()
@@ -154,7 +157,7 @@ def _written(value: Any, depth: int) -> str:
     return _compact(value)
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
@@ -184,7 +187,7 @@ def _read(path: Path) -> GpuFile:
     return decode(data, str(path))
 
 
-def _folder() -> Any:
+def _folder() -> Traversable:
     return resources.files("unstall.virtual") / "gpus"
 
 

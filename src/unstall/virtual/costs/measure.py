@@ -12,15 +12,16 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.profiler import ProfilerActivity, profile
 
 from unstall.virtual.costs.signature import Signature, TensorSpec
-from unstall.virtual.costs.suite.case import Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
 _FENCE = "spin_kernel"
 _MARKER_BYTES = 512 * 1_237
@@ -94,7 +95,7 @@ def _run_case(
     pool.begin()
     try:
         args, kwargs = split(case.build(pool))
-        tensors = [args[position] for position in case.hot] if case.hot is not None else _warm(_tensors(args))
+        tensors = _tensors(args[at] for at in case.hot) if case.hot is not None else _warm(_tensors(args))
         torch.empty(_MARKER_BYTES, dtype=torch.uint8, device="cuda")
         try:
             result = operator(*args, **kwargs)
@@ -158,7 +159,7 @@ def _attribute_memory(
         observation.kept = list(held.values())
 
 
-def _attribute_kernels(profiler: Any, observations: list[CaseObservation], calls: list[int]) -> None:
+def _attribute_kernels(profiler: profile, observations: list[CaseObservation], calls: list[int]) -> None:
     groups = fenced(device_events(profiler))
     if len(groups) != 2 * len(calls):
         print(f"{len(groups)} fences for {len(calls)} calls: the chunk is left out", file=sys.stderr)
@@ -176,11 +177,12 @@ def _attribute_kernels(profiler: Any, observations: list[CaseObservation], calls
     observations[:] = [observation for observation in observations if observation.signature.name]
 
 
-def device_events(profiler: Any) -> list[tuple[str, int]]:
+def device_events(profiler: profile) -> list[tuple[str, int]]:
     """(name, ns) of what ran on the device, in its order."""
+    results = profiler.profiler.kineto_results if profiler.profiler is not None else None
     events = [
         (event.start_ns(), event.duration_ns(), event.name())
-        for event in profiler.profiler.kineto_results.events()
+        for event in (results.events() if results is not None else ())
         if str(event.device_type()).endswith("CUDA")
     ]
     events.sort(key=lambda event: event[0])
@@ -198,18 +200,21 @@ def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
     return groups
 
 
-def resolve(name: str) -> Any:
+def resolve(name: str) -> OpOverload:
+    """An operator of aten by its name and overload: "add.Tensor"."""
     operator, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, operator), overload)
+    found: OpOverload = getattr(getattr(torch.ops.aten, operator), overload)
+    return found
 
 
-def split(built: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
+    """The arguments in order, and those by name."""
     if built and isinstance(built[-1], dict):
         return built[:-1], built[-1]
     return built, {}
 
 
-def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -219,7 +224,7 @@ def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
     return found
 
 
-def signature_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Signature:
+def signature_of(operator: OpOverload, args: Arguments, kwargs: Mapping[str, object], result: object) -> Signature:
     """The signature of one call of an `OpOverload`, its defaults filled in."""
     schema = operator._schema
     values = []
@@ -236,7 +241,7 @@ def signature_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], r
     )
 
 
-def _argument(value: Any) -> Any:
+def _argument(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return TensorSpec(str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride()))
     if isinstance(value, (list, tuple)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unstall.virtual.costs.families import FAMILIES, describe
-from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks
+from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks, TableRow
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
@@ -85,7 +85,7 @@ def _needed(
 
 def rows_of(
     tables: dict[str, dict[str, list[MeasuredCall]]], names: dict[str, int]
-) -> tuple[list[str], list[list[int]], dict[str, Any]]:
+) -> tuple[list[str], list[list[int]], dict[str, dict[str, list[TableRow]]]]:
     """(names of kernels, sequences of them, tables) as a file has them: only names that are used, the most used
     first.
     """

@@ -109,12 +109,8 @@ def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 def _products(signature: Signature) -> tuple[Piece, ...]:
     """Factors with neither rows nor columns side by side."""
-    positions = [position for position, value in enumerate(signature.inputs) if isinstance(value, TensorSpec)][-2:]
-    laid = {}
-    for position in positions:
-        x = signature.inputs[position]
-        if len(x.sizes) >= 2 and layout(x) == "s":
-            laid[position] = _laid_out(x)
+    factors = [(position, x) for position, x in enumerate(signature.inputs) if isinstance(x, TensorSpec)][-2:]
+    laid = {position: _laid_out(x) for position, x in factors if len(x.sizes) >= 2 and layout(x) == "s"}
     return _copied(signature, laid)
 
 

@@ -13,6 +13,8 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from unstall.virtual.log import RawSignature
+
 ITEM_BYTES = {
     "float64": 8,
     "float32": 4,
@@ -84,8 +86,8 @@ class Signature:
 
     name: str
     overload: str
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
+    inputs: tuple[object, ...]
+    outputs: tuple[object, ...]
 
     @cached_property
     def tensors(self) -> tuple[TensorSpec, ...]:
@@ -107,23 +109,23 @@ class Signature:
         return default if value is None else value
 
 
-def nonzero(value: Any) -> bool:
+def nonzero(value: object) -> bool:
     """Whether a float argument is known not to be zero."""
     return isinstance(value, tuple) and len(value) == 2 and value[0] == "s" and bool(value[1])
 
 
-def parse(raw: tuple[Any, ...]) -> Signature:
+def parse(raw: RawSignature) -> Signature:
     """A signature of the shim's plain tuples `(name, overload, inputs, outputs)`."""
     name, overload, inputs, outputs = raw
     return Signature(name, overload, tuple(map(_argument, inputs)), tuple(map(_argument, outputs)))
 
 
-def plain(signature: Signature) -> tuple[Any, ...]:
+def plain(signature: Signature) -> RawSignature:
     """The opposite of `parse`."""
     return (signature.name, signature.overload, tuple(map(_raw, signature.inputs)), tuple(map(_raw, signature.outputs)))
 
 
-def _argument(raw: Any) -> Any:
+def _argument(raw: object) -> object:
     if isinstance(raw, (tuple, list)) and raw:
         match raw[0]:
             case "t":
@@ -136,7 +138,7 @@ def _argument(raw: Any) -> Any:
     return tuple(raw) if isinstance(raw, list) else raw
 
 
-def _raw(value: Any) -> Any:
+def _raw(value: object) -> object:
     if isinstance(value, TensorSpec):
         return ("t", value.dtype, value.sizes, value.strides)
     if isinstance(value, tuple) and any(isinstance(part, TensorSpec) for part in value):
@@ -164,7 +166,7 @@ def _side_by_side(dims: Iterable[tuple[int, int]]) -> bool:
     return True
 
 
-def _flat(values: tuple[Any, ...]) -> list[TensorSpec]:
+def _flat(values: tuple[object, ...]) -> list[TensorSpec]:
     found: list[TensorSpec] = []
     for value in values:
         if isinstance(value, TensorSpec):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from unstall.virtual.costs.families import Family
+from unstall.virtual.costs.gpu_file import TableRow
 from unstall.virtual.costs.roofline import Roofline
 
 _NEIGHBOURS = 4
@@ -136,7 +136,7 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
     return held + (rest if rest <= _PADDED_BYTES else rest * these[-1] / max(those[-1], 1.0))
 
 
-def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[list[Any]]:
+def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
     """As a GPU's file has them: the figures, the number of the sequence of kernels, then ns and temporaries, lists
     where they are not one.
 
@@ -144,14 +144,14 @@ def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]
     """
     rows = []
     for call in calls:
-        row: list[Any] = [*call.dims, sequences.setdefault(call.names, len(sequences)), _bare(call.ns)]
+        row: TableRow = [*call.dims, sequences.setdefault(call.names, len(sequences)), _bare(call.ns)]
         if call.temporaries:
             row.append(_bare(call.temporaries))
         rows.append(row)
     return rows
 
 
-def of_rows(rows: Sequence[Sequence[Any]], axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
+def of_rows(rows: Sequence[TableRow], axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
     """The opposite of `as_rows`. Raises ValueError for a row that is not of that form."""
     calls = []
     for row in rows:
@@ -171,5 +171,5 @@ def _bare(values: tuple[int, ...]) -> int | list[int]:
     return values[0] if len(values) == 1 else list(values)
 
 
-def _several(value: Any) -> tuple[int, ...]:
+def _several(value: int | list[int]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)

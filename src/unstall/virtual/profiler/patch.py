@@ -1,24 +1,27 @@
-"""torch.profiler on the virtual GPU: what torch asks of Kineto is answered from the virtual timeline.
+"""torch.profiler on the virtual GPU: its events come from the virtual timeline, not from Kineto.
 
-torch's own code stays: schedules, handlers, FunctionEvents, tables. What is replaced are the functions by which it
-starts and stops Kineto, which in a build without CUDA knows no device and no virtual time.
+torch's own code stays: schedules, handlers, FunctionEvents, tables. Only the functions that start and stop Kineto are
+replaced: in a build without CUDA, Kineto knows no device and no virtual time.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from unstall.timeline.columns import Timeline
 from unstall.virtual.profiler.profile_result import Asked, ProfileResult
 from unstall.virtual.timeline.window import cut
+
+if TYPE_CHECKING:
+    from torch._C._profiler import ProfilerActivity, ProfilerState
 
 _HOLDERS = (
     "torch._C._autograd",
@@ -31,11 +34,18 @@ _OBSERVERS = frozenset({"NVTX", "ITT"})  # states in which torch makes ranges fo
 
 
 class ProfiledMachine(Protocol):
-    """The virtual machine, as a profile asks it."""
+    """The part of the virtual machine that a profile uses."""
 
     def now_ns(self) -> int: ...
 
     def timeline(self) -> Timeline: ...
+
+
+class _Config(Protocol):
+    """torch's ProfilerConfig that keeps its arguments."""
+
+    state: ProfilerState
+    options: Sequence[object]
 
 
 def install(source: ProfiledMachine) -> Callable[[], None]:
@@ -53,7 +63,7 @@ def install(source: ProfiledMachine) -> Callable[[], None]:
 
 @dataclass(slots=True)
 class _Running:
-    """A profile under way: since when, and what of it is left out, by activity's name, as [since, until) in ns."""
+    """A profile that runs: when it began (ns), and the spans [since, until) in ns left out, by the activity's name."""
 
     asked: Asked
     since: int
@@ -71,7 +81,7 @@ class _Profiler:
         self._enable_observer = import_module("torch._C._autograd")._enable_profiler
         self._disable_observer = import_module("torch._C._autograd")._disable_profiler
 
-    def functions(self) -> dict[str, Any]:
+    def functions(self) -> dict[str, object]:
         """By the names under which torch has them."""
         return {
             "ProfilerConfig": self._config,
@@ -84,14 +94,14 @@ class _Profiler:
             "_add_metadata_json": self._add_metadata,
         }
 
-    def _supported(self) -> set[Any]:
+    def _supported(self) -> set[ProfilerActivity]:
         return {self._activities.CPU, self._activities.CUDA}
 
     def _prepare(self, *args: object, **kwargs: object) -> None:
-        """Kineto warms up; there is nothing to warm up."""
+        """Kineto warms up here; the virtual GPU needs no warm-up."""
 
-    def _enable(self, config: Any, activities: Iterable[Any], *args: object, **kwargs: object) -> None:
-        state, *rest = config.asked
+    def _enable(self, config: _Config, activities: Iterable[ProfilerActivity], *args: object, **kwargs: object) -> None:
+        state, rest = config.state, config.options
         if state.name in _OBSERVERS:
             return
         if self._running is not None:
@@ -110,7 +120,7 @@ class _Profiler:
         )
         self._running = _Running(asked, self._source.now_ns())
 
-    def _disable(self) -> Any:
+    def _disable(self) -> ProfileResult | None:
         running, self._running = self._running, None
         if running is None:
             return None  # an observer's
@@ -121,7 +131,7 @@ class _Profiler:
         shown = left if running.asked.cuda else _without(left, [("CUDA", 0, now)])
         return ProfileResult(shown, running.asked, running.metadata)
 
-    def _toggle(self, enabled: bool, activities: Iterable[Any]) -> None:
+    def _toggle(self, enabled: bool, activities: Iterable[ProfilerActivity]) -> None:
         running = self._running
         if running is None:
             return
@@ -139,13 +149,13 @@ class _Profiler:
                 self._running.metadata[key] = value
 
 
-def _recalling(config: type[Any]) -> type[Any]:
-    """torch's ProfilerConfig, which tells nobody what it was made with, as a class that does."""
+def _recalling(config: type[Any]) -> type[_Config]:
+    """torch's ProfilerConfig as a class that keeps its arguments, which the original hides."""
 
     class ProfilerConfig(config):  # type: ignore[misc]
         def __init__(self, *args: object) -> None:
             super().__init__(*args)
-            self.asked = args
+            self.state, *self.options = args
 
     return ProfilerConfig
 

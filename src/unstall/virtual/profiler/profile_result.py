@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unstall.timeline.columns import DeviceKind, HostKind, Timeline
 from unstall.virtual.profiler.frames import StackTexts
 from unstall.virtual.profiler.trace_file import write_trace
+
+if TYPE_CHECKING:
+    from torch._C._autograd import DeviceType
 
 _FUNCTION, _BACKWARD, _USER_SCOPE = 0, 1, 7  # at::RecordScope
 _OF_BACKWARD = "autograd::engine::evaluate_function"
@@ -49,13 +52,13 @@ class Event:
     thread: int
     id: int
     linked: int = 0  # the id of the operator that it is part of
-    device: Any = None  # DeviceType
+    device: DeviceType | None = None
     index: int = 0
     lane: int = 0  # its stream, or its thread
     sequence: int = -1
     forward_thread: int = 0
     of_scope: int = _FUNCTION
-    sizes: list[Any] = field(default_factory=list)
+    sizes: list[object] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
     bytes: int = 0
     device_us: float = -1
@@ -96,7 +99,7 @@ class Event:
     def external_id(self) -> int:
         return self.linked or self.id
 
-    def device_type(self) -> Any:
+    def device_type(self) -> DeviceType | None:
         return self.device
 
     def device_index(self) -> int:
@@ -111,22 +114,22 @@ class Event:
     def scope(self) -> int:
         return self.of_scope
 
-    def shapes(self) -> list[Any]:
-        return [[] if size and isinstance(size[0], list) else size for size in self.sizes]
+    def shapes(self) -> list[object]:
+        return [[] if isinstance(size, list) and size and isinstance(size[0], list) else size for size in self.sizes]
 
-    def structured_input_shapes(self) -> list[Any]:
+    def structured_input_shapes(self) -> list[object]:
         return self.sizes
 
-    def structured_input_strides(self) -> list[Any]:
+    def structured_input_strides(self) -> list[object]:
         return []
 
     def dtypes(self) -> list[str]:
         return []
 
-    def concrete_inputs(self) -> list[Any]:
+    def concrete_inputs(self) -> list[object]:
         return []
 
-    def kwinputs(self) -> dict[str, Any]:
+    def kwinputs(self) -> dict[str, object]:
         return {}
 
     def stack(self) -> list[str]:
@@ -199,10 +202,10 @@ class ProfileResult:
         """Write the Chrome trace."""
         write_trace(self._timeline, Path(path), head=self._metadata)
 
-    def experimental_event_tree(self) -> list[Any]:
+    def experimental_event_tree(self) -> list[object]:
         raise RuntimeError("the virtual GPU's profile has no tree of Kineto's events: read events() instead")
 
-    def trace_activities(self) -> list[Any]:
+    def trace_activities(self) -> list[object]:
         raise RuntimeError("the virtual GPU's profile is exported without use_python_export=True")
 
     @cached_property
@@ -210,7 +213,7 @@ class ProfileResult:
         return list(_events(self._timeline, self._asked, import_module("torch.autograd").DeviceType))
 
 
-def _events(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
+def _events(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Iterator[Event]:
     yield from _of_host(timeline, asked, devices)
     if asked.cuda and not asked.fallback:
         yield from _of_device(timeline, devices)
@@ -220,7 +223,7 @@ def _events(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
         yield from _of_memory(timeline, devices)
 
 
-def _of_host(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
+def _of_host(timeline: Timeline, asked: Asked, devices: type[DeviceType]) -> Iterator[Event]:
     host, strings, zero = timeline.host, timeline.strings, timeline.meta.zero_ns
     on_device = _device_us(timeline).tolist() if asked.fallback else None
     stacks = StackTexts(timeline) if asked.stacks else None
@@ -259,7 +262,7 @@ def _of_host(timeline: Timeline, asked: Asked, devices: Any) -> Iterator[Event]:
         yield event
 
 
-def _of_device(timeline: Timeline, devices: Any) -> Iterator[Event]:
+def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
     device, strings, zero = timeline.device, timeline.strings, timeline.meta.zero_ns
     operators, numbers = [*timeline.host.op.tolist(), -1], timeline.streams.stream.tolist()
     columns = (device.kind, device.device, device.stream, device.start, device.end, device.name, device.launch)
@@ -273,7 +276,7 @@ def _of_device(timeline: Timeline, devices: Any) -> Iterator[Event]:
         )
 
 
-def _annotated(timeline: Timeline, devices: Any) -> Iterator[Event]:
+def _annotated(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
     """Annotations as the device's streams saw them: from the first to the last op launched within one."""
     host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
     launched = np.argsort(device.launch, kind="stable")
@@ -294,7 +297,7 @@ def _annotated(timeline: Timeline, devices: Any) -> Iterator[Event]:
             )
 
 
-def _of_memory(timeline: Timeline, devices: Any) -> Iterator[Event]:
+def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
     memory, zero = timeline.memory, timeline.meta.zero_ns
     for time, device, size in zip(memory.time.tolist(), memory.device.tolist(), memory.size.tolist(), strict=True):
         yield Event(

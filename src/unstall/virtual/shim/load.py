@@ -13,7 +13,6 @@ import threading
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from unstall.guest.imports import when_imported
 from unstall.virtual.shim.build import VirtualGpuError, build, installed_torch
@@ -25,7 +24,7 @@ _AUTOGRAD_ENDS_S = 0.02
 LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
 
 
-def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> Any:
+def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> ModuleType:
     """Gives this process `devices` virtual GPUs and returns the shim. torch must not be imported yet.
 
     numerics: "real" computes values; "skip" only shapes.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import parse
-from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, chosen
+from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 
 _DIRECTIONS = {
@@ -62,7 +60,7 @@ class Actions:
             [RecipeStep(Do.SYNC_EVENT, RuntimeCall.SYNC_EVENT, call=host.synchronize, latency=limits.wake_latency)],
         )
 
-    def know(self, raw: tuple[Any, ...]) -> None:
+    def know(self, raw: RawSignature) -> None:
         """One more signature, of the next number."""
         cost = self.costs.cost(parse(raw))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from unstall.replay.program import Code as Do
 from unstall.replay.program import Instructions, Ops, Program, Replayed
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import Costs
-from unstall.virtual.log import LogCode, Stack, chosen
+from unstall.virtual.log import LogCode, RawSignature, Stack, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Place
 from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers
@@ -56,7 +55,7 @@ class Simulation:
     def requests(self) -> Requests:
         return self.server.requests
 
-    def know(self, signatures: Sequence[tuple[Any, ...]], stacks: Sequence[Stack]) -> None:
+    def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
         """More signatures and stacks, of the next numbers."""
         for raw in signatures:
             self.actions.know(raw)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from unstall.timeline.columns import I64, Bool, Device, Host, Memory, Waits
 
@@ -12,5 +12,5 @@ _Table = TypeVar("_Table", Host, Device, Waits, Memory)
 
 def rows_of(table: _Table, rows: Bool | I64) -> _Table:
     """The table's rows that are kept, or those of these numbers in their order."""
-    columns: dict[str, Any] = {field.name: getattr(table, field.name)[rows] for field in fields(table)}
+    columns = {field.name: getattr(table, field.name)[rows] for field in fields(table)}
     return type(table)(**columns)

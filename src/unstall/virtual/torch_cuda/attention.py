@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from unstall.virtual.torch_cuda.runtime import Runtime
+
+if TYPE_CHECKING:
+    from torch.backends.cuda import SDPAParams
+
+    Against = Callable[[SDPAParams, int], Iterator[str]]
 
 AMPERE = 8
 LARGEST_HEAD = 256
 ALIGNED_BYTES = 16
 
 
-def against_flash(params: Any, major: int) -> Iterator[str]:
+def against_flash(params: SDPAParams, major: int) -> Iterator[str]:
     """Why flash attention cannot be used for these inputs."""
     import torch
 
@@ -33,7 +38,7 @@ def against_flash(params: Any, major: int) -> Iterator[str]:
         yield "Flash attention does not support the is_causal flag when seqlen_q != seqlen_k."
 
 
-def against_efficient(params: Any, major: int) -> Iterator[str]:
+def against_efficient(params: SDPAParams, major: int) -> Iterator[str]:
     """Why memory-efficient attention cannot be used for these inputs."""
     import torch
 
@@ -49,8 +54,10 @@ def attention_names(runtime: Runtime) -> dict[str, object]:
     """Names of `torch._C` for attention."""
     torch_c = runtime.torch_c
 
-    def can_use(enabled: Callable[[], bool], against: Callable[[Any, int], Iterator[str]]) -> Callable[..., bool]:
-        def answer(params: Any, debug: bool = False) -> bool:
+    def can_use(
+        enabled: Callable[[], bool], against: Callable[[SDPAParams, int], Iterator[str]]
+    ) -> Callable[..., bool]:
+        def answer(params: SDPAParams, debug: bool = False) -> bool:
             tensors = (params.query, params.key, params.value)
             reasons = [] if enabled() else ["It is disabled: see torch.backends.cuda."]
             if any(not each.is_cuda or each.dim() != 4 or each.is_nested for each in tensors):

@@ -1,18 +1,23 @@
 """Copies between devices: `torch.cuda.comm` and `torch.cuda.nccl` within one process, as plain copies and additions.
 
-Which copies are made, on which streams, is as in torch/csrc/cuda/comm.cpp. NCCL's own kernels are not modelled.
+The copies and their streams are those of torch/csrc/cuda/comm.cpp. NCCL's own kernels are not modelled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError
 from unstall.virtual.torch_cuda.properties import NCCL_VERSION
 
-Tensor = Any
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    Streams = Sequence[torch.Stream | None] | None
+
 SUM, PRODUCT, MAXIMUM, MINIMUM = range(4)
 """ncclRedOp_t"""
 
@@ -50,7 +55,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
         for place in range(1, len(devices)):
             parts = [copies[place] for copies in sent]
             whole = (
-                utils._unflatten_sparse_tensors(parts[0], parts[1], chunk)
+                utils._unflatten_sparse_tensors(parts, chunk)
                 if sparse
                 else utils._unflatten_dense_tensors(parts[0], chunk)
             )
@@ -63,7 +68,7 @@ def scatter(
     devices: Sequence[int],
     chunk_sizes: Sequence[int] | None,
     dim: int,
-    streams: Sequence[Any] | None,
+    streams: Streams,
 ) -> list[Tensor]:
     if chunk_sizes is not None and sum(chunk_sizes) != tensor.size(dim):
         raise RuntimeError(
@@ -77,7 +82,7 @@ def scatter(
     ]
 
 
-def scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Sequence[Any] | None) -> Sequence[Tensor]:
+def scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int, streams: Streams) -> Sequence[Tensor]:
     if not out:
         raise RuntimeError("Expected at least one output tensor to scatter to")
     chunks = tensor.split([target.size(dim) for target in out], dim)
@@ -115,28 +120,28 @@ def gather_out(tensors: Sequence[Tensor], out: Tensor, dim: int) -> Tensor:
 
 
 def nccl_reduce(
-    inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Any = None, comms: Any = None
+    inputs: Sequence[Tensor], output: Tensor, root: int, op: int, streams: Streams = None, comms: object = None
 ) -> None:
     others = (tensor for place, tensor in enumerate(inputs) if place != root)
     output.copy_(_reduced(inputs[root], others, op))
 
 
 def nccl_all_reduce(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], op: int, streams: Any = None, comms: Any = None
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], op: int, streams: Streams = None, comms: object = None
 ) -> None:
     whole = _reduced(inputs[0], inputs[1:], op)
     for output in outputs:
         output.copy_(whole, non_blocking=True)
 
 
-def nccl_broadcast(inputs: Sequence[Tensor], root: int, streams: Any = None, comms: Any = None) -> None:
+def nccl_broadcast(inputs: Sequence[Tensor], root: int, streams: Streams = None, comms: object = None) -> None:
     for place, tensor in enumerate(inputs):
         if place != root:
             tensor.copy_(inputs[root], non_blocking=True)
 
 
 def nccl_all_gather(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], streams: Any = None, comms: Any = None
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], streams: Streams = None, comms: object = None
 ) -> None:
     for output in outputs:
         for part, tensor in zip(output.view(len(inputs), -1), inputs, strict=True):
@@ -144,7 +149,7 @@ def nccl_all_gather(
 
 
 def nccl_reduce_scatter(
-    inputs: Sequence[Tensor], outputs: Sequence[Tensor], op: int, streams: Any = None, comms: Any = None
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], op: int, streams: Streams = None, comms: object = None
 ) -> None:
     parts = [tensor.view(len(outputs), -1) for tensor in inputs]
     for place, output in enumerate(outputs):
@@ -174,22 +179,24 @@ def comm_names() -> dict[str, object]:
     }
 
 
-def _copy_to(tensor: Tensor, device: int, *, copy: bool = True, stream: Any = None) -> Tensor:
+def _copy_to(tensor: Tensor, device: int, *, copy: bool = True, stream: torch.Stream | None = None) -> Tensor:
     import torch
 
     with _on(stream):
         return tensor.to(torch.device("cuda", device), non_blocking=True, copy=copy)
 
 
-def _on(stream: Any) -> Any:
-    """The stream's context; none for None. torch passes streams of either class."""
+def _on(stream: torch.Stream | None) -> AbstractContextManager[object]:
+    """The stream's context, or none for None. torch passes a torch.Stream or a torch.cuda.Stream."""
     import torch
 
     if stream is None:
         return nullcontext()
-    return torch.cuda.stream(
-        torch.cuda.Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+    of_cuda = torch.cuda.Stream(
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
     )
+    context: AbstractContextManager[object] = torch.cuda.stream(of_cuda)
+    return context
 
 
 def _index(destination: int | None) -> int:
@@ -228,5 +235,5 @@ def _reduced(first: Tensor, others: Iterable[Tensor], op: int) -> Tensor:
     return result
 
 
-def _moved(tensors: Iterable[Tensor], device: Any) -> Iterator[Tensor]:
+def _moved(tensors: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
     return (tensor.to(device, non_blocking=True) for tensor in tensors)

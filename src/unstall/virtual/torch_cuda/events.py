@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Never, Self
 
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, cuda_error
 from unstall.virtual.torch_cuda.runtime import Runtime
+
+if TYPE_CHECKING:
+    import torch
 
 CAPTURED = "operation not permitted on an event last recorded in a capturing stream"
 NO_OTHER_PROCESS = "each process has a virtual GPU of its own"
@@ -24,17 +27,19 @@ def event_names(runtime: Runtime) -> dict[str, object]:
 
         def __new__(
             cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
-        ) -> Any:
+        ) -> Self:
             if interprocess:
                 raise NotSupportedError("torch.cuda.Event(interprocess=True)", NO_OTHER_PROCESS)
             if external:
                 raise NotSupportedError("torch.cuda.Event(external=True)")
-            event = super().__new__(cls, device="cuda", enable_timing=bool(enable_timing), blocking=bool(blocking))
+            event: Self = super().__new__(
+                cls, device="cuda", enable_timing=bool(enable_timing), blocking=bool(blocking)
+            )
             event._enable_timing = bool(enable_timing)
             return event
 
         @classmethod
-        def from_ipc_handle(cls, device: Any, handle: Any) -> Any:
+        def from_ipc_handle(cls, device: torch.device, handle: bytes) -> Never:
             raise NotSupportedError("torch.cuda.Event.from_ipc_handle", NO_OTHER_PROCESS)
 
         def ipc_handle(self) -> bytes:
@@ -45,10 +50,10 @@ def event_names(runtime: Runtime) -> dict[str, object]:
             return int(self.event_id)
 
         @property
-        def device(self) -> Any:
+        def device(self) -> torch.device | None:
             return None if self._recorded_on is None else super().device
 
-        def record(self, stream: Any = None) -> None:
+        def record(self, stream: torch.Stream | None = None) -> None:
             if stream is not None and self._recorded_on not in (None, stream.device_index):
                 raise RuntimeError(
                     f"Event device {self._recorded_on} does not match recording stream's device {stream.device_index}."
@@ -58,7 +63,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
             self._recorded_on = device
             self._in_capture = runtime.shim.is_capturing(device, number)
 
-        def wait(self, stream: Any = None) -> None:
+        def wait(self, stream: torch.Stream | None = None) -> None:
             if self._recorded_on is not None:
                 super().wait(*() if stream is None else (stream,))
 
@@ -71,7 +76,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
             if self._recorded_on is not None:
                 super().synchronize()
 
-        def elapsed_time(self, end_event: Any) -> float:
+        def elapsed_time(self, end_event: CudaEventBase) -> float:
             if not (self._enable_timing and getattr(end_event, "_enable_timing", True)):
                 raise ValueError("Both events must be created with argument 'enable_timing=True'.")
             if not (self.event_id and end_event.event_id):
@@ -84,7 +89,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
             if self._in_capture:
                 raise cuda_error(torch_c, CAPTURED, call)
 
-    def _number_of(event: Any) -> int:
+    def _number_of(event: torch.Event) -> int:
         """The log's. torch.Event.elapsed_time() takes no subclass; what c10 holds of an event is the guard's handle,
         where its number stands."""
         return ctypes.c_int64.from_address(event.event_id).value

@@ -6,11 +6,14 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Self
 
 from unstall.virtual.allocator.blocks import PoolId, pool_number
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, cuda_error, refusing
 from unstall.virtual.torch_cuda.runtime import Runtime
+
+if TYPE_CHECKING:
+    import torch
 
 NO_POOL: PoolId = (0, 0)
 MODES = ("global", "thread_local", "relaxed")
@@ -40,7 +43,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
         _instantiated: bool = False
         _release: Callable[[], object] | None = None
 
-        def __new__(cls, keep_graph: bool = False, **_keywords: Any) -> Any:
+        def __new__(cls, keep_graph: bool = False, **_keywords: object) -> Self:
             graph = super().__new__(cls)
             graph._keep_graph = bool(keep_graph)
             return graph
@@ -116,7 +119,7 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
                 raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
             return self._pool
 
-        def register_generator_state(self, _generator: Any) -> None:
+        def register_generator_state(self, _generator: torch.Generator) -> None:
             """Every generator of the virtual devices draws anew in each replay."""
 
         def enable_debug_mode(self) -> None:

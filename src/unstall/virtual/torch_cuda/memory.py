@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unstall.virtual.allocator.settings import AllocatorSettings
 from unstall.virtual.log import LogCode
@@ -12,6 +12,9 @@ from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, refusing
 from unstall.virtual.torch_cuda.memory_history import MemoryHistory
 from unstall.virtual.torch_cuda.runtime import Runtime
 from unstall.virtual.torch_cuda.streams import stream_of_pointer, stream_pointer
+
+if TYPE_CHECKING:
+    import torch
 
 ALL_POOLS = (0, 0)
 SETTINGS_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -56,7 +59,7 @@ def settings_of_snapshot(text: str) -> dict[str, Any]:
 def memory_names(runtime: Runtime) -> dict[str, object]:
     """Names of `torch._C` for device memory."""
     fractions: dict[int, float] = {}
-    raw_blocks: dict[int, Any] = {}
+    raw_blocks: dict[int, torch.UntypedStorage] = {}
     history = MemoryHistory(runtime)
     no_host_stats = refusing("torch.cuda.host_memory_stats")
 
@@ -91,7 +94,7 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
         for device in all_devices():
             runtime.shim.append(int(LogCode.EMPTY_CACHE), device, runtime.shim.current_stream(device), 0, 0, None, 0)
 
-    def snapshot(pool: tuple[Any, ...] | None = None) -> dict[str, Any]:
+    def snapshot(pool: tuple[int, ...] | None = None) -> dict[str, object]:
         pool_id, with_traces = ((pool[0], pool[1]), len(pool) < 3 or pool[2]) if pool else (ALL_POOLS, True)
         segments = [
             segment
@@ -173,7 +176,7 @@ def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]
         yield {**segment, "stream": pointer, "frames": segment.get("frames", []), "blocks": blocks}
 
 
-def _untyped_storage(size: int, device: int) -> Any:
+def _untyped_storage(size: int, device: int) -> torch.UntypedStorage:
     import torch
 
     return torch.UntypedStorage(size, device=torch.device("cuda", device))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from unstall.virtual.torch_cuda.runtime import Runtime
 from unstall.virtual.torch_cuda.streams import stream_pointer
@@ -34,7 +34,7 @@ class MemoryHistory:
         self._skipped: frozenset[str] = frozenset()
         self._metadata = ""
 
-    def entries(self, device: int) -> list[dict[str, Any]]:
+    def entries(self, device: int) -> list[dict[str, object]]:
         """As in `device_traces` of a snapshot."""
         if not self._enabled:
             return []
@@ -77,7 +77,7 @@ class MemoryHistory:
     def _set_metadata(self, metadata: str) -> None:
         self._metadata = metadata
 
-    def _entry(self, device: int, entry: TraceEntry) -> dict[str, Any]:
+    def _entry(self, device: int, entry: TraceEntry) -> dict[str, object]:
         address = "device_free" if entry.action == OUT_OF_MEMORY else "addr"
         return {
             "action": entry.action,

@@ -80,17 +80,21 @@ def make_storages(module: ModuleType, shim: StorageShim) -> None:
     def new(kind: type[torch.UntypedStorage], *arguments: Any, **named: Any) -> torch.UntypedStorage:
         device = named.get("device")
         if device is None or module.device(device).type != "cuda":
-            return make(kind, *arguments, **named)
+            made: torch.UntypedStorage = make(kind, *arguments, **named)
+            return made
         size = arguments[0] if arguments else named.get("size", 0)
-        if isinstance(size, int):
-            return module.empty(size, dtype=module.uint8, device=device).untyped_storage()
-        values = module.tensor(list(size), dtype=module.uint8, device=device)
+        values: torch.Tensor = (
+            module.empty(size, dtype=module.uint8, device=device)
+            if isinstance(size, int)
+            else module.tensor(list(size), dtype=module.uint8, device=device)
+        )
         return values.untyped_storage()
 
     def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         if self.device.type != "cuda":
-            return resize(self, size)
-        shim.resize_storage(self, size)
+            resize(self, size)
+        else:
+            shim.resize_storage(self, size)
         return self
 
     storage.__new__ = staticmethod(new)
@@ -105,7 +109,8 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
     def logged(self: torch.Tensor) -> list[Any]:
         if isinstance(self, module.Tensor) and self.device.type == "cpu":
             shim.host_reads(self, "Tensor.tolist")
-        return tolist(self)
+        values: list[Any] = tolist(self)
+        return values
 
     module.Tensor.tolist = logged
 

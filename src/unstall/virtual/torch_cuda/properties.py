@@ -65,7 +65,7 @@ class DeviceProperties:
     pci_domain_id: int = 0
 
     @classmethod
-    def of(cls, description: Mapping[str, Any] | object, index: int = 0) -> DeviceProperties:
+    def of(cls, description: object, index: int = 0) -> DeviceProperties:
         """Of a mapping or an object that has (some of) these names; ValueError where one is missing that must be."""
         given = description if isinstance(description, Mapping) else _attributes(description)
         known = {field.name: given[field.name] for field in fields(cls) if field.name in given}

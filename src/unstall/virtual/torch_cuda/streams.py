@@ -59,9 +59,10 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
                 runtime.forks.refuse_child("cudaStreamCreateWithPriority")
                 device_index = shim.current_device()
                 stream_id = shim.new_stream(device_index, min(priority, 0))
-            return super().__new__(
+            stream: Self = super().__new__(
                 cls, stream_id=stream_id, device_index=device_index, device_type=device_type or CUDA_DEVICE_TYPE
             )
+            return stream
 
         @property
         def cuda_stream(self) -> int:

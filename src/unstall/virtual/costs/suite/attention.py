@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
+Options: TypeAlias = tuple[int, int, int | tuple[int, int], int, torch.dtype, str, bool, bool, float]
+"""Batch, heads, length (of queries and of keys, if they differ), width, dtype, backend, causal, masked, dropout."""
 _LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 160, 197, 200, 256, 300, 384, 512, 577, 768, 1024, 1500, 2048)
 _CROSSED = (
     (1, 32),
@@ -103,21 +105,21 @@ def cases() -> Iterator[Case]:
                     )
 
 
-def _tensors(options: tuple[Any, ...], pool: TensorPool) -> list[torch.Tensor]:
+def _tensors(options: Options, pool: TensorPool) -> list[torch.Tensor]:
     batch, heads, length, width, dtype, *_ = options
     first, others = length if isinstance(length, tuple) else (length, length)
     return [pool(batch, size, heads, width, dtype=dtype).transpose(1, 2) for size in (first, others, others)]
 
 
-def _mask(options: tuple[Any, ...], pool: TensorPool) -> torch.Tensor | None:
+def _mask(options: Options, pool: TensorPool) -> torch.Tensor | None:
     batch, heads, length, _, dtype, _, _, masked, _ = options
-    if not masked:
+    if not masked or isinstance(length, tuple):
         return None
     padded = -(-length // 16) * 16
     return pool(batch, 1, length, padded, dtype=dtype)[..., :length].expand(batch, heads, length, length)
 
 
-def _forward(options: tuple[Any, ...], training: bool, pool: TensorPool) -> tuple[Any, ...]:
+def _forward(options: Options, training: bool, pool: TensorPool) -> Arguments:
     *_, backend, causal, _, drop = options
     query, key, value = _tensors(options, pool)
     if backend == "efficient":
@@ -127,7 +129,7 @@ def _forward(options: tuple[Any, ...], training: bool, pool: TensorPool) -> tupl
     return query, key, value, drop, causal
 
 
-def _backward(options: tuple[Any, ...], pool: TensorPool) -> tuple[Any, ...]:
+def _backward(options: Options, pool: TensorPool) -> Arguments:
     *_, backend, causal, _, drop = options
     query, key, value = _tensors(options, pool)
     mask = _mask(options, pool)

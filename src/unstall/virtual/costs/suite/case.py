@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TypeAlias
 
 import torch
 
 MAX_ELEMENTS = 1 << 28
+Arguments: TypeAlias = tuple[object, ...]
+"""Of an operator, in the order of its schema; a dict at the end has those that go by name."""
+Build: TypeAlias = Callable[..., Arguments]
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Case:
     """
 
     operator: str
-    build: Callable[..., tuple[Any, ...]]
+    build: Build
     rank: int = 0
     hot: tuple[int, ...] | None = None
     gflop: float = 0.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _SIDES = (7, 14, 28, 56, 112)
@@ -191,12 +190,12 @@ def _stride(shape: Shape) -> list[int]:
     return [1 if shape.height == 1 else shape.stride, shape.stride]
 
 
-def _forward(shape: Shape, pool: TensorPool) -> tuple[Any, ...]:
+def _forward(shape: Shape, pool: TensorPool) -> Arguments:
     x, weight, bias, padding = _tensors(shape, pool)
     return x, weight, bias, _stride(shape), padding, [1, 1], False, [0, 0], shape.groups
 
 
-def _backward(shape: Shape, needs_input: bool, pool: TensorPool) -> tuple[Any, ...]:
+def _backward(shape: Shape, needs_input: bool, pool: TensorPool) -> Arguments:
     x, weight, _, padding = _tensors(shape, pool)
     stride = _stride(shape)
     flat = torch.empty(x.shape, device="meta")

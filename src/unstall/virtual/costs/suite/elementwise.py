@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Build, Case, TensorPool
 
-Build = Callable[..., tuple[Any, ...]]
 _UNARY = (
     "relu",
     "relu_",
@@ -68,7 +66,7 @@ def cases() -> Iterator[Case]:
 
 
 def _by_size(dtype: torch.dtype, rank: int) -> Iterator[Case]:
-    def tensors(count: int, *rest: Any, size: int) -> Build:
+    def tensors(count: int, *rest: object, size: int) -> Build:
         return lambda pool: (*(pool(size, dtype=dtype) for _ in range(count)), *rest)
 
     for size in _FINE:
@@ -124,15 +122,15 @@ def _by_size(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         yield Case("glu.default", make(1, -1), rank + 2)
 
 
-def _dropout_backward(size: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _dropout_backward(size: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(size, dtype=dtype), pool.bools(size), 1.1
 
 
-def _where(size: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _where(size: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool.bools(size), pool(size, dtype=dtype), pool(size, dtype=dtype)
 
 
-def _masked(size: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _masked(size: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(size, dtype=dtype), pool.bools(size), 0.0
 
 
@@ -240,13 +238,13 @@ def _copies(dtype: torch.dtype, rank: int) -> Iterator[Case]:
                 yield Case("copy_.default", build, rank + 1)
 
 
-def _layouts(shape: tuple[int, int, int, int], dtype: torch.dtype, to_last: bool, pool: TensorPool) -> tuple[Any, ...]:
+def _layouts(shape: tuple[int, int, int, int], dtype: torch.dtype, to_last: bool, pool: TensorPool) -> Arguments:
     batch, channels, height, width = shape
     plain, last = pool(*shape, dtype=dtype), pool(batch, height, width, channels, dtype=dtype).permute(0, 3, 1, 2)
     return (last, plain) if to_last else (plain, last)
 
 
-def _windows(batch: int, side: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _windows(batch: int, side: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     count = side // 7
     source = pool(batch, count, 7, count, 7, width, dtype=dtype).transpose(2, 3)
     return pool(batch, count, count, 7, 7, width, dtype=dtype), source

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Case, TensorPool
+from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Arguments, Case, TensorPool
 
 _WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 4096)
 _RATIOS = ((1, 1), (3, 1), (4, 1), (1, 4), (2, 1), (1, 2), (1, 3))
@@ -155,14 +154,14 @@ def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = tor
         yield make("mm.default", partial(_mm, rows, wide, deep, dtype, "nt"), hot=(0,))
 
 
-def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> tuple[Any, ...]:
+def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> Arguments:
     """A linear layer; its weight is [deep, wide] where it is `turned`, as GPT-2 has it."""
     x, bias = pool(rows, deep, dtype=dtype), pool(wide, dtype=dtype)
     weight = pool(deep, wide, dtype=dtype) if turned else pool(wide, deep, dtype=dtype).t()
     return bias, x, weight
 
 
-def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: TensorPool) -> tuple[Any, ...]:
+def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: TensorPool) -> Arguments:
     """Of a linear layer with a weight [wide, deep]: nt is its forward, nn the gradient of its input, tn of its
     weight.
     """
@@ -183,7 +182,7 @@ def _batched() -> Iterator[Case]:
                         yield Case("bmm.default", build, rank=rank, hot=(0, 1), gflop=gflop)
 
 
-def _bmm(batch: int, length: int, width: int, dtype: torch.dtype, layout: str, pool: TensorPool) -> tuple[Any, ...]:
+def _bmm(batch: int, length: int, width: int, dtype: torch.dtype, layout: str, pool: TensorPool) -> Arguments:
     query, key = pool(batch, length, width, dtype=dtype), pool(batch, length, width, dtype=dtype)
     weights = pool(batch, length, length, dtype=dtype)
     return {

@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Build, Case, TensorPool
 
 aten = torch.ops.aten
-Build = Callable[..., tuple[Any, ...]]
 _COUNTS = (1, 8, 16, 64, 128, 512, 1024, 2048, 4096, 8192, 16384)
 _TABLES = (
     (2, 768),
@@ -65,19 +63,19 @@ def cases() -> Iterator[Case]:
             )
 
 
-def _table(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _table(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(rows, width, dtype=dtype), 0, pool.integers(rows, count)
 
 
-def _embedding_backward(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _embedding_backward(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(count, width, dtype=dtype), pool.integers(rows, count), rows, -1, False
 
 
-def _index(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _index(count: int, rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(rows, width, dtype=dtype), [pool.integers(rows, count)]
 
 
-def _index_put(count: int, rows: int, width: int, dtype: torch.dtype, add: bool, pool: TensorPool) -> tuple[Any, ...]:
+def _index_put(count: int, rows: int, width: int, dtype: torch.dtype, add: bool, pool: TensorPool) -> Arguments:
     return pool(rows, width, dtype=dtype), [pool.integers(rows, count)], pool(count, width, dtype=dtype), add
 
 
@@ -139,7 +137,7 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
 
 def _first_cached(
     batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: TensorPool
-) -> tuple[Any, ...]:
+) -> Arguments:
     """Keys put into an empty cache, cut of one projection for queries, keys and values where they are `fused`."""
     columns = heads * width
     rows = pool(batch, length, 3 * columns if fused else columns, dtype=dtype)
@@ -199,7 +197,7 @@ def _pooling(dtype: torch.dtype, rank: int) -> Iterator[Case]:
             yield Case("_adaptive_avg_pool2d.default", single, rank + 1)
 
 
-def _max_backward(shape: tuple[int, ...], dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _max_backward(shape: tuple[int, ...], dtype: torch.dtype, pool: TensorPool) -> Arguments:
     x = pool(*shape, dtype=dtype)
     out, indices = aten.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])
     gradient = pool(*out.shape, dtype=dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Case, TensorPool
+from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Arguments, Case, TensorPool
 
 aten = torch.ops.aten
 _ROWS = (
@@ -145,11 +145,11 @@ def cases() -> Iterator[Case]:
                     )
 
 
-def _layer(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> tuple[Any, ...]:
+def _layer(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> Arguments:
     return _rows(rows, width, dtype, turned, pool), [width], pool(width, dtype=dtype), pool(width, dtype=dtype), 1e-5
 
 
-def _layer_backward(rows: int, width: int, dtype: torch.dtype, lies: str, pool: TensorPool) -> tuple[Any, ...]:
+def _layer_backward(rows: int, width: int, dtype: torch.dtype, lies: str, pool: TensorPool) -> Arguments:
     x, sizes, weight, bias, eps = _layer(rows, width, dtype, lies[1] == "t", pool)
     _, mean, rstd = aten.native_layer_norm.default(x, sizes, weight, bias, eps)
     return _rows(rows, width, dtype, lies[0] == "t", pool), x, sizes, mean, rstd, weight, bias, [True, True, True]
@@ -160,43 +160,43 @@ def _rows(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorP
     return pool(width, rows, dtype=dtype).t() if turned else pool(rows, width, dtype=dtype)
 
 
-def _rms(rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _rms(rows: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(rows, width, dtype=dtype), [width], pool(width, dtype=dtype), 1e-5
 
 
-def _softmax(outer: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _softmax(outer: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(outer, width, dtype=dtype), -1, False
 
 
-def _softmax_backward(outer: int, width: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _softmax_backward(outer: int, width: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     return pool(outer, width, dtype=dtype), pool(outer, width, dtype=dtype), -1, dtype
 
 
 def _batch(
     batch: int, channels: int, height: int, width: int, dtype: torch.dtype, training: bool, pool: TensorPool
-) -> tuple[Any, ...]:
+) -> Arguments:
     x, weight, bias = pool(batch, channels, height, width, dtype=dtype), pool(channels), pool(channels)
     return x, weight, bias, pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
 
 
-def _native_batch(*shape_and_pool: Any) -> tuple[Any, ...]:
+def _native_batch(*shape_and_pool: Any) -> Arguments:
     return _batch(*shape_and_pool)
 
 
 def _batch_backward(
     batch: int, channels: int, height: int, width: int, dtype: torch.dtype, pool: TensorPool
-) -> tuple[Any, ...]:
+) -> Arguments:
     x, weight, bias, mean, var, *_ = _batch(batch, channels, height, width, dtype, True, pool)
     _, save_mean, save_var, reserve = aten.cudnn_batch_norm.default(x, weight, bias, mean, var, True, 0.1, 1e-5)
     return x, pool(batch, channels, height, width, dtype=dtype), weight, mean, var, save_mean, save_var, 1e-5, reserve
 
 
-def _group(batch: int, channels: int, side: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _group(batch: int, channels: int, side: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     x = pool(batch, channels, side, side, dtype=dtype)
     return x, pool(channels, dtype=dtype), pool(channels, dtype=dtype), batch, channels, side * side, 32, 1e-5
 
 
-def _group_backward(batch: int, channels: int, side: int, dtype: torch.dtype, pool: TensorPool) -> tuple[Any, ...]:
+def _group_backward(batch: int, channels: int, side: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
     x, weight, bias, *sizes, eps = _group(batch, channels, side, dtype, pool)
     _, mean, rstd = aten.native_group_norm.default(x, weight, bias, *sizes, eps)
     gradient = pool(batch, channels, side, side, dtype=dtype)

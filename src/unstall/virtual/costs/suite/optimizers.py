@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Build, Case, TensorPool
 
-Build = Callable[..., tuple[Any, ...]]
 _LISTS = (
     (1, 256),
     (1, 65536),
@@ -67,11 +65,11 @@ def _lists(count: int, size: int, lists: int) -> Build:
     return lambda pool: tuple([pool(size) for _ in range(count)] for _ in range(lists))
 
 
-def _with(build: Build, *rest: Any) -> Build:
+def _with(build: Build, *rest: object) -> Build:
     return lambda pool: (*build(pool), *rest)
 
 
-def _fused_adam(count: int, size: int, pool: TensorPool) -> tuple[Any, ...]:
+def _fused_adam(count: int, size: int, pool: TensorPool) -> Arguments:
     lists = [[pool(size) for _ in range(count)] for _ in range(4)]
     steps = [torch.ones((), device=pool.device) for _ in range(count)]
     options = {
@@ -86,7 +84,7 @@ def _fused_adam(count: int, size: int, pool: TensorPool) -> tuple[Any, ...]:
     return (*lists, [], steps, options)
 
 
-def _fused_sgd(count: int, size: int, pool: TensorPool) -> tuple[Any, ...]:
+def _fused_sgd(count: int, size: int, pool: TensorPool) -> Arguments:
     lists = [[pool(size) for _ in range(count)] for _ in range(3)]
     options = {
         "weight_decay": 0.0,

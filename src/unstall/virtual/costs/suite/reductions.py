@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Case
+from unstall.virtual.costs.suite.case import Build, Case
 
-Build = Callable[..., tuple[Any, ...]]
 _OUTER = (
     1,
     2,
