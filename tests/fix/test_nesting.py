@@ -38,7 +38,7 @@ def _one() -> torch.Tensor:
         lambda: Pair(_one(), None),
         lambda: {"a": _one(), "b": 1},
         lambda: OrderedDict(a=_one()),
-        lambda: defaultdict(list, a=_one()),
+        lambda: defaultdict(torch.Tensor, a=_one()),
         lambda: UserDict(a=_one()),
         lambda: Batch(_one(), "a"),
         lambda: torch.max(_one()[None], 0),

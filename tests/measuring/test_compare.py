@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -251,7 +252,10 @@ def test_what_cannot_be_told_from_the_best_is_marked_too() -> None:
 
 def test_keywords_go_to_every_function() -> None:
     x = torch.ones(2, 3)
-    functions = {"sum": torch.sum, "mean": lambda x, dim: x.mean(dim) * x.shape[dim]}
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        "sum": torch.sum,
+        "mean": lambda x, dim: x.mean(dim) * x.shape[dim],
+    }
     found = compare(functions, x, kwargs={"dim": 1}, max_seconds=0.05)
     assert found.agrees
 

@@ -11,11 +11,11 @@ from unstall.fix.tensors.nesting import tensors_in
 from unstall.fix.tensors.storages import storage_of, touched_by
 
 
-class Outside(TorchDispatchMode):  # type: ignore[misc]
+class Outside(TorchDispatchMode):
     """Watches one call. `writes`: to memory that is neither its input's nor made in it."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.writes = False
         self._own = {storage_of(tensor) for tensor in inputs}
 
