@@ -8,8 +8,8 @@ from unstall.cupti import layouts
 from unstall.cupti.decode import _CALL, Activity, record_types
 from unstall.cupti.layouts import Kind
 from unstall.lines.places import Frame
-from unstall.measuring.by_cupti import _observed
-from unstall.measuring.observed import Observed
+from unstall.measuring.device_time.by_cupti import _observed
+from unstall.measuring.device_time.device_ops import DeviceOps
 
 SIZES = layouts.sizes(130000)
 LAUNCH, SYNCHRONIZE, RECORD, WAIT, MALLOC, GRAPH = 307, 126, 119, 295, 243, 514
@@ -35,7 +35,7 @@ def calls(*rows: tuple[int, int, int, int, int, int]) -> np.ndarray:
     return table
 
 
-def observed(ops: np.ndarray, made: np.ndarray) -> Observed:
+def observed(ops: np.ndarray, made: np.ndarray) -> DeviceOps:
     tables = {kind: np.zeros(0, type_) for kind, type_ in record_types(SIZES).items()}
     activity = Activity({**tables, Kind.KERNEL: ops}, made, made[:0], {}, 130000)
     return _observed(activity, TIMES, 900, FRAMES)

@@ -13,8 +13,8 @@ import torch
 
 from unstall import compare
 from unstall.errors import UsageError
+from unstall.measuring.comparing.rounds import Answer
 from unstall.measuring.comparison import Candidate, Comparison
-from unstall.measuring.rounds import Answer
 from unstall.measuring.statistics import Interval, Spread
 from unstall.measuring.tables import render
 

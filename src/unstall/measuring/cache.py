@@ -10,7 +10,7 @@ from typing import Any
 
 from unstall.errors import UsageError
 from unstall.measuring.adapters import Adapter, copied
-from unstall.measuring.call import Call
+from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.measurement import Cache
 
 _LEAST_SETS, _MOST_SETS = 2, 64
@@ -19,7 +19,7 @@ _LEAST_SETS, _MOST_SETS = 2, 64
 class Caching:
     """`before()` comes before each sample, outside of it; `run()` is the sample."""
 
-    def __init__(self, call: Call, cache: Cache, adapter: Adapter) -> None:
+    def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:
         """Raises UsageError where the cache's size is not known, or where there is nothing to rotate."""
         self.cache = cache
         self._adapter = adapter
@@ -49,7 +49,7 @@ class Caching:
             if self._adapter.is_cuda and not self._adapter.virtual:
                 _give_up_persisting()
 
-    def _rotating(self, call: Call) -> Callable[[], Any]:
+    def _rotating(self, call: FunctionCall) -> Callable[[], Any]:
         arrays = [self._adapter.array("", value) for value in _arrays((call.args, call.kwargs), self._adapter)]
         size = sum(array.bytes for array in arrays)
         if not size:
@@ -58,7 +58,7 @@ class Caching:
                 'pass them to bench(fn, x, …), or take cache="cold"'
             )
         count = min(_MOST_SETS, max(_LEAST_SETS, -(-2 * self._adapter.cache_bytes // size)))
-        sets = [Call(call.fn, *copied((call.args, dict(call.kwargs)))).bare() for _ in range(count)]
+        sets = [FunctionCall(call.fn, *copied((call.args, dict(call.kwargs)))).bare() for _ in range(count)]
         turn = 0
 
         def run() -> Any:

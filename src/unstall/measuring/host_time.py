@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.cache import Caching
-from unstall.measuring.noiseless import shares_of_few, shares_of_many
+from unstall.measuring.calls.system_memory import page_faults_so_far
+from unstall.measuring.exact_times import shares_of_few, shares_of_many
 from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until, sample_until
 from unstall.measuring.statistics import Spread
-from unstall.measuring.system_memory import page_faults_so_far
 
 _SAMPLE_NS = 100_000  # a sample of what is shorter holds several calls: some thousand times a clock's own cost
 _MOST_LOOPS = 1 << 16

@@ -25,10 +25,10 @@ import numpy as np
 
 from unstall.errors import UsageError
 from unstall.measuring.adapters import adapter_for
-from unstall.measuring.call import Call
-from unstall.measuring.noiseless import length_of_batch
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.exact_times import length_of_batch
 from unstall.measuring.timing import TaskSpec, Timing
-from unstall.measuring.virtual_machine import is_clock_virtual, ops_so_far
+from unstall.measuring.virtual_gpu import is_clock_virtual, ops_so_far
 
 _LARGEST_BLOCK = 2**31 - 1
 _NEGLIGIBLE = 1e-4  # an empty block's share of a block's time
@@ -177,7 +177,7 @@ class Timer:
         """What waits for the statement's results; all before it is waited for now."""
         values = {name: self._globals[name] for name in self._names if name in self._globals}
         values |= {name: value for name, value in known.items() if not name.startswith("_")}
-        adapter = adapter_for(value for _, value in Call(_nothing, (), values).inputs())
+        adapter = adapter_for(value for _, value in FunctionCall(_nothing, (), values).inputs())
         adapter.synchronize()
         return adapter.wait
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.measuring.virtual_machine import is_clock_virtual, keeper
+from unstall.measuring.virtual_gpu import is_clock_virtual, keeper
 
 SAMPLED = 1 << 16
 
@@ -28,7 +28,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryCounters:
     """Of a caching allocator: bytes in use, and how often the driver was asked for memory or given it back."""
 
     in_use: int
@@ -158,7 +158,7 @@ class Adapter:
         where that is not known. It is called once, and its work is done once, if it can be counted."""
         return None
 
-    def memory(self) -> Memory | None:
+    def memory(self) -> MemoryCounters | None:
         """The caching allocator's counters, from a peak that begins now."""
         return None
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.measuring.adapters.adapter import SAMPLED, Array, Memory
-from unstall.measuring.adapters.torch_capture import launched
+from unstall.measuring.adapters.adapter import SAMPLED, Array, MemoryCounters
 from unstall.measuring.adapters.torch_cpu import TorchCpu
-from unstall.measuring.graph_ops import ops_in_a_row
-from unstall.measuring.virtual_machine import keeper
+from unstall.measuring.adapters.torch_graphs import launched, ops_in_a_row
+from unstall.measuring.virtual_gpu import keeper
 
 _CYCLES_PER_NS = 2  # no device's clock is much faster: a spin lasts at least as long as it is to
 
@@ -111,11 +110,11 @@ class TorchCuda(TorchCpu):
             return None
         return f"{told[0]:08x}:{told[1]:02x}:{told[2]:02x}.0"
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryCounters:
         stats = self.cuda.memory_stats(self.index)
         self.cuda.reset_peak_memory_stats(self.index)
         changes = "segment.all.allocated", "segment.all.freed"
-        return Memory(
+        return MemoryCounters(
             in_use=int(stats.get("allocated_bytes.all.current", 0)),
             peak=int(stats.get("allocated_bytes.all.peak", 0)),
             from_driver=sum(int(stats.get(name, 0)) for name in changes),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.call import CONTAINERS, Call
+from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptState:
     """At one moment. Objects are held, so that no other has their id meanwhile."""
 
     arrays: dict[str, Any]
@@ -21,25 +21,25 @@ class Kept:
     iterators: tuple[str, ...]
 
     @staticmethod
-    def of(call: Call, adapter: Adapter) -> Kept:
+    def of(call: FunctionCall, adapter: Adapter) -> KeptState:
         known = call.known()
-        return Kept(
+        return KeptState(
             arrays={name: value for name, value in known if adapter.holds(value)},
             sizes={name: (value, len(value)) for name, value in known if isinstance(value, CONTAINERS)},
             hits=dict(_hits([(call.label(), call.fn), *known])),
             iterators=tuple(name for name, value in known if isinstance(value, Iterator)),
         )
 
-    def replaced(self, after: Kept) -> tuple[str, ...]:
+    def replaced(self, after: KeptState) -> tuple[str, ...]:
         """Names of which another array is there now."""
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
-    def resized(self, after: Kept) -> tuple[str, ...]:
+    def resized(self, after: KeptState) -> tuple[str, ...]:
         """Names of containers that hold more now, or less."""
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
-    def found(self, after: Kept) -> tuple[str, ...]:
+    def found(self, after: KeptState) -> tuple[str, ...]:
         """Names of functions that had a result at hand."""
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import unstall
-from unstall.measuring.choice import Probe, launch_bound
+from unstall.measuring.comparing.which_time import Probe, launch_bound
 from unstall.measuring.wording import names_of, percent
 
 

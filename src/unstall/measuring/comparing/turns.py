@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from unstall.errors import UnstallError, UsageError
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.added import added
-from unstall.measuring.by_events import ByEvents, QueueError
 from unstall.measuring.cache import Caching
-from unstall.measuring.device_time import Observer, observer_for
-from unstall.measuring.noiseless import share_of_few, share_of_many
-from unstall.measuring.rounds import Take
+from unstall.measuring.comparing.rounds import Take
+from unstall.measuring.device_time.by_events import ByEvents, QueueError
+from unstall.measuring.device_time.event_overhead import added
+from unstall.measuring.device_time.methods import DeviceObserver, observer_for
+from unstall.measuring.exact_times import share_of_few, share_of_many
 
 By: TypeAlias = Literal["device", "wall", "throughput"]
 """Which time: the device's own, a call with the wait for its result, or one call's share of many back to back."""
@@ -139,16 +139,16 @@ def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
     return _by_events(candidates, adapter)
 
 
-def _without_places(observer: Observer) -> Observer:
+def _without_places(observer: DeviceObserver) -> DeviceObserver:
     """The same, if it can, without looking for the lines of calls, which takes time."""
     if observer.method != "cupti":
         return observer
-    from unstall.measuring.by_cupti import ByCupti
+    from unstall.measuring.device_time.by_cupti import ByCupti
 
     return ByCupti()
 
 
-def _observed(observer: Observer, candidates: Sequence[Caching], adapter: Adapter) -> Take:
+def _observed(observer: DeviceObserver, candidates: Sequence[Caching], adapter: Adapter) -> Take:
     def take(order: Sequence[int]) -> NDArray[np.float64]:
         turn = iter(order)
         seen = observer.observe(lambda: candidates[next(turn)].run(), len(order), adapter, candidates[0].settled)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.measuring.adapters import Adapter, Array
-from unstall.measuring.between_calls import Kept
-from unstall.measuring.call import Call
-from unstall.measuring.left_running import Threads, left_running
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.calls.kept_state import KeptState
+from unstall.measuring.calls.unfinished_work import PythonThreads, left_running
 
 _ALL_ZERO = 0.99  # shares of the values that were looked at
 _SUBNORMAL = 0.01
@@ -23,8 +23,8 @@ _MOST_VALUES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What was seen. Names are of inputs, as in `Call.inputs`."""
+class Inspection:
+    """What was seen. Names are of inputs, as in `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
@@ -54,19 +54,19 @@ class Look:
         return tuple(array for array in self.inputs if array.device.split(":")[0] == device)
 
 
-def held(call: Call, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
+def sampled_inputs(call: FunctionCall, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
     """Some of the values that inputs hold now, by the inputs' ids."""
     return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
 
 
-def look(
-    call: Call,
+def inspect_call(
+    call: FunctionCall,
     adapter: Adapter,
     at_first: dict[int, NDArray[np.generic]],
     run: Callable[[], Any] | None = None,
     *,
     once: bool = False,
-) -> Look:
+) -> Inspection:
     """Make a call, or two where memory is counted, and say what was seen. `at_first` is what inputs held before the
     first one; `run` makes the call in its own way. `once` does without what a second call tells."""
     run = run or call
@@ -75,20 +75,20 @@ def look(
     values = [adapter.sample(array) for array in inputs]
     versions = [adapter.version(array) for array in inputs]
     gradients = [adapter.gradient(array) for array in inputs]
-    kept, threads = Kept.of(call, adapter), Threads()
+    kept, threads = KeptState.of(call, adapter), PythonThreads()
     before = adapter.memory()
     result = run()
     moved = threads.moved()
     adapter.wait(result)
     after = adapter.memory()
     later = left_running([value for _, value in opened(result)], threads.new(), moved)
-    then = Kept.of(call, adapter)
+    then = KeptState.of(call, adapter)
     now = [adapter.sample(array) for array in inputs]
     rewritten = [adapter.version(array) != version for array, version in zip(inputs, versions, strict=True)]
     arrays = _results(result, adapter)
     new_bytes = sum(array.bytes for array in arrays if not any(array.value is each.value for each in inputs))
     left = [adapter.gradient(array) for array in inputs]
-    seen = Look(
+    seen = Inspection(
         inputs=inputs,
         changed=tuple(array.name for array, new, old in zip(inputs, now, values, strict=True) if not _same(new, old)),
         written=tuple(

@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from measuring.made_up_device import BEGIN_NS, EVENT_NS, GAP_NS, MadeUpDevice
 
 from unstall.measuring.cache import Caching
-from unstall.measuring.call import Call
-from unstall.measuring.device_time import DeviceTime, device_time
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.comparing.turns import device_take
+from unstall.measuring.device_time.methods import DeviceTime, device_time
 from unstall.measuring.measurement import Cache
 from unstall.measuring.sampling import Until
-from unstall.measuring.turns import device_take
 
 OFFSET_NS = EVENT_NS + BEGIN_NS
 
 
 def timed(device: MadeUpDevice, run: Callable[[], None], cache: Cache = "hot") -> DeviceTime:
-    return device_time(Caching(Call(run), cache, device), device, "events", 1e5, Until(rel_ci=0.01, seconds=0.1))
+    return device_time(
+        Caching(FunctionCall(run), cache, device), device, "events", 1e5, Until(rel_ci=0.01, seconds=0.1)
+    )
 
 
 def median(found: DeviceTime) -> float:
@@ -133,6 +135,6 @@ def test_a_row_of_any_ops_takes_the_sum_of_their_times(ops: list[float], gap_ns:
 
 def test_candidates_that_take_turns_are_each_corrected_by_their_own() -> None:
     device = MadeUpDevice()
-    candidates = [Caching(Call(chain(device, ops)), "hot", device) for ops in (1, 20)]
+    candidates = [Caching(FunctionCall(chain(device, ops)), "hot", device) for ops in (1, 20)]
     times = np.array(device_take(candidates, device)([0, 1, 1, 0]))
     assert times == pytest.approx(1_090 * np.array([1, 20, 20, 1]), rel=0.05)

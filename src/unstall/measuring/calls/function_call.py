@@ -23,7 +23,7 @@ CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """`fn(*args, **kwargs)`."""
 
     fn: Callable[..., Any]

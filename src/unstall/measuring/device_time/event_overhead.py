@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from unstall.measuring.by_events import GRAPH_GAP_NS, ByEvents, QueueError
+from unstall.measuring.device_time.by_events import GRAPH_GAP_NS, ByEvents, QueueError
 from unstall.measuring.wording import precise
 
 _MATTERS = 0.03  # of a call's time: the simple answer is right to a third, and in graphs of long calls the clock falls
@@ -31,7 +31,7 @@ _GAPS = 3  # what is taken off is at most so many simple gaps an op
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class EventOverhead:
     """What events add to each sample of a call, ns, and how it was found, where that must be known."""
 
     ns: float
@@ -48,7 +48,7 @@ class _Call:
     each_s: float  # on the host, with the wait
 
 
-def added(events: ByEvents, run: Callable[[], Any], seconds: float) -> Added:
+def added(events: ByEvents, run: Callable[[], Any], seconds: float) -> EventOverhead:
     """`run` is called for about so long, some of it while its stream is captured.
 
     Raises QueueError where a call waits for the device.
@@ -59,11 +59,11 @@ def added(events: ByEvents, run: Callable[[], Any], seconds: float) -> Added:
     ops = None if gap_ns is None else events.adapter.ops_in_a_row(run)
     if gap_ns is None or ops is None:
         held = "device time by events holds the gaps between a call's kernels, if there are several"
-        return Added(events.offset_ns, held)
+        return EventOverhead(events.offset_ns, held)
     gaps = max(0, ops - 1)
     simple_ns = events.offset_ns + gaps * gap_ns
     less = f"device time by events is the span less {gaps} gaps of {precise(gap_ns)} between a call's ops"
-    simple = Added(simple_ns, less if gaps else None)
+    simple = EventOverhead(simple_ns, less if gaps else None)
     if not ops or simple_ns < _MATTERS * about_ns:
         return simple
     call = _on_the_stream(events, run, ops, seconds)
@@ -76,15 +76,17 @@ def added(events: ByEvents, run: Callable[[], Any], seconds: float) -> Added:
         in_graph_ns = None
     if in_graph_ns is None:
         lacks = "CUDA graphs of many calls would tell more, and cannot be had of it"
-        return Added(simple_ns, _and(simple.note, lacks))
+        return EventOverhead(simple_ns, _and(simple.note, lacks))
     in_graph_ns -= ops * GRAPH_GAP_NS
     most_ns = events.offset_ns + _GAPS * ops * gap_ns
     if not 0 < in_graph_ns < call.raw_ns or call.raw_ns - in_graph_ns > most_ns:
         times = f"{precise(call.raw_ns)} between events and {precise(in_graph_ns)} in CUDA graphs of many calls"
-        return Added(simple_ns, _and(simple.note, f"a call takes {times}, which gaps between ops do not explain"))
+        return EventOverhead(
+            simple_ns, _and(simple.note, f"a call takes {times}, which gaps between ops do not explain")
+        )
     ns = max(events.nothing_ns, call.raw_ns - in_graph_ns)
     found = f"so much shorter is it in CUDA graphs of {counts[0]} and {counts[1]} calls in a row"
-    return Added(ns, f"device time by events is the time between them less {precise(ns)}: {found}")
+    return EventOverhead(ns, f"device time by events is the time between them less {precise(ns)}: {found}")
 
 
 def _on_the_stream(events: ByEvents, run: Callable[[], Any], ops: int, seconds: float) -> _Call:

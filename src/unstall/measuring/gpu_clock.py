@@ -17,7 +17,7 @@ _REASONS = {
 }
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """At one moment."""
 
     mhz: int
@@ -25,7 +25,7 @@ class Reading(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def read(bus_id: str | None) -> Reading | None:
+def read(bus_id: str | None) -> ClockReading | None:
     """Of the GPU at that place of the PCI bus ("00000000:19:00.0"). None where nobody tells."""
     library = _library()
     if library is None or bus_id is None:
@@ -39,7 +39,7 @@ def read(bus_id: str | None) -> Reading | None:
     library.nvmlDeviceGetMaxClockInfo(device, _SM, ctypes.byref(highest))
     library.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons))
     told = dict.fromkeys(text for bit, text in _REASONS.items() if reasons.value & bit)
-    return Reading(now.value, highest.value, tuple(told))
+    return ClockReading(now.value, highest.value, tuple(told))
 
 
 @lru_cache(maxsize=1)

@@ -18,9 +18,9 @@ import numpy as np
 from unstall.errors import UsageError
 from unstall.measuring.adapters import Adapter, on_the_host
 from unstall.measuring.cache import Caching
-from unstall.measuring.call import Call
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.comparing.turns import By, back_to_back, device_take
 from unstall.measuring.measurement import Cache
-from unstall.measuring.turns import By, back_to_back, device_take
 from unstall.measuring.wording import names_of, percent, precise
 
 _PAID = "by throughput, what a program pays"
@@ -45,7 +45,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TimeChoice:
     """What to compare by; `because` is a sentence, or empty where it was asked for. The adapter is of the host where
     no function leaves it."""
 
@@ -55,19 +55,23 @@ class Choice:
 
 
 def choose(
-    calls: Sequence[Mapping[str, Call]], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
-) -> Choice:
+    calls: Sequence[Mapping[str, FunctionCall]],
+    adapter: Adapter,
+    cache: Cache | Literal["auto"],
+    *,
+    brief: bool = False,
+) -> TimeChoice:
     """For functions by name, at one input or several; `brief`, by as few calls as tell."""
     if not adapter.asynchronous:
-        return Choice("wall", "", adapter)
+        return TimeChoice("wall", "", adapter)
     try:
         probes = [probe for each in calls for probe in probed(each, adapter, cache, brief=brief)]
     except UsageError as error:
-        return Choice("throughput", f"{_PAID}, since there is no device time: {error}", adapter)
+        return TimeChoice("throughput", f"{_PAID}, since there is no device time: {error}", adapter)
     idle = list(dict.fromkeys(probe.name for probe in probes if not probe.device_ns))
     if len(idle) == len({probe.name for probe in probes}):
         host = on_the_host(adapter.framework == "torch")
-        return Choice("wall", "by the time of a call, since none works on the device", host)
+        return TimeChoice("wall", "by the time of a call, since none works on the device", host)
     has = "has" if len(idle) == 1 else "have"
     if idle and adapter.virtual:
         raise UsageError(
@@ -75,11 +79,11 @@ def choose(
             "such functions and others can only be compared where there is a GPU"
         )
     if idle:
-        return Choice("throughput", f"{_PAID}, since {names_of(idle)} {has} no work on the device", adapter)
+        return TimeChoice("throughput", f"{_PAID}, since {names_of(idle)} {has} no work on the device", adapter)
     bound = launch_bound(probes)
     if bound and cache != "cold":
-        return Choice("throughput", f"{_PAID}, since {bound}", adapter)
-    return Choice("device", "by the device's time, since none is launch-bound" if not bound else "", adapter)
+        return TimeChoice("throughput", f"{_PAID}, since {bound}", adapter)
+    return TimeChoice("device", "by the device's time, since none is launch-bound" if not bound else "", adapter)
 
 
 def usual_cache(by: By, adapter: Adapter) -> Cache:
@@ -88,7 +92,7 @@ def usual_cache(by: By, adapter: Adapter) -> Cache:
 
 
 def probed(
-    calls: Mapping[str, Call], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
+    calls: Mapping[str, FunctionCall], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
 ) -> list[Probe]:
     """Raises UsageError where no device time can be had."""
     kept = usual_cache("device", adapter) if cache == "auto" else cache
@@ -121,7 +125,7 @@ def launch_bound(probes: Iterable[Probe]) -> str:
     return f"{names_of(worst)} are launch-bound: the device works for {share} of the time that calls take back to back"
 
 
-def probe(name: str, call: Call, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
+def probe(name: str, call: FunctionCall, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
     """Of a function whose time on the device is known: as many calls as it takes to see whether it is launch-bound."""
     turn = back_to_back(Caching(call, "hot", adapter), adapter)
     turn(1)

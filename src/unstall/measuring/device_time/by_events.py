@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.blocker import Blocker
+from unstall.measuring.device_time.blocker import Blocker
 
 _AT_ONCE, _AT_ONCE_NS = 10, 100_000
 """Calls in the queue: of 100 events add 0.5 to 0.7 µs more to a short one than of 10 on an H200. Those of long ones are

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from unstall.errors import UnstallError, UsageError
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.added import Added, added
-from unstall.measuring.by_events import ByEvents, QueueError
 from unstall.measuring.cache import Caching
+from unstall.measuring.device_time.by_events import ByEvents, QueueError
+from unstall.measuring.device_time.device_ops import DeviceOps
+from unstall.measuring.device_time.event_overhead import EventOverhead, added
 from unstall.measuring.measurement import Method
-from unstall.measuring.observed import Observed
 from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until, sample_until
 from unstall.measuring.statistics import Spread
 
@@ -25,12 +25,14 @@ _FIRST = 100  # samples of the first recording: each costs some 100 ms to begin 
 _ADDED = 0.5  # of the time, for what events add to a call
 
 
-class Observer(Protocol):
+class DeviceObserver(Protocol):
     """Sees every op of every call."""
 
     method: Any
 
-    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> Observed: ...
+    def observe(
+        self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]
+    ) -> DeviceOps: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,13 @@ class DeviceTime:
     method: Method
     device: Sampled | None
     span: Spread | None
-    anatomy: Observed | None
+    anatomy: DeviceOps | None
     notes: tuple[str, ...] = ()
     floor_ns: float = 0.0  # the least that can be measured so
     waits_inside: bool = False  # where no call could be queued, since each waits
 
 
-def observer_for(adapter: Adapter, method: str) -> tuple[Observer | None, str | None]:
+def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
     """What sees every op here, and why nothing does. Raises UsageError where `method` asks for what does not work."""
     if method not in ("auto", "cupti", "events", "model", "host"):
         raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
@@ -55,7 +57,7 @@ def observer_for(adapter: Adapter, method: str) -> tuple[Observer | None, str | 
     if adapter.virtual and method == "cupti":
         raise UsageError('method="cupti" is for real devices: the virtual GPU tells by method="model"')
     if adapter.virtual and method in ("auto", "model"):
-        from unstall.measuring.by_model import ByModel
+        from unstall.measuring.device_time.by_model import ByModel
 
         return ByModel(), None
     if method not in ("auto", "cupti") or not adapter.is_cuda:
@@ -63,7 +65,7 @@ def observer_for(adapter: Adapter, method: str) -> tuple[Observer | None, str | 
             raise UsageError(f'method="cupti" is for CUDA devices, and this is {adapter.name}')
         return None, None
     try:
-        from unstall.measuring.by_cupti import ByCupti
+        from unstall.measuring.device_time.by_cupti import ByCupti
 
         return ByCupti(places=True), None
     except UnstallError as error:
@@ -92,7 +94,7 @@ def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float,
     return _by_events(caching, adapter, each_ns, notes, until)
 
 
-def _observed(observer: Observer, caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> DeviceTime:
+def _observed(observer: DeviceObserver, caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> DeviceTime:
     anatomy = observer.observe(caching.run, _looked_at(until), adapter, caching.settled)
     if not len(anatomy.call):
         return DeviceTime(observer.method, None, None, anatomy)
@@ -102,7 +104,7 @@ def _observed(observer: Observer, caching: Caching, adapter: Adapter, each_ns: f
         there = anatomy.busy_ns()
         spans.append(anatomy.span_ns())
     if observer.method == "cupti":
-        from unstall.measuring.by_cupti import ByCupti
+        from unstall.measuring.device_time.by_cupti import ByCupti
 
         observer = ByCupti()
 
@@ -134,7 +136,7 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
         began = time.monotonic()
         if until.brief:
             first = until.affords(LEAST, 1)
-            less = Added(events.offset_ns, "device time by events holds the gaps between a call's kernels")
+            less = EventOverhead(events.offset_ns, "device time by events holds the gaps between a call's kernels")
         else:
             for _ in range(2):
                 events.take(caching.run, min(first, 10), before)

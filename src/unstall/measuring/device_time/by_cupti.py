@@ -25,7 +25,7 @@ from unstall.frameworks import is_framework
 from unstall.guest import active
 from unstall.lines.places import Frame, Shortened, read_places
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.observed import Link, Observed, Step, Taken, Waited
+from unstall.measuring.device_time.device_ops import DeviceOps, DriverMemory, HostWait, StreamLink, StreamStep
 from unstall.timeline.columns import I64, CopyDirection, DeviceKind
 
 _KINDS = {
@@ -55,7 +55,7 @@ class ByCupti:
     def __init__(self, *, places: bool = False) -> None:
         self._places = places and unavailable() is None
 
-    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> Observed:
+    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
         """`before` is called before each, and what it does is no call's. Raises UnstallError where CUPTI does not
         record, or lost something."""
         times = np.zeros((count, 3), np.int64)
@@ -100,7 +100,7 @@ class ByCupti:
     def forked(self) -> None: ...
 
 
-def _observed(activity: Activity, times: I64, marked: int, frames: dict[int, tuple[Frame, ...]]) -> Observed:
+def _observed(activity: Activity, times: I64, marked: int, frames: dict[int, tuple[Frame, ...]]) -> DeviceOps:
     columns: dict[str, list[np.ndarray]] = {}
     for kind, table in activity.tables.items():
         if kind not in _KINDS or not len(table):
@@ -143,10 +143,10 @@ def _observed(activity: Activity, times: I64, marked: int, frames: dict[int, tup
     links, waits, taken = _calls_inside(calls, times, place)
     for row in np.flatnonzero(call >= 0).tolist():
         stream = main if all_of["graph"][row] else int(all_of["stream"][row])
-        links.append((int(moment[row]), Link(int(call[row]), Step.OP, stream)))
+        links.append((int(moment[row]), StreamLink(int(call[row]), StreamStep.OP, stream)))
     stack = np.where(launch >= 0, calls["stack"][np.maximum(launch, 0)], -1)
     mine = call >= 0
-    return Observed(
+    return DeviceOps(
         calls=len(times),
         call=call[mine],
         start=all_of["start"][mine],
@@ -166,26 +166,26 @@ def _observed(activity: Activity, times: I64, marked: int, frames: dict[int, tup
 
 def _calls_inside(
     calls: np.ndarray, times: I64, place: _Places
-) -> tuple[list[tuple[int, Link]], tuple[Waited, ...], tuple[Taken, ...]]:
+) -> tuple[list[tuple[int, StreamLink]], tuple[HostWait, ...], tuple[DriverMemory, ...]]:
     """What of the calls to the driver within the function matters beside launches."""
-    links: list[tuple[int, Link]] = []
-    waits: list[Waited] = []
-    taken: list[Taken] = []
+    links: list[tuple[int, StreamLink]] = []
+    waits: list[HostWait] = []
+    taken: list[DriverMemory] = []
     inside = _call_of(calls["start"].astype(np.int64), times, np.ones(len(calls), np.int64))
     for row in np.flatnonzero(inside >= 0).tolist():
         each, number = calls[row], int(inside[row])
         name = DRIVER.get(int(each["what"]), "").removesuffix("_ptsz").removesuffix("_ptds")
         start, stream, event = int(each["start"]), int(each["stream"]), int(each["event"])
         if name.startswith("cuEventRecord"):
-            links.append((start, Link(number, Step.RECORD, stream, event)))
+            links.append((start, StreamLink(number, StreamStep.RECORD, stream, event)))
         elif name == "cuStreamWaitEvent":
-            links.append((start, Link(number, Step.WAIT, stream, event)))
+            links.append((start, StreamLink(number, StreamStep.WAIT, stream, event)))
         elif name in _WAITS:
             which = -2 if name == "cuEventSynchronize" else stream if name == "cuStreamSynchronize" else -1
-            links.append((int(each["end"]), Link(number, Step.HOST_WAIT, which, event)))
-            waits.append(Waited(number, int(each["end"]) - start, place[int(each["stack"])]))
+            links.append((int(each["end"]), StreamLink(number, StreamStep.HOST_WAIT, which, event)))
+            waits.append(HostWait(number, int(each["end"]) - start, place[int(each["stack"])]))
         elif name.removesuffix("_v2") in _TAKES:
-            taken.append(Taken(number, name.removesuffix("_v2"), place[int(each["stack"])]))
+            taken.append(DriverMemory(number, name.removesuffix("_v2"), place[int(each["stack"])]))
     return links, tuple(waits), tuple(taken)
 
 
@@ -196,9 +196,9 @@ def _call_of(moment: I64, times: I64, until: I64) -> I64:
     return np.where(within, call, -1)
 
 
-def _nothing(calls: int) -> Observed:
+def _nothing(calls: int) -> DeviceOps:
     none, small = np.zeros(0, np.int64), np.zeros(0, np.int8)
-    return Observed(calls, none, none, none, none, small, small, none, np.zeros(0, np.bool_), (), -1)
+    return DeviceOps(calls, none, none, none, none, small, small, none, np.zeros(0, np.bool_), (), -1)
 
 
 class _Places(dict[int, str | None]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from unstall.measuring.call import Call
+from unstall.measuring.calls.function_call import FunctionCall
 
 try:
     import resource
@@ -15,7 +15,7 @@ except ImportError:  # Windows
 _STATM = Path("/proc/self/statm")
 
 
-def page_faults(call: Call, count: int = 3) -> float:
+def page_faults(call: FunctionCall, count: int = 3) -> float:
     """How many pages the system had to give for a call: its share of the process's minor faults over a few."""
     before = page_faults_so_far()
     for _ in range(count):

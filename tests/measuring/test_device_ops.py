@@ -6,17 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.measuring.observed import Link, Observed, Step
+from unstall.measuring.device_time.device_ops import DeviceOps, StreamLink, StreamStep
 
 MAIN, SIDE = 7, 13
 
 
-def observed(ops: list[tuple[int, int, int]], calls: int, links: tuple[Link, ...] = ()) -> Observed:
+def observed(ops: list[tuple[int, int, int]], calls: int, links: tuple[StreamLink, ...] = ()) -> DeviceOps:
     """`ops` are calls, starts and ends."""
     columns = np.array(ops, np.int64).reshape(-1, 3)
     count = len(columns)
     small = np.zeros(count, np.int8)
-    return Observed(
+    return DeviceOps(
         calls=calls,
         call=columns[:, 0],
         start=columns[:, 1],
@@ -56,8 +56,8 @@ def test_busy_time_is_the_number_of_nanoseconds_that_are_covered(drawn: list[tup
     assert observed(rows, 4).busy_ns().tolist() == wanted
 
 
-def op(stream: int) -> Link:
-    return Link(0, Step.OP, stream)
+def op(stream: int) -> StreamLink:
+    return StreamLink(0, StreamStep.OP, stream)
 
 
 def test_work_that_nobody_waits_for_escapes() -> None:
@@ -65,12 +65,12 @@ def test_work_that_nobody_waits_for_escapes() -> None:
 
 
 def test_work_that_the_calls_stream_waits_for_does_not() -> None:
-    joined = (op(SIDE), Link(0, Step.RECORD, SIDE, 1), Link(0, Step.WAIT, MAIN, 1))
+    joined = (op(SIDE), StreamLink(0, StreamStep.RECORD, SIDE, 1), StreamLink(0, StreamStep.WAIT, MAIN, 1))
     assert observed([], 1, joined).escaped_streams() == set()
 
 
 def test_work_after_the_event_that_is_waited_for_escapes() -> None:
-    early = (Link(0, Step.RECORD, SIDE, 1), op(SIDE), Link(0, Step.WAIT, MAIN, 1))
+    early = (StreamLink(0, StreamStep.RECORD, SIDE, 1), op(SIDE), StreamLink(0, StreamStep.WAIT, MAIN, 1))
     assert observed([], 1, early).escaped_streams() == {SIDE}
 
 
@@ -78,17 +78,17 @@ def test_joining_through_a_third_stream_counts() -> None:
     third = 21
     through = (
         op(SIDE),
-        Link(0, Step.RECORD, SIDE, 1),
-        Link(0, Step.WAIT, third, 1),
+        StreamLink(0, StreamStep.RECORD, SIDE, 1),
+        StreamLink(0, StreamStep.WAIT, third, 1),
         op(third),
-        Link(0, Step.RECORD, third, 2),
-        Link(0, Step.WAIT, MAIN, 2),
+        StreamLink(0, StreamStep.RECORD, third, 2),
+        StreamLink(0, StreamStep.WAIT, MAIN, 2),
     )
     assert observed([], 1, through).escaped_streams() == set()
 
 
 def test_what_the_host_waits_for_does_not_escape() -> None:
-    for wait in (Link(0, Step.HOST_WAIT, SIDE), Link(0, Step.HOST_WAIT, -1)):
+    for wait in (StreamLink(0, StreamStep.HOST_WAIT, SIDE), StreamLink(0, StreamStep.HOST_WAIT, -1)):
         assert observed([], 1, (op(SIDE), wait)).escaped_streams() == set()
-    by_event = (op(SIDE), Link(0, Step.RECORD, SIDE, 4), Link(0, Step.HOST_WAIT, -2, 4))
+    by_event = (op(SIDE), StreamLink(0, StreamStep.RECORD, SIDE, 4), StreamLink(0, StreamStep.HOST_WAIT, -2, 4))
     assert observed([], 1, by_event).escaped_streams() == set()

@@ -6,12 +6,12 @@ import sys
 import warnings
 
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.call import Call
+from unstall.measuring.calls.function_call import FunctionCall
 
 _TEXT = "called a synchronizing CUDA operation"
 
 
-def sync_lines(call: Call, adapter: Adapter) -> tuple[str, ...]:
+def sync_lines(call: FunctionCall, adapter: Adapter) -> tuple[str, ...]:
     """`file:line` of each wait within a call that torch knows of: those within operators, not `synchronize()`."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not adapter.is_cuda or adapter.virtual or not cuda.is_initialized():

@@ -1,4 +1,4 @@
-"""`Observed`: what calls of a function did on the device, op by op, whoever saw it: CUPTI or the virtual GPU."""
+"""`DeviceOps`: what calls of a function did on the device, op by op, whoever saw it: CUPTI or the virtual GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from unstall.timeline.columns import I8, I64, Bool
 
 
-class Step(IntEnum):
+class StreamStep(IntEnum):
     """What of a stream's order one call to CUDA changes."""
 
     OP = 0  # work is put on it
@@ -20,16 +20,16 @@ class Step(IntEnum):
     HOST_WAIT = 3  # the host waits for it; -1: for all
 
 
-class Link(NamedTuple):
+class StreamLink(NamedTuple):
     """One call to CUDA, in the host's order."""
 
     call: int
-    step: Step
+    step: StreamStep
     stream: int
     event: int = 0
 
 
-class Waited(NamedTuple):
+class HostWait(NamedTuple):
     """The host waited within a call."""
 
     call: int
@@ -37,7 +37,7 @@ class Waited(NamedTuple):
     place: str | None
 
 
-class Taken(NamedTuple):
+class DriverMemory(NamedTuple):
     """Memory was taken from the driver, or given back, within a call."""
 
     call: int
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Observed:
+class DeviceOps:
     """Device ops in columns, those of one call after another; `call` -1 is for what no call launched."""
 
     calls: int
@@ -60,9 +60,9 @@ class Observed:
     graph: Bool  # whether a CUDA graph's launch put it there
     place: tuple[str | None, ...]  # by op
     main_stream: int  # that calls are made on
-    links: tuple[Link, ...] = ()
-    waits: tuple[Waited, ...] = ()
-    taken: tuple[Taken, ...] = ()
+    links: tuple[StreamLink, ...] = ()
+    waits: tuple[HostWait, ...] = ()
+    taken: tuple[DriverMemory, ...] = ()
 
     def busy_ns(self) -> I64:
         """By call: how long any of its ops ran. Ops side by side count once, gaps not at all."""
@@ -100,18 +100,18 @@ class Observed:
         return escaped
 
 
-def _left_alone(links: list[Link], main: int) -> set[int]:
+def _left_alone(links: list[StreamLink], main: int) -> set[int]:
     """Vector clocks: by stream, how many ops of each stream come before whatever it is given next."""
     before: dict[int, dict[int, int]] = {}
     recorded: dict[int, dict[int, int]] = {}
     done: dict[int, int] = {}
     for link in links:
         clock = before.setdefault(link.stream, {})
-        if link.step is Step.OP:
+        if link.step is StreamStep.OP:
             clock[link.stream] = clock.get(link.stream, 0) + 1
-        elif link.step is Step.RECORD:
+        elif link.step is StreamStep.RECORD:
             recorded[link.event] = dict(clock)
-        elif link.step is Step.WAIT:
+        elif link.step is StreamStep.WAIT:
             _raise(clock, recorded.get(link.event, {}))
         else:
             waited = before if link.stream == -1 else {link.stream: clock}

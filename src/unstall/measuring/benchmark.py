@@ -33,23 +33,24 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from unstall.errors import UsageError
-from unstall.measuring import ceilings, clocks
+from unstall.measuring import gpu_clock, peak_rates
 from unstall.measuring.adapters import Adapter, adapter_for, on_the_host
 from unstall.measuring.amounts import bytes_of, flops_of, seconds_of, share_of
 from unstall.measuring.cache import Caching
-from unstall.measuring.call import Call
-from unstall.measuring.compiled import compilations
-from unstall.measuring.device_time import DeviceTime, device_time
+from unstall.measuring.calls.compilations import compilations
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.calls.inspection import Inspection, inspect_call, opened, sampled_inputs
+from unstall.measuring.calls.sync_lines import sync_lines
+from unstall.measuring.calls.system_memory import page_faults, resident_bytes
+from unstall.measuring.device_time.methods import DeviceTime, device_time
 from unstall.measuring.host_time import Alone, back_to_back, by_itself, empty_call_ns, synchronised
-from unstall.measuring.look import Look, held, look, opened
 from unstall.measuring.measurement import Cache, Clocks, Measurement
 from unstall.measuring.progress import begin
 from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until
 from unstall.measuring.statistics import Spread
-from unstall.measuring.sync_lines import sync_lines
-from unstall.measuring.system_memory import page_faults, resident_bytes
-from unstall.measuring.verdicts import Evidence, verdicts
-from unstall.measuring.virtual_machine import is_clock_virtual
+from unstall.measuring.verdicts import verdicts_of
+from unstall.measuring.verdicts.evidence import Evidence
+from unstall.measuring.virtual_gpu import is_clock_virtual
 
 _WARM_UPS, _LEAST_WARM_UPS = 10, 2
 _CALLS, _CALLS_OF_MODEL = 20, 50  # what is made of calls at least, where there is time for all
@@ -106,10 +107,10 @@ def bench(
     rel_ci, max_seconds = share_of(rel_ci, "rel_ci"), seconds_of(max_seconds, "max_seconds")
     size_bytes = None if bytes is None else bytes_of(bytes)
     operations = None if flops is None else flops_of(flops)
-    call = Call(fn, args, kwargs)
+    call = FunctionCall(fn, args, kwargs)
     guess = adapter_for([value for _, value in call.inputs()])
     with guess.threads(num_threads):
-        compiled, at_first = compilations(), held(call, guess)
+        compiled, at_first = compilations(), sampled_inputs(call, guess)
         begin("the first call")
         began, machine_began = time.perf_counter_ns(), time.monotonic_ns()
         result = call()
@@ -154,7 +155,7 @@ class _Run:
     """One measurement under way."""
 
     label: str
-    call: Call
+    call: FunctionCall
     adapter: Adapter
     cache: Cache | None
     method: str
@@ -177,18 +178,18 @@ class _Run:
             caching.settled()
             self.adapter.synchronize()
         compiled = compilations()
-        before = clocks.read(self.adapter.bus_id())
+        before = gpu_clock.read(self.adapter.bus_id())
         taken = self._on_device(caching) if caching is not None else None
         if taken is None:
             if caching is not None:
                 self.adapter = on_the_host(self.adapter.framework == "torch")
             taken = self._on_host(single=seen.later is not None)
-        after = clocks.read(self.adapter.bus_id())
+        after = gpu_clock.read(self.adapter.bus_id())
         evidence = self._evidence(taken, seen, before, after, compilations() > compiled)
         best = taken.main.spread.median
-        bandwidth = ceilings.bandwidth(self.adapter, size_bytes, best) if size_bytes is not None else None
-        rate = ceilings.rate(self.adapter, flops, best, seen) if flops is not None else None
-        taken.notes += ceilings.beyond(self.adapter, size_bytes, bandwidth, rate)
+        bandwidth = peak_rates.bandwidth(self.adapter, size_bytes, best) if size_bytes is not None else None
+        rate = peak_rates.rate(self.adapter, flops, best, seen) if flops is not None else None
+        taken.notes += peak_rates.beyond(self.adapter, size_bytes, bandwidth, rate)
         device = taken.device
         return Measurement(
             label=self.label,
@@ -203,7 +204,7 @@ class _Run:
             stopped=taken.main.stopped,
             first_call_ns=self._first_ns(),
             compiled_ns=max(0, self._first_ns() - round(taken.wall.spread.median)) if self.compiled_first else None,
-            verdicts=verdicts(evidence),
+            verdicts=verdicts_of(evidence),
             bandwidth=bandwidth,
             rate=rate,
             device_name=self.adapter.device_name,
@@ -212,12 +213,12 @@ class _Run:
             notes=(*(device.notes if device else ()), *taken.notes),
         )
 
-    def _look(self) -> Look:
+    def _look(self) -> Inspection:
         """At one call, once calls take no less than those before."""
         if self._is_long(self.first.done_s):
             begin("the second call")
             alone = Alone(self.call, self.adapter)
-            seen = look(self.call, self.adapter, self.at_first, alone)
+            seen = inspect_call(self.call, self.adapter, self.at_first, alone)
             if self._is_long(alone.machine_s) and self._is_steady(alone.machine_s):
                 self.each_s, self.brief = alone.machine_s, True
                 if self._is_as_any(alone):
@@ -225,7 +226,7 @@ class _Run:
                 return seen
         begin("the first calls")
         self.each_s = self._warm_up()
-        return look(self.call, self.adapter, self.at_first)
+        return inspect_call(self.call, self.adapter, self.at_first)
 
     def _is_as_any(self, alone: Alone) -> bool:
         """Whether it began as those do that are timed. A virtual GPU's host is slower for what the look does before."""
@@ -340,9 +341,9 @@ class _Run:
     def _evidence(
         self,
         taken: _Taken,
-        seen: Look,
-        before: clocks.Reading | None,
-        after: clocks.Reading | None,
+        seen: Inspection,
+        before: gpu_clock.ClockReading | None,
+        after: gpu_clock.ClockReading | None,
         compiled_later: bool,
     ) -> Evidence:
         torch = sys.modules.get("torch")
@@ -357,7 +358,7 @@ class _Run:
             wall=taken.wall.spread,
             throughput=taken.throughput,
             device=taken.device,
-            look=seen,
+            inspection=seen,
             converged=taken.main.converged,
             stopped=taken.main.stopped,
             first_call_ns=self._first_ns(),

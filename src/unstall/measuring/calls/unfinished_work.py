@@ -13,7 +13,7 @@ _REST_S = 0.004
 _LAZY = (map, filter, zip)
 
 
-class Threads:
+class PythonThreads:
     """Python's threads before a call: made just before it, `moved` and `new` are asked just after it."""
 
     def __init__(self) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 from unstall.figures import size
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.cache import Caching
-from unstall.measuring.call import Call
-from unstall.measuring.device_time import device_time
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.calls.inspection import Inspection
+from unstall.measuring.device_time.methods import device_time
 from unstall.measuring.host_time import by_itself
-from unstall.measuring.look import Look
 from unstall.measuring.measurement import Rate
 from unstall.measuring.sampling import Until
 
@@ -26,9 +26,9 @@ def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
     return Rate(1e9 * size_bytes / ns if ns else 0.0, "B/s", ceiling or None, of and f"{of} a large copy")
 
 
-def rate(adapter: Adapter, flops: int, ns: float, look: Look) -> Rate:
+def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rate:
     """Of a call that does so many floating point operations in so many ns; the ceiling is of its inputs' type."""
-    kind = floating(look)
+    kind = floating(inspection)
     ceiling, of = _ceiling(adapter, kind, lambda: adapter.multiplying(kind))
     return Rate(1e9 * flops / ns if ns else 0.0, "FLOP/s", ceiling or None, of and f"{of} a product in {kind}")
 
@@ -52,9 +52,11 @@ def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rat
     return found
 
 
-def floating(look: Look) -> str:
+def floating(inspection: Inspection) -> str:
     """The type of the largest input that has one of floating point."""
-    kinds = [(array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in look.inputs]
+    kinds = [
+        (array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in inspection.inputs
+    ]
     return max((each for each in kinds if "float" in each[1]), default=(0, "float32"))[1]
 
 
@@ -72,7 +74,7 @@ def _measured(adapter: Adapter, make: Callable[[], tuple[Callable[[], Any], int]
     if made is None:
         return 0.0, ""
     run, amount = made
-    caching = Caching(Call(run), "hot", adapter)
+    caching = Caching(FunctionCall(run), "hot", adapter)
     adapter.wait(run())
     sampled = None
     if adapter.asynchronous:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.observed import Link, Observed, Step, Taken, Waited
-from unstall.measuring.virtual_machine import keeper
+from unstall.measuring.device_time.device_ops import DeviceOps, DriverMemory, HostWait, StreamLink, StreamStep
+from unstall.measuring.virtual_gpu import keeper
 from unstall.timeline.columns import I64, CopyDirection
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.recipes import Call
@@ -23,7 +23,7 @@ class ByModel:
 
     method = "model"
 
-    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> Observed:
+    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
         """`before` is called before each, and what it does is no call's."""
         machine = keeper()
         assert machine is not None
@@ -51,7 +51,7 @@ def _last_stream(history: History) -> int:
     return int(history.ran.whole().stream[-1])
 
 
-def _observed(history: History, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> Observed:
+def _observed(history: History, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:
     """`borders` are of each call's instructions: the first, and the first after it. Ops that others launched between
     calls are what our own flushing and waiting is made of, and so not told apart from it."""
     ran, done, happened = history.ran.whole(), history.done.whole(), history.happened.whole()
@@ -62,32 +62,32 @@ def _observed(history: History, borders: I64, begun: int, main: int, place_of: C
     place = _Places(happened.stack, place_of)
     record = done.record[instruction]
 
-    links: list[tuple[int, Link]] = []
+    links: list[tuple[int, StreamLink]] = []
     for at, number, stream in zip(instruction.tolist(), call.tolist(), done.stream[instruction].tolist(), strict=True):
-        links.append((at, Link(number, Step.OP, stream)))
-    waits: list[Waited] = []
-    taken: list[Taken] = []
+        links.append((at, StreamLink(number, StreamStep.OP, stream)))
+    waits: list[HostWait] = []
+    taken: list[DriverMemory] = []
     inside = np.arange(begun, len(done.record))
     number_of = _call_of(inside, borders)
     for at, number in zip(inside[number_of >= 0].tolist(), number_of[number_of >= 0].tolist(), strict=True):
         what, event = Call(int(done.what[at])), int(happened.a[done.record[at]])
         stream = int(done.stream[at])
         if what is Call.EVENT_RECORD:
-            links.append((at, Link(number, Step.RECORD, stream, event)))
+            links.append((at, StreamLink(number, StreamStep.RECORD, stream, event)))
         elif what is Call.EVENT_WAIT:
-            links.append((at, Link(number, Step.WAIT, stream, event)))
+            links.append((at, StreamLink(number, StreamStep.WAIT, stream, event)))
         elif what in _WAITS:
             if what is Call.REST and done.stream[at] < 0:
                 continue
             if what is Call.SYNC_EVENT:
-                waited = Link(number, Step.HOST_WAIT, -2, event)
+                waited = StreamLink(number, StreamStep.HOST_WAIT, -2, event)
             else:
-                waited = Link(number, Step.HOST_WAIT, -1 if what is Call.SYNC_DEVICE else stream)
+                waited = StreamLink(number, StreamStep.HOST_WAIT, -1 if what is Call.SYNC_DEVICE else stream)
             links.append((at, waited))
-            waits.append(Waited(number, int(done.end[at] - done.start[at]), place[int(done.record[at])]))
+            waits.append(HostWait(number, int(done.end[at] - done.start[at]), place[int(done.record[at])]))
         elif what in _TAKES:
-            taken.append(Taken(number, _TAKES[what], place[int(done.record[at])]))
-    return Observed(
+            taken.append(DriverMemory(number, _TAKES[what], place[int(done.record[at])]))
+    return DeviceOps(
         calls=len(borders),
         call=call,
         start=ran.start[rows],
