@@ -1,81 +1,46 @@
-"""Device time by CUPTI: the device's own records of what ran, of which each belongs to the call that launched it.
+"""Device time by CUPTI: the device's own records of what ran, each assigned to the call that launched it.
 
-Each call is waited for before the next, so that no kernel runs beside another call's. A record is a call's if the call
-to the driver that it stems from was made while the function ran, on whichever thread.
+Each call is waited for before the next begins, so no kernel runs beside another call's. A record belongs to a call if
+the function was running, on whichever thread, when the driver was asked to launch it.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from unstall.cupti.call_stacks import CallStacks, unavailable
-from unstall.cupti.decode import Activity, read_activity
-from unstall.cupti.driver_calls import DRIVER
-from unstall.cupti.layouts import Kind
-from unstall.cupti.recorder import Cupti
-from unstall.errors import UnstallError
+from unstall.cupti.few_calls import CallRecords, FewCalls
 from unstall.frameworks import is_framework
-from unstall.guest import active
-from unstall.lines.places import Frame, Shortened, read_places
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.device_time.device_ops import DeviceOps, DriverMemory, HostWait, StreamLink, StreamStep
-from unstall.timeline.columns import I64, CopyDirection, DeviceKind
+from unstall.timeline.columns import I64
 
-_KINDS = {
-    Kind.KERNEL: DeviceKind.KERNEL,
-    Kind.MEMCPY: DeviceKind.COPY,
-    Kind.MEMCPY_PEER: DeviceKind.COPY,
-    Kind.MEMSET: DeviceKind.MEMSET,
-}
-# cupti_activity.h: CUpti_ActivityMemcpyKind
-_DIRECTIONS = {
-    1: CopyDirection.HOST_TO_DEVICE,
-    2: CopyDirection.DEVICE_TO_HOST,
-    8: CopyDirection.DEVICE_TO_DEVICE,
-    9: CopyDirection.HOST_TO_HOST,
-    10: CopyDirection.PEER_TO_PEER,
-}
 _WAITS = {"cuCtxSynchronize", "cuCtxSynchronize_v2", "cuStreamSynchronize", "cuEventSynchronize"}
 _TAKES = {"cuMemAlloc", "cuMemFree", "cuMemAllocHost", "cuMemFreeHost", "cuMemHostAlloc", "cuMemCreate", "cuMemRelease"}
+_OURS = "unstall/measuring/"  # as recorded stacks write it
+_UNDER_WAY = "unstall.bench is measuring: a recording can begin when it is done"
 
 
 class ByCupti:
-    """Watches calls by CUPTI; with their places in the source, if asked for."""
+    """Observes calls by CUPTI; with their places in the source, if asked for."""
 
     method = "cupti"
-    under_way = "unstall.bench is measuring: a recording can begin when it is done"
 
     def __init__(self, *, places: bool = False) -> None:
-        self._places = places and unavailable() is None
+        self._places = places
 
-    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """`before` is called before each, and what it does is no call's. Raises UnstallError where CUPTI does not
-        record, or lost something."""
+    def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
+        """Calls `run` so often, and `before` before each: what that does belongs to no call.
+
+        Raises:
+            UnstallError: CUPTI does not record here, or lost something.
+        """
         times = np.zeros((count, 3), np.int64)
         adapter.synchronize()
-        placed = False
-        with tempfile.TemporaryDirectory(prefix="unstall-bench-") as name:
-            folder = Path(name)
-            with ExitStack() as undo:
-                active.activate(self)  # so that no recording begins meanwhile, nor is one under way
-                undo.callback(active.deactivate, self)
-                recorder = Cupti(folder)
-                if self._places:
-                    with suppress(UnstallError):  # where no tool of sys.monitoring is free, places are not known
-                        stacks = CallStacks(folder)
-                        stacks.start()
-                        undo.callback(stacks.stop)
-                        placed = True
-                recorder.start()
-                undo.callback(recorder.stop)
-                undo.callback(adapter.synchronize)
+        with FewCalls(_UNDER_WAY, stacks=self._places) as recording:
+            try:
                 marked = time.monotonic_ns()
                 adapter.mark()
                 adapter.synchronize()
@@ -88,74 +53,46 @@ class ByCupti:
                     adapter.wait(result)
                     times[number, 2] = time.monotonic_ns()
                     del result
-            frames = read_places(folder, str(Path.cwd())).stacks if placed else {}
-            return _observed(read_activity(folder), times, marked, frames)
-
-    # As the recording of this process: steps are none of its business, and it ends before its caller goes on.
-
-    def step_boundary(self, kind: str, who: int = 0) -> None: ...
-
-    def end(self, why: str) -> None: ...
-
-    def forked(self) -> None: ...
+            finally:
+                adapter.synchronize()
+        return ops_by_call(recording.records, times, marked)
 
 
-def _observed(activity: Activity, times: I64, marked: int, frames: dict[int, tuple[Frame, ...]]) -> DeviceOps:
-    columns: dict[str, list[np.ndarray]] = {}
-    for kind, table in activity.tables.items():
-        if kind not in _KINDS or not len(table):
-            continue
-        names = table.dtype.names or ()
-        direction = np.zeros(len(table), np.int8)
-        if "direction" in names:
-            wide = np.zeros(256, np.int8)
-            wide[list(_DIRECTIONS)] = list(_DIRECTIONS.values())
-            direction = wide[table["direction"]]
-        for name, column in (
-            ("start", table["start"].astype(np.int64)),
-            ("end", table["end"].astype(np.int64)),
-            ("stream", table["stream"].astype(np.int64)),
-            ("correlation", table["correlation"].astype(np.int64)),
-            ("graph", table["graph"] != 0),
-            ("kind", np.full(len(table), _KINDS[kind], np.int8)),
-            ("direction", direction),
-            ("bytes", table["bytes"].astype(np.int64) if "bytes" in names else np.full(len(table), -1)),
-        ):
-            columns.setdefault(name, []).append(column)
-    if not columns:
+def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
+    """Assigns device ops to calls.
+
+    Args:
+        records: What was recorded.
+        times: When each call began, returned and was done, shape (calls, 3), ns.
+        marked: When an op was put on the current stream, before the first call, ns: it tells which stream that is.
+    """
+    ops, calls = records.ops, records.calls
+    if not len(ops.start):
         return _nothing(len(times))
-    all_of = {name: np.concatenate(parts) for name, parts in columns.items()}
-    order = np.argsort(all_of["start"], kind="stable")
-    all_of = {name: column[order] for name, column in all_of.items()}
-
-    calls = activity.calls[np.argsort(activity.calls["start"], kind="stable")]
-    place = _Places(frames)
-    by_correlation = np.argsort(calls["correlation"], kind="stable")
-    sorted_ids = calls["correlation"][by_correlation].astype(np.int64)
-    at = np.searchsorted(sorted_ids, all_of["correlation"])
-    known = (at < len(sorted_ids)) & (sorted_ids[np.minimum(at, len(sorted_ids) - 1)] == all_of["correlation"])
-    launch = np.where(known, by_correlation[np.minimum(at, len(sorted_ids) - 1)], -1)
-    # By when it was launched; of what no known call launched, by when it ran.
-    moment = np.where(known, calls["start"].astype(np.int64)[np.maximum(launch, 0)], all_of["start"])
+    place = _PlaceOfStack(records)
+    known = ops.launch >= 0
+    launch = np.maximum(ops.launch, 0)
+    # By when it was launched; if the launch was not recorded, by when it ran.
+    moment = np.where(known, calls.start[launch], ops.start) if len(calls.start) else ops.start
     call = _call_of(moment, times, np.where(known, 1, 2))
     before = np.flatnonzero((moment >= marked) & (moment < times[0, 0]))
-    main = int(all_of["stream"][before[0]]) if len(before) else -1
-    links, waits, taken = _calls_inside(calls, times, place)
+    main = int(ops.stream[before[0]]) if len(before) else -1
+    links, waits, taken = _calls_inside(records, times, place)
     for row in np.flatnonzero(call >= 0).tolist():
-        stream = main if all_of["graph"][row] else int(all_of["stream"][row])
+        stream = main if ops.graph[row] else int(ops.stream[row])
         links.append((int(moment[row]), StreamLink(int(call[row]), StreamStep.OP, stream)))
-    stack = np.where(launch >= 0, calls["stack"][np.maximum(launch, 0)], -1)
+    stack = np.where(known, calls.stack[launch], -1) if len(calls.start) else np.full(len(ops.start), -1)
     mine = call >= 0
     return DeviceOps(
         calls=len(times),
         call=call[mine],
-        start=all_of["start"][mine],
-        end=all_of["end"][mine],
-        stream=all_of["stream"][mine],
-        kind=all_of["kind"][mine],
-        direction=all_of["direction"][mine],
-        bytes=all_of["bytes"][mine],
-        graph=all_of["graph"][mine],
+        start=ops.start[mine],
+        end=ops.end[mine],
+        stream=ops.stream[mine],
+        kind=ops.kind[mine],
+        direction=ops.direction[mine],
+        bytes=ops.bytes[mine],
+        graph=ops.graph[mine],
         place=tuple(place[each] for each in stack[mine].tolist()),
         main_stream=main,
         links=tuple(link for _, link in sorted(links, key=lambda each: each[0])),
@@ -165,32 +102,33 @@ def _observed(activity: Activity, times: I64, marked: int, frames: dict[int, tup
 
 
 def _calls_inside(
-    calls: np.ndarray, times: I64, place: _Places
+    records: CallRecords, times: I64, place: _PlaceOfStack
 ) -> tuple[list[tuple[int, StreamLink]], tuple[HostWait, ...], tuple[DriverMemory, ...]]:
-    """What of the calls to the driver within the function matters beside launches."""
+    """Events, waits and memory among the function's calls to the driver."""
+    calls = records.calls
     links: list[tuple[int, StreamLink]] = []
     waits: list[HostWait] = []
     taken: list[DriverMemory] = []
-    inside = _call_of(calls["start"].astype(np.int64), times, np.ones(len(calls), np.int64))
+    inside = _call_of(calls.start, times, np.ones(len(calls.start), np.int64))
     for row in np.flatnonzero(inside >= 0).tolist():
-        each, number = calls[row], int(inside[row])
-        name = DRIVER.get(int(each["what"]), "").removesuffix("_ptsz").removesuffix("_ptds")
-        start, stream, event = int(each["start"]), int(each["stream"]), int(each["event"])
+        number, name = int(inside[row]), calls.name[row]
+        start, end = int(calls.start[row]), int(calls.end[row])
+        stream, event, stack = int(calls.stream[row]), int(calls.event[row]), int(calls.stack[row])
         if name.startswith("cuEventRecord"):
             links.append((start, StreamLink(number, StreamStep.RECORD, stream, event)))
         elif name == "cuStreamWaitEvent":
             links.append((start, StreamLink(number, StreamStep.WAIT, stream, event)))
         elif name in _WAITS:
             which = -2 if name == "cuEventSynchronize" else stream if name == "cuStreamSynchronize" else -1
-            links.append((int(each["end"]), StreamLink(number, StreamStep.HOST_WAIT, which, event)))
-            waits.append(HostWait(number, int(each["end"]) - start, place[int(each["stack"])]))
+            links.append((end, StreamLink(number, StreamStep.HOST_WAIT, which, event)))
+            waits.append(HostWait(number, end - start, place[stack]))
         elif name.removesuffix("_v2") in _TAKES:
-            taken.append(DriverMemory(number, name.removesuffix("_v2"), place[int(each["stack"])]))
+            taken.append(DriverMemory(number, name.removesuffix("_v2"), place[stack]))
     return links, tuple(waits), tuple(taken)
 
 
 def _call_of(moment: I64, times: I64, until: I64) -> I64:
-    """By moment the call whose time it falls into: up to the function's return (`until` 1), or its results (2)."""
+    """The call that each moment falls into, or -1: up to the function's return (`until` 1) or its results (2)."""
     call = np.searchsorted(times[:, 0], moment, side="right") - 1
     within = (call >= 0) & (moment <= times[np.maximum(call, 0), until])
     return np.where(within, call, -1)
@@ -201,15 +139,14 @@ def _nothing(calls: int) -> DeviceOps:
     return DeviceOps(calls, none, none, none, none, small, small, none, np.zeros(0, np.bool_), (), -1)
 
 
-class _Places(dict[int, str | None]):
-    """By stack: the innermost line that is the user's, else the innermost that is not ours."""
+class _PlaceOfStack(dict[int, str | None]):
+    """By stack, `file:line`: the innermost line of the user's, else the innermost that is not ours."""
 
-    def __init__(self, frames: dict[int, tuple[Frame, ...]]) -> None:
-        self._frames = frames
-        self._ours = str(Path(Shortened(str(Path.cwd()))[__file__]).parent)
+    def __init__(self, records: CallRecords) -> None:
+        self._stacks = records.stacks
 
     def __missing__(self, stack: int) -> str | None:
-        others = [frame for frame in self._frames.get(stack, ()) if not frame[0].startswith(self._ours)]
+        others = [frame for frame in self._stacks.get(stack, ()) if not frame[0].startswith(_OURS)]
         own = next((frame for frame in others if not is_framework(frame[0])), next(iter(others), None))
         self[stack] = place = f"{own[0]}:{own[1]}" if own else None
         return place

@@ -59,7 +59,7 @@ def _observed(history: History, borders: I64, begun: int, main: int, place_of: C
     instruction = ran.instruction[rows]
     call = _call_of(instruction, borders)
     rows, instruction, call = rows[call >= 0], instruction[call >= 0], call[call >= 0]
-    place = _Places(happened.stack, place_of)
+    place = _PlaceOfRecord(happened.stack, place_of)
     record = done.record[instruction]
 
     links: list[tuple[int, StreamLink]] = []
@@ -112,8 +112,8 @@ def _call_of(instruction: I64, borders: I64) -> I64:
     return np.where(within, call, -1)
 
 
-class _Places(dict[int, str | None]):
-    """By record."""
+class _PlaceOfRecord(dict[int, str | None]):
+    """By record, `file:line`."""
 
     def __init__(self, stack: np.ndarray, place_of: Callable[[int], str]) -> None:
         self._stack, self._place_of = stack, place_of
