@@ -9,14 +9,14 @@ import torch
 
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 
-Kind = tuple[torch.device, torch.dtype, int]
+ScalarKind = tuple[torch.device, torch.dtype, int]
 """Where a step's scalars are, of which type, and how many."""
 
 _BLOCKS = 2  # that are made at once
 _READS = 5  # by which it is measured what one takes
 
 
-class Block:
+class ScalarBlock:
     """A row of scalars for each of a few steps: packed on the device, and pinned, where they arrive.
 
     A single scalar is copied to its pinned row at once. It is made and filled on one stream alone: its memory on the
@@ -25,7 +25,7 @@ class Block:
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
 
-    def __init__(self, kind: Kind, rows: int, stream: Any) -> None:
+    def __init__(self, kind: ScalarKind, rows: int, stream: Any) -> None:
         """`stream` is the current one."""
         device, dtype, width = kind
         self.kind, self.stream = kind, stream
@@ -59,16 +59,16 @@ class Block:
         return rows
 
 
-class Batch:
+class MetricBatch:
     """Steps in a row whose scalars are copied together, once there are `limit` of them."""
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
 
-    def __init__(self, pool: Pool, first: int, limit: int, *, behind: bool) -> None:
+    def __init__(self, pool: BlockPool, first: int, limit: int, *, behind: bool) -> None:
         self._pool = pool
-        self._blocks: dict[Kind, Block] = {}
+        self._blocks: dict[ScalarKind, ScalarBlock] = {}
         self._streams: dict[Accelerator, Any] = {}
-        self._read: dict[Kind, list[list[Any]]] | None = None
+        self._read: dict[ScalarKind, list[list[Any]]] | None = None
         self.first, self.limit = first, limit
         self.behind = behind  # whether the device had still to do what was sent before
         self.sent: list[Any] | None = None  # events; None: not sent yet
@@ -78,7 +78,7 @@ class Batch:
         """Whether what it has of that device was made on that stream."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
-    def put(self, kind: Kind, scalars: list[torch.Tensor]) -> int:
+    def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
         block = self._blocks.get(kind)
         if block is None:
             accelerator = accelerator_of(kind[0])
@@ -122,7 +122,7 @@ class Batch:
         for event in self.sent or ():
             event.synchronize()
 
-    def row(self, kind: Kind, number: int) -> list[Any]:
+    def row(self, kind: ScalarKind, number: int) -> list[Any]:
         """Of what is there. The memory is free for others from the first that is asked for."""
         if self._read is None:
             self._read = {kind: block.read() for kind, block in self._blocks.items()}
@@ -130,26 +130,26 @@ class Batch:
         return self._read[kind][number]
 
 
-class Pool:
+class BlockPool:
     """Blocks and events that nobody uses."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._blocks: dict[tuple[Kind, Any], list[Block]] = {}
+        self._blocks: dict[tuple[ScalarKind, Any], list[ScalarBlock]] = {}
         self._events: dict[Accelerator, list[Any]] = {}
 
-    def block(self, kind: Kind, stream: Any) -> Block:
+    def block(self, kind: ScalarKind, stream: Any) -> ScalarBlock:
         """`stream` is the current one."""
         free = self._blocks.setdefault((kind, stream), [])
         if not free:  # one to fill while another is under way
-            free += [Block(kind, self._rows, stream) for _ in range(_BLOCKS)]
+            free += [ScalarBlock(kind, self._rows, stream) for _ in range(_BLOCKS)]
         return free.pop()
 
     def event(self, accelerator: Accelerator) -> Any:
         free = self._events.get(accelerator)
         return free.pop() if free else accelerator.event()
 
-    def take_back(self, blocks: list[Block], accelerators: list[Accelerator], events: list[Any]) -> None:
+    def take_back(self, blocks: list[ScalarBlock], accelerators: list[Accelerator], events: list[Any]) -> None:
         for block in blocks:
             self._blocks.setdefault((block.kind, block.stream), []).append(block)
         for accelerator, event in zip(accelerators, events, strict=True):
@@ -176,6 +176,6 @@ def _readable(host: torch.Tensor) -> Any:
         return host
 
 
-def _send(blocks: list[Block]) -> None:
+def _send(blocks: list[ScalarBlock]) -> None:
     for block in blocks:
         block.send()

@@ -18,7 +18,7 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
-from unstall.fix.metric_rows import Batch, Kind, Pool, read_ns
+from unstall.fix.metric_rows import BlockPool, MetricBatch, ScalarKind, read_ns
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 from unstall.fix.wrapped import Printed, wrapped
 
@@ -79,8 +79,8 @@ class _Pending:
     def __init__(self, step: int) -> None:
         self.step = step
         self.values: dict[str, Any] = {}
-        self.batch: Batch | None = None
-        self.rows: list[tuple[Kind, int, list[str]]] = []
+        self.batch: MetricBatch | None = None
+        self.rows: list[tuple[ScalarKind, int, list[str]]] = []
 
 
 class MetricBuffer:
@@ -112,8 +112,8 @@ class MetricBuffer:
         self._lock = threading.RLock()
         self._pending: deque[_Pending] = deque()
         self._at_once = max(1, min(_MOST_AT_ONCE, max_lag // _OF_THE_LAG))
-        self._batch: Batch | None  # that steps are being added to
-        self._last: Batch | None  # that was sent
+        self._batch: MetricBatch | None  # that steps are being added to
+        self._last: MetricBatch | None  # that was sent
         self._accelerator: Accelerator | None  # on which values were
         self._begin_anew()
         self._arrived: deque[MetricRow] = deque()
@@ -208,7 +208,7 @@ class MetricBuffer:
 
     def _put(self, pending: _Pending, groups: _Groups) -> None:
         """Packs a step's scalars into its batch; those on the CPU are read."""
-        there: list[tuple[Kind, Accelerator]] = []
+        there: list[tuple[ScalarKind, Accelerator]] = []
         for (device, dtype), (names, tensors) in groups.items():
             accelerator = accelerator_of(device)
             if accelerator is None:
@@ -238,11 +238,11 @@ class MetricBuffer:
             self._reads += len(names)
             self._accelerator = accelerator
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self) -> MetricBatch:
         """Of one step alone where the device is behind: nothing is then read later than it could be, and nobody waits
         for more than was asked for, while the host has time to spare."""
         behind = self._last is not None and not self._last.is_there()
-        return Batch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
+        return MetricBatch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
 
     def _send(self) -> None:
         batch, self._batch = self._batch, None
@@ -300,7 +300,7 @@ class MetricBuffer:
             _open.discard(self)
         return MetricRow(pending.step, values)
 
-    def _wait_for(self, batch: Batch) -> None:
+    def _wait_for(self, batch: MetricBatch) -> None:
         if batch is self._batch:
             self._send()
         if not batch.is_there():
@@ -342,7 +342,7 @@ class MetricBuffer:
 
     def _begin_anew(self) -> None:
         """With no rows under way, and no memory for them."""
-        self._pool = Pool(self._at_once)
+        self._pool = BlockPool(self._at_once)
         self._batch = None
         self._last = None
         self._accelerator = None

@@ -11,7 +11,7 @@ from unstall.errors import UsageError
 from unstall.fix.batches.iteration import Iteration
 from unstall.fix.batches.passes import Passes
 from unstall.fix.batches.plain_loop import PlainLoop
-from unstall.fix.batches.stats import PrefetchStats
+from unstall.fix.batches.prefetch_stats import PrefetchStats
 from unstall.fix.tensors.accelerator import accelerator_for, device_of, none_of
 
 __all__ = ["Prefetch", "prefetch"]
@@ -59,7 +59,7 @@ class Prefetch:
         accelerator = accelerator_for(self._device)
         if accelerator is None:
             self._passes.settle(0, f"{none_of(self._device)}: a plain loop")
-            return PlainLoop(self._loader, self._device, self._passes.tally)
+            return PlainLoop(self._loader, self._device, self._passes.counters)
         self._passes.make_room()
         return Iteration(self._passes, self._loader, accelerator, self._depth)
 

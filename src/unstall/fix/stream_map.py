@@ -11,9 +11,9 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted
-from unstall.fix.items.one_by_one import Tally, on_and_back, without_streams
+from unstall.fix.items.one_by_one import StreamMapCounters, on_and_back, without_streams
 from unstall.fix.items.results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
-from unstall.fix.items.stats import StreamMapStats
+from unstall.fix.items.stream_map_stats import StreamMapStats
 from unstall.fix.items.trial import Trial, best_of, why
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, device_of, milliseconds, none_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
@@ -108,14 +108,14 @@ class StreamMap:
         self._idle = 0  # items in a row before which the device had nothing left to do
         self._blocked = False  # whether the last item's copy made the host wait: an idle device says nothing then
         self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
-        self._tally = Tally()
+        self._counters = StreamMapCounters()
         self._loop: Iterator[Any] | None = None  # over the rest of the items, where nothing is in flight any more
         self._shrunk = self._sent = 0
         self._item_ns: dict[str, int] = {}
         if self._accelerator is None:
             self._strategy, self._open = "plain", False
             self._note = none_of(device)
-            self._loop = map(without_streams(fn, device, self._tally, back=out != "device"), self._items)
+            self._loop = map(without_streams(fn, device, self._counters, back=out != "device"), self._items)
         else:
             self._sender = Sender(self._accelerator, self._window + 1, refills=self._refills)
 
@@ -136,7 +136,7 @@ class StreamMap:
             self._raise_late()
             if self._alone and not self._ended:
                 one = on_and_back(
-                    self._fn, accelerator, self._tally, refills=self._refills, pinned=self._out == "pinned"
+                    self._fn, accelerator, self._counters, refills=self._refills, pinned=self._out == "pinned"
                 )
                 self._loop = map(one, self._items)
                 return next(self._loop)
@@ -147,7 +147,7 @@ class StreamMap:
             raise StopIteration  # closed, or at the end
         flight = self._flights.popleft()
         flight.end.synchronize()
-        self._tally.items += 1
+        self._counters.items += 1
         if self._trial is not None:
             self._try(self._trial, flight)
         if flight.on_device:
@@ -202,9 +202,9 @@ class StreamMap:
         ended = all(end.query() for _, end in self._spans)
         apart = sum(milliseconds(*span) for span in self._spans) if self._spans and ended else None
         return StreamMapStats(
-            items=self._tally.items,
-            bytes_in=self._tally.bytes_in,
-            bytes_out=self._tally.bytes_out,
+            items=self._counters.items,
+            bytes_in=self._counters.bytes_in,
+            bytes_out=self._counters.bytes_out,
             strategy=self._strategy,
             in_flight=self._window if self._accelerator is not None else 1,
             shrunk=self._shrunk,
@@ -294,7 +294,7 @@ class StreamMap:
             on_device = []
         if spans:
             self._spans = [(sent.start, sent.end), (begun, computed)] + [(leaving, end)] * (leaving is not None)
-        self._tally.bytes_in += sent.bytes
+        self._counters.bytes_in += sent.bytes
         return Flight(self._sent, result, on_device, end, strategy)
 
     def _in_place(self, accelerator: Accelerator, item: Any, calls: Calls) -> Flight:
@@ -308,7 +308,7 @@ class StreamMap:
         def move(tensor: torch.Tensor) -> torch.Tensor:
             size_bytes, pinned = bytes_of(tensor), tensor.is_pinned()
             exposed = pinned and self._refills  # what is not pinned has been read on return
-            self._tally.bytes_in += size_bytes
+            self._counters.bytes_in += size_bytes
             self._blocked = self._blocked or exposed or (not pinned and size_bytes > SMALL_BYTES)
             return tensor.to(device, non_blocking=not exposed)
 
@@ -323,7 +323,7 @@ class StreamMap:
 
     def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
         copy = to_pinned(accelerator, tensor, wait=False)
-        self._tally.bytes_out += bytes_of(tensor) if copy is not tensor else 0
+        self._counters.bytes_out += bytes_of(tensor) if copy is not tensor else 0
         return copy
 
     def _watched(self, calls: Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
@@ -344,8 +344,8 @@ class StreamMap:
 
     def _fit(self, accelerator: Accelerator) -> None:
         """The window that memory has room for, by what an item has so far."""
-        each = self._tally.bytes_in // _WATCHED
-        self._each = each + self._tally.bytes_out // _WATCHED
+        each = self._counters.bytes_in // _WATCHED
+        self._each = each + self._counters.bytes_out // _WATCHED
         self._small = self._each <= _SMALL_BYTES
         if self._fits or self._small:
             return

@@ -27,7 +27,7 @@ class NoRoomAheadError(Exception):
 
 
 @dataclass(slots=True)
-class Batch:
+class FetchedBatch:
     """One batch on its way. Times in ns."""
 
     value: Any  # as the loader gave it, where it is not sent yet
@@ -94,7 +94,7 @@ class Batches:
         """The loader's, after the batch that was fetched last."""
         return copy.deepcopy(self._loader.state_dict())
 
-    def next(self, before: dict[str, Any] | None = None) -> Batch:
+    def next(self, before: dict[str, Any] | None = None) -> FetchedBatch:
         """`before`: states of the random generators as they are. Raises NoRoomAheadError after one that stayed."""
         if self.ahead and self._full:
             raise NoRoomAheadError
@@ -121,7 +121,7 @@ class Batches:
         after = random_states() if watch else {}
         drawn = drawn_from(before or {}, after) if watch else set()
         held = value if sent is None else None
-        return Batch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
+        return FetchedBatch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
 
     def send(self, value: Any) -> Sent:
         try:

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 
 from unstall.fix.batches.fetching import Batches
-from unstall.fix.batches.seen import HANDING_OVER_NS, at_hand
-from unstall.fix.batches.stats import Tally
+from unstall.fix.batches.measured_batch import HANDING_OVER_NS, at_hand
+from unstall.fix.batches.prefetch_stats import PrefetchCounters
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of
@@ -31,10 +31,10 @@ class InPlace:
     """The host bounds such a loop, or the loader's thread that pins, which needs the interpreter's lock meanwhile: so
     next to nothing is done beside the loop's own work, and few batches are looked at."""
 
-    def __init__(self, accelerator: Accelerator, tally: Tally, of_workers: int | None) -> None:
+    def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:
         """`of_workers`: how many batches a loader's own workers may hold ready when it begins. These tell nothing of
         how fast they are. None: batches are not theirs, but small and at hand."""
-        self._accelerator, self._tally = accelerator, tally
+        self._accelerator, self._counters = accelerator, counters
         self._device = accelerator.device
         self._from_workers = of_workers is not None
         self.in_haste = of_workers is None  # whether it goes on only as long as batches are small, and come at once
@@ -55,24 +55,24 @@ class InPlace:
         if looks or (fetch_ns >= HANDING_OVER_NS and self.in_haste):
             self._look(value, fetch_ns, asked)
         moved = map_tensors(value, self._sent_from_pinned if self._from_workers else self._sent)
-        tally = self._tally
-        tally.batches += 1
-        tally.fetch_ns += fetch_ns
-        tally.waited_ns += time.perf_counter_ns() - entered
+        counters = self._counters
+        counters.batches += 1
+        counters.fetch_ns += fetch_ns
+        counters.waited_ns += time.perf_counter_ns() - entered
         return moved
 
     def note_dry(self, asked: Any) -> None:
         """`asked`: what the device had to do when the batch was asked for."""
-        dry = self._tally.dry
-        self._tally.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
+        dry = self._counters.dry
+        self._counters.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
 
     def is_starved(self) -> bool:
         """Whether the device was waiting for each of the last batches."""
-        return self._tally.dry >= _STEADY
+        return self._counters.dry >= _STEADY
 
     def is_fed(self) -> bool:
         """Whether it had work left when each of the last batches came."""
-        return self._tally.dry <= -_STEADY
+        return self._counters.dry <= -_STEADY
 
     def _sent_from_pinned(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
@@ -89,7 +89,7 @@ class InPlace:
     def _look(self, value: Any, fetch_ns: int, asked: Any) -> None:
         if asked is not None:
             self.note_dry(asked)
-            nothing_new = self._tally.dry > 0
+            nothing_new = self._counters.dry > 0
             self.news = "fed" if self.is_fed() else "starved" if self.is_starved() else None
         else:
             largest_bytes = max(map(bytes_of, tensors_in(value)), default=0)

@@ -10,11 +10,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from unstall.figures import counted
-from unstall.fix.batches.fetching import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
+from unstall.fix.batches.fetching import Batches, FetchedBatch, NoRoomAheadError, Room, pins_by_itself
 from unstall.fix.batches.in_place import ENDED, InPlace, News
+from unstall.fix.batches.measured_batch import MeasuredBatch
 from unstall.fix.batches.passes import Passes
-from unstall.fix.batches.producer import PATIENCE_S, Ended, Producer
-from unstall.fix.batches.seen import Seen
+from unstall.fix.batches.producer import PATIENCE_S, Producer, ProducerEnded
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import Sender, Sent
@@ -47,7 +47,7 @@ class Iteration:
         accelerator: Accelerator,
         depth: int | Literal["auto"],
     ) -> None:
-        self._passes, self._tally, self._loader = passes, passes.tally, loader
+        self._passes, self._counters, self._loader = passes, passes.counters, loader
         self._accelerator, self._depth = accelerator, depth
         self._room = Room(accelerator)
         self._producer: Producer | None = None
@@ -55,10 +55,10 @@ class Iteration:
         self._batches = Batches(loader, accelerator, self._sender(), self._room)
         # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
         self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
-        self._place = InPlace(accelerator, self._tally, _held_ready(loader) if self._follows_loader else None)
+        self._place = InPlace(accelerator, self._counters, _held_ready(loader) if self._follows_loader else None)
         self._mode: _Mode = "look"
         self._judged = False
-        self._seen: list[Seen] = []
+        self._seen: list[MeasuredBatch] = []
         self._intervals: list[int] = []  # in this mode
         self._entered: int | None = None
         self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
@@ -111,7 +111,7 @@ class Iteration:
         self._given = sent.bytes
         self._count(batch, sent, entered)
         self._place.note_dry(asked)
-        self._tally.note_copy(needed, sent.start, sent.end)
+        self._counters.note_copy(needed, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
         item_handed_on(self._loader)
         return sent.value
@@ -149,7 +149,7 @@ class Iteration:
             self._passes.sender = sender
         return sender
 
-    def _next_batch(self, states: dict[str, Any] | None) -> tuple[Batch, Sent]:
+    def _next_batch(self, states: dict[str, Any] | None) -> tuple[FetchedBatch, Sent]:
         assert self._batches is not None
         try:
             batch = self._from_producer() if self._producer is not None else None
@@ -158,7 +158,7 @@ class Iteration:
             sent, batch.sent = batch.sent or self._batches.send(batch.value), None
             if self._mode == "look":
                 largest = max(map(bytes_of, sent.tensors), default=0)
-                self._seen.append(Seen(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
+                self._seen.append(MeasuredBatch(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
             return batch, sent
         except BaseException as error:
             if self._producer is None:  # nothing is ahead: the loader's own says what comes next
@@ -168,17 +168,17 @@ class Iteration:
                 self.close()
             raise
 
-    def _from_producer(self) -> Batch | None:
+    def _from_producer(self) -> FetchedBatch | None:
         """None where it has ended before the loader has."""
         assert self._producer is not None
         made = self._producer.take()
-        if isinstance(made, Batch):
+        if isinstance(made, FetchedBatch):
             if made.drawn - self._drawn_beside and self._held is None:
                 names = " and ".join(sorted(made.drawn))
-                self._held = f"fetching batch {self._tally.batches + 1} drew from {names}'s global generator"
+                self._held = f"fetching batch {self._counters.batches + 1} drew from {names}'s global generator"
             return made
         self._end_producer()
-        if isinstance(made, Ended):
+        if isinstance(made, ProducerEnded):
             if not isinstance(made.error, NoRoomAheadError):
                 _raise(made)
             self._change("beside", "memory ran out with batches ahead: copies overlap alone")
@@ -288,7 +288,7 @@ class Iteration:
             self._passes.settle(depth, why)
 
     def _slower(self) -> bool:
-        beside, ahead = self._tally.beside_ns, self._tally.ahead_ns
+        beside, ahead = self._counters.beside_ns, self._counters.ahead_ns
         if not beside or not ahead:
             return False
         return median(ahead[-_TRIED:]) > (1 + _WORTH) * median(beside[-_AGAIN:])
@@ -296,22 +296,22 @@ class Iteration:
     def _count_interval(self, interval: int) -> None:
         if len(self._intervals) < 2:  # the first after a change of mode is of both
             return
-        kept = self._tally.ahead_ns if self._mode == "ahead" else self._tally.beside_ns
+        kept = self._counters.ahead_ns if self._mode == "ahead" else self._counters.beside_ns
         if self._mode == "again" and self._producer is not None:
             return
         kept.append(interval)
         del kept[:-1000]
 
-    def _count(self, batch: Batch, sent: Sent, entered: int) -> None:
-        tally = self._tally
-        tally.batches += 1
-        tally.bytes += sent.bytes
-        tally.tensors += len(sent.tensors) + len(sent.there)
+    def _count(self, batch: FetchedBatch, sent: Sent, entered: int) -> None:
+        counters = self._counters
+        counters.batches += 1
+        counters.bytes += sent.bytes
+        counters.tensors += len(sent.tensors) + len(sent.there)
         if not sent.tensors and not sent.there:
-            tally.empty = type(sent.value).__name__
-        tally.fetch_ns += batch.fetch_ns
-        tally.stage_ns += batch.stage_ns
-        tally.waited_ns += time.perf_counter_ns() - entered
+            counters.empty = type(sent.value).__name__
+        counters.fetch_ns += batch.fetch_ns
+        counters.stage_ns += batch.stage_ns
+        counters.waited_ns += time.perf_counter_ns() - entered
         self._passes.state = batch.state
 
     def _settle_short(self) -> None:
@@ -343,7 +343,7 @@ class Iteration:
             self._change("look", "batches are being measured")
 
 
-def _raise(ended: Ended) -> NoReturn:
+def _raise(ended: ProducerEnded) -> NoReturn:
     """What the loader raised. No frame of its traceback then has it, which would be a circle."""
     error, ended.error = ended.error, StopIteration()
     try:

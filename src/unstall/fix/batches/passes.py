@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, Protocol
 
+from unstall.fix.batches.prefetch_stats import PrefetchCounters, PrefetchStats
 from unstall.fix.batches.producer import Producer
-from unstall.fix.batches.stats import PrefetchStats, Tally
 from unstall.fix.tensors.staging import Sender
 
 
@@ -22,7 +22,7 @@ class Passes:
     """All of one prefetch. They have this object; it has none of them."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.counters = PrefetchCounters()
         self.sender: Sender | None = None  # what it learns of the loader's memory holds for the next pass too
         self.state: Any = None  # the loader's, as it was after the batch that the program got last
         self._left: Producer | None = None  # one that was closed while it fetched, and did not end soon
@@ -59,19 +59,19 @@ class Passes:
         self._settled = depth, why
 
     def stats(self) -> PrefetchStats:
-        tally = self.tally
-        tally.settle()
+        counters = self.counters
+        counters.settle()
         depth, note = self._settled or (0, "nothing was iterated yet")
-        if tally.tensors == 0 and tally.empty is not None:
-            note += f"; no tensor is seen in batches of type {tally.empty}: they come as they are"
+        if counters.tensors == 0 and counters.empty is not None:
+            note += f"; no tensor is seen in batches of type {counters.empty}: they come as they are"
         return PrefetchStats(
-            batches=tally.batches,
-            bytes=tally.bytes,
-            fetch_ns=tally.fetch_ns,
-            stage_ns=tally.stage_ns,
-            copy_ns=tally.copy_ns,
-            waited_ns=tally.waited_ns,
-            stalled_ns=tally.stalled_ns,
+            batches=counters.batches,
+            bytes=counters.bytes,
+            fetch_ns=counters.fetch_ns,
+            stage_ns=counters.stage_ns,
+            copy_ns=counters.copy_ns,
+            waited_ns=counters.waited_ns,
+            stalled_ns=counters.stalled_ns,
             depth=depth,
             note=note,
         )

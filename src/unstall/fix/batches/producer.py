@@ -18,7 +18,7 @@ import torch
 PATIENCE_S = 5.0  # how long closing waits for a fetch that is under way; the thread then ends by itself after it
 
 
-class Ended:
+class ProducerEnded:
     """Nothing more comes: StopIteration, or an error that stopped the thread."""
 
     def __init__(self, error: BaseException) -> None:
@@ -52,7 +52,7 @@ class Producer:
         _live.add(self)
 
     def take(self) -> Any:
-        """The next result or Ended, waiting for it. Once stopped, what is left and then None."""
+        """The next result or ProducerEnded, waiting for it. Once stopped, what is left and then None."""
         if self._is_forked():
             raise RuntimeError(
                 "batches are fetched in the process that began to iterate, and this one was forked off it"
@@ -116,11 +116,11 @@ def _produce(shared: _Shared, make: Callable[[], Any]) -> None:
         try:
             made = make()
         except BaseException as error:  # whatever it is, it is raised where the result is taken
-            made = Ended(error)
+            made = ProducerEnded(error)
         with shared.changed:
             shared.made.append(made)
             shared.changed.notify_all()
-        ended = isinstance(made, Ended)
+        ended = isinstance(made, ProducerEnded)
         made = None  # the error's traceback has this frame: a circle, and a collector frees its events who knows where
         if ended:
             return

@@ -18,7 +18,7 @@ from unstall.fix.tensors.parts import bytes_of
 
 
 @dataclass(slots=True)
-class Tally:
+class StreamMapCounters:
     """What a `stream_map` has done so far."""
 
     items: int = 0
@@ -27,7 +27,7 @@ class Tally:
 
 
 def on_and_back(
-    fn: Callable[[Any], Any], accelerator: Accelerator, tally: Tally, *, refills: bool, pinned: bool
+    fn: Callable[[Any], Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
 ) -> Callable[[Any], Any]:
     """`fn` for items on the host, with results on the host, in pinned memory or not. What waits for all that an item
     needs is the copy back; where there is none, and `refills`, so that an item's pinned memory may be filled anew as
@@ -37,7 +37,7 @@ def on_and_back(
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal exposed
-        tally.bytes_in += bytes_of(tensor)
+        counters.bytes_in += bytes_of(tensor)
         exposed = exposed or (refills and tensor.is_pinned())
         return tensor.to(device, non_blocking=True)
 
@@ -46,7 +46,7 @@ def on_and_back(
         if tensor.device != device:
             return tensor if pinned else tensor.detach().cpu()
         waited = waited or tensor.numel() > 0
-        tally.bytes_out += bytes_of(tensor)
+        counters.bytes_out += bytes_of(tensor)
         return to_pinned(accelerator, tensor, wait=True) if pinned else tensor.detach().cpu()
 
     def one(item: Any) -> Any:
@@ -54,7 +54,7 @@ def on_and_back(
         waited = exposed = False
         try:
             result = fn(move(item) if type(item) is plain else map_tensors(item, move))
-            tally.items += 1
+            counters.items += 1
             return back(result) if type(result) is plain else map_tensors(result, back)
         finally:
             if exposed and not waited:
@@ -64,7 +64,7 @@ def on_and_back(
 
 
 def without_streams(
-    fn: Callable[[Any], Any], device: torch.device, tally: Tally, *, back: bool
+    fn: Callable[[Any], Any], device: torch.device, counters: StreamMapCounters, *, back: bool
 ) -> Callable[[Any], Any]:
     """`fn` where the device has no streams, or is not there at all: items then come as they are. Results are copies, as
     from any device, and only those that come `back` leave autograd: the function may write to what it gave before, and
@@ -78,7 +78,7 @@ def without_streams(
 
     def one(item: Any) -> Any:
         result = fn(map_tensors(item, lambda tensor: tensor.to(device)) if there else item)
-        tally.items += 1
+        counters.items += 1
         return map_tensors(result, keep)
 
     return one

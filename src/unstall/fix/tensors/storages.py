@@ -33,7 +33,7 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True)
-class _Schema:
+class _OperatorSchema:
     name: str
     namespace: str
     positions: tuple[int, ...]  # of arguments that are written
@@ -61,7 +61,7 @@ def lies_in(tensor: torch.Tensor, storages: set[int]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _schema_of(operator: Any) -> _Schema:
+def _schema_of(operator: Any) -> _OperatorSchema:
     schema = operator._schema
     namespace, _, name = schema.name.partition("::")
     written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
@@ -71,7 +71,7 @@ def _schema_of(operator: Any) -> _Schema:
         written = [False] * len(written)
     names = [argument.name for argument in schema.arguments]
     training = names.index("training") if name in _BATCH_NORMS and "training" in names else None
-    return _Schema(
+    return _OperatorSchema(
         name,
         namespace,
         tuple(place for place, is_written in enumerate(written) if is_written),
@@ -118,6 +118,6 @@ def _given(place: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
     return args[place] if place < len(args) else kwargs.get(name)
 
 
-def _allocates(schema: _Schema) -> bool:
+def _allocates(schema: _OperatorSchema) -> bool:
     """Whether it only takes memory and puts nothing into it."""
     return schema.namespace == "aten" and schema.name in {"empty", "empty_like", "empty_strided", "new_empty"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from unstall.fix.batches.fetching import Batch
+from unstall.fix.batches.fetching import FetchedBatch
 from unstall.fix.tensors.accelerator import milliseconds
 from unstall.fix.tensors.staging import SMALL_BYTES
 
@@ -13,10 +13,10 @@ HANDING_OVER_NS = 20_000  # by one thread to another, at the least
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MeasuredBatch:
     """A batch without its tensors: these live as long as the program has them."""
 
-    batch: Batch
+    batch: FetchedBatch
     pinned: bool
     bytes: int
     largest_bytes: int  # of one tensor that was copied

@@ -54,7 +54,7 @@ class PrefetchStats(Printed):
 
 
 @dataclass(slots=True)
-class Tally:
+class PrefetchCounters:
     """Counts that iterations add to. The producer adds to none of them: batches carry theirs."""
 
     batches: int = 0
