@@ -17,9 +17,9 @@ from unstall.fix.items.stream_map_stats import StreamMapStats
 from unstall.fix.items.trial import Trial, best_of, why
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, device_of, milliseconds, none_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
-from unstall.fix.tensors.outside import Outside
 from unstall.fix.tensors.parts import bytes_of, record
 from unstall.fix.tensors.staging import SMALL_BYTES, Sender
+from unstall.fix.tensors.storages import OutsideWrites
 from unstall.fix.wrapped import wrapped
 from unstall.guest.rng import RandomStates, drawn_from, random_states
 from unstall.guest.steps import HandedOn, item_handed_on
@@ -329,7 +329,7 @@ class StreamMap:
     def _watched(self, calls: Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
         """One of the first calls for such shapes, and what it does beside its result."""
         states = random_states()
-        with Outside(inputs) as outside:
+        with OutsideWrites(inputs) as outside:
             result = self._fn(item)
         self._drawn |= drawn_from(states, random_states())
         calls.keeps = calls.keeps or outside.keeps(result)
