@@ -58,7 +58,7 @@ class Prefetch:
         self._passes.state = None
         accelerator = accelerator_for(self._device)
         if accelerator is None:
-            self._passes.settle(0, f"{none_of(self._device)}: a plain loop")
+            self._passes.fetch_ahead(0, f"{none_of(self._device)}: a plain loop")
             return PlainLoop(self._loader, self._device, self._passes.counters)
         self._passes.make_room()
         return Iteration(self._passes, self._loader, accelerator, self._depth)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from statistics import median
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch.utils.data import DataLoader
@@ -43,7 +44,7 @@ class Iteration:
     def __init__(
         self,
         passes: Passes,
-        loader: Any,
+        loader: Iterable[object],
         accelerator: Accelerator,
         depth: int | Literal["auto"],
     ) -> None:
@@ -55,14 +56,18 @@ class Iteration:
         self._batches = Batches(loader, accelerator, self._sender(), self._room)
         # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
         self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
-        self._place = InPlace(accelerator, self._counters, _held_ready(loader) if self._follows_loader else None)
+        self._place = InPlace(
+            accelerator,
+            self._counters,
+            _held_ready(loader) if self._follows_loader and isinstance(loader, DataLoader) else None,
+        )
         self._mode: _Mode = "look"
         self._judged = False
         self._seen: list[MeasuredBatch] = []
         self._intervals: list[int] = []  # in this mode
         self._entered: int | None = None
         self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
-        self._states: dict[str, Any] = {}
+        self._states: dict[str, object] = {}
         self._given: int | None = None  # bytes of the batch that the program has
         self._held = _why_beside(loader, depth)
         passes.begin(self)
@@ -80,7 +85,7 @@ class Iteration:
         ready = f"{counted(self._producer.ready(), 'batch')} ready, " if self._producer is not None else ""
         return f"<iteration of a prefetch: {ready}{self._passes.stats().note}>"
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         if self._batches is None:
             raise StopIteration
         entered = time.perf_counter_ns()
@@ -149,7 +154,7 @@ class Iteration:
             self._passes.sender = sender
         return sender
 
-    def _next_batch(self, states: dict[str, Any] | None) -> tuple[FetchedBatch, Sent]:
+    def _next_batch(self, states: dict[str, object] | None) -> tuple[FetchedBatch, Sent[object]]:
         assert self._batches is not None
         try:
             batch = self._from_producer() if self._producer is not None else None
@@ -164,7 +169,7 @@ class Iteration:
             if self._producer is None:  # nothing is ahead: the loader's own says what comes next
                 self._passes.state = None
             if isinstance(error, StopIteration):
-                self._settle_short()
+                self._note_if_short()
                 self.close()
             raise
 
@@ -285,7 +290,7 @@ class Iteration:
         if mode == "beside" and self._producer is None and self._batches is not None:
             self._batches.watch_draws = False
         if why is not None:
-            self._passes.settle(depth, why)
+            self._passes.fetch_ahead(depth, why)
 
     def _slower(self) -> bool:
         beside, ahead = self._counters.beside_ns, self._counters.ahead_ns
@@ -302,7 +307,7 @@ class Iteration:
         kept.append(interval)
         del kept[:-1000]
 
-    def _count(self, batch: FetchedBatch, sent: Sent, entered: int) -> None:
+    def _count(self, batch: FetchedBatch, sent: Sent[object], entered: int) -> None:
         counters = self._counters
         counters.batches += 1
         counters.bytes += sent.bytes
@@ -314,11 +319,11 @@ class Iteration:
         counters.waited_ns += time.perf_counter_ns() - entered
         self._passes.state = batch.state
 
-    def _settle_short(self) -> None:
+    def _note_if_short(self) -> None:
         if self._mode == "look" and not self._passes.depth:
-            self._passes.settle(0, "too few batches to fetch ahead: copies overlapped alone")
+            self._passes.fetch_ahead(0, "too few batches to fetch ahead: copies overlapped alone")
 
-    def _in_place(self, entered: int) -> Any:
+    def _in_place(self, entered: int) -> object:
         place, batches = self._place, self._batches
         assert batches is not None
         self._passes.state = None  # until the program has the batch, the loader's own says what comes next
@@ -338,7 +343,7 @@ class Iteration:
         if news == "fed":
             self._change("beside", _FED)
         elif news == "starved":
-            self._passes.settle(0, _STARVED)
+            self._passes.fetch_ahead(0, _STARVED)
         else:
             self._change("look", "batches are being measured")
 
@@ -352,7 +357,7 @@ def _raise(ended: ProducerEnded) -> NoReturn:
         del error
 
 
-def _held_ready(loader: DataLoader[Any]) -> int:
+def _held_ready(loader: DataLoader[object]) -> int:
     """How many batches its workers may have made before the first is asked for; at most half of them, so that a short
     loop tells something too."""
     ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
@@ -362,7 +367,7 @@ def _held_ready(loader: DataLoader[Any]) -> int:
         return ready
 
 
-def _why_beside(loader: Any, depth: int | Literal["auto"]) -> str | None:
+def _why_beside(loader: object, depth: int | Literal["auto"]) -> str | None:
     """What fetching ahead on another thread would change for the program."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch mode is on in the program's thread"

@@ -1,34 +1,35 @@
-"""What one of the first batches of a prefetch tells of the loader."""
+"""What one of the first batches of a prefetch shows of the loader."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+import torch
 
 from unstall.fix.batches.fetching import FetchedBatch
 from unstall.fix.tensors.accelerator import milliseconds
 from unstall.fix.tensors.staging import SMALL_BYTES
 
-HANDING_OVER_NS = 20_000  # by one thread to another, at the least
+HANDING_OVER_NS = 20_000  # what it takes at least to hand a batch from thread to thread
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """A batch without its tensors: these live as long as the program has them."""
+    """Measurements of a batch, without its tensors: the program decides how long these live."""
 
     batch: FetchedBatch
     pinned: bool
     bytes: int
     largest_bytes: int  # of one tensor that was copied
-    start: Any
-    end: Any
+    start: torch.Event
+    end: torch.Event
 
     def stage_and_copy_ns(self) -> int:
         self.end.synchronize()
         return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
 
     def is_small(self) -> bool:
-        """Whether the driver takes it along with the call, and nobody waits."""
+        """Whether the driver takes it along with the call, so that nobody waits."""
         return self.largest_bytes <= SMALL_BYTES and not self.pinned
 
     def is_at_hand(self) -> bool:
@@ -36,5 +37,5 @@ class MeasuredBatch:
 
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:
-    """Whether nothing of such batches could be hidden, however short a step is."""
+    """Whether nothing could be hidden of such batches, however short a step is."""
     return largest_bytes <= SMALL_BYTES and fetch_ns < HANDING_OVER_NS

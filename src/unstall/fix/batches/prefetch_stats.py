@@ -1,40 +1,41 @@
-"""What a `prefetch` did, and what that gained."""
+"""What a `prefetch` did and gained."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+
+import torch
 
 from unstall.figures import counted, duration, share, size
 from unstall.fix.tensors.accelerator import milliseconds
 from unstall.fix.wrapped import Printed
 
-_LATE = 4  # copies that are let be before the device is asked whether they have ended
+_LATE = 4  # copies that may be pending before the device is asked whether they have ended
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchStats(Printed):
-    """Over all that was iterated so far."""
+    """Sums over all batches so far. Times in ns."""
 
     batches: int
     bytes: int  # copied to the device
-    fetch_ns: int  # in the loader
-    stage_ns: int  # into pinned memory, and to queue the copy
+    fetch_ns: int  # spent in the loader
+    stage_ns: int  # copying into pinned memory and queueing the copy
     copy_ns: int  # on the device's copy engine
-    waited_ns: int  # the program, for a batch
-    stalled_ns: int  # the program's stream, for a copy
-    depth: int  # batches ahead at the most; 0: none
-    note: str  # why it is as it is
+    waited_ns: int  # the program waited for batches
+    stalled_ns: int  # the program's stream waited for copies
+    depth: int  # most batches fetched ahead; 0: none
+    note: str  # why that depth
 
     @property
     def hidden_ns(self) -> int:
-        """Of fetching, staging and copying, what neither the program nor its stream waited for."""
+        """The part of fetching, staging and copying that neither the program nor its stream waited for."""
         return max(0, self.fetch_ns + self.stage_ns + self.copy_ns - self.waited_ns - self.stalled_ns)
 
     @property
     def overlap(self) -> float:
-        """`hidden_ns` as a part of all that could be hidden: 1 where nothing waited."""
+        """`hidden_ns` as a share of fetching, staging and copying: 1 if nothing waited."""
         whole = self.fetch_ns + self.stage_ns + self.copy_ns
         return self.hidden_ns / whole if whole else 1.0
 
@@ -55,7 +56,7 @@ class PrefetchStats(Printed):
 
 @dataclass(slots=True)
 class PrefetchCounters:
-    """Counts that iterations add to. The producer adds to none of them: batches carry theirs."""
+    """Sums that iterations add to. The producer's thread adds to none: each batch carries its own times."""
 
     batches: int = 0
     bytes: int = 0
@@ -66,23 +67,23 @@ class PrefetchCounters:
     stalled_ns: int = 0
     tensors: int = 0  # in batches
     empty: str | None = None  # the type of a batch that had none
-    dry: int = 0  # batches in a row for which the device was waiting when they came; below 0: was not
+    dry: int = 0  # batches in a row that the device waited for; negative: that it did not wait for
     beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
     ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
-    _copies: deque[tuple[Any, Any, Any]] = field(default_factory=deque)
+    _copies: deque[tuple[torch.Event | None, torch.Event, torch.Event]] = field(default_factory=deque)
 
-    def note_copy(self, needed: Any, start: Any, end: Any) -> None:
-        """Events: when the program's stream comes to where it needs the batch, and around its copy.
+    def note_copy(self, needed: torch.Event | None, start: torch.Event, end: torch.Event) -> None:
+        """Notes the events around a batch's copy, and where the program's stream first needs the batch.
 
-        The first is recorded once the program has the batch: before that the program waits, and not its stream for a
-        copy. None where the copy had ended by then.
+        `needed` is recorded when the program gets the batch: until then the program waits, not its stream. None if
+        the copy had ended by then.
         """
         self._copies.append((needed, start, end))
         if len(self._copies) > _LATE:
-            self.settle(2)
+            self.add_copies(2)
 
-    def settle(self, at_most: int | None = None) -> None:
-        """Adds up what copies took, of those that have ended."""
+    def add_copies(self, at_most: int | None = None) -> None:
+        """Adds the times of copies that have ended."""
         while self._copies and at_most != 0:
             needed, start, end = self._copies[0]
             if not (end.query() and (needed is None or needed.query())):
