@@ -43,7 +43,7 @@ class FetchedBatch:
     sent: Sent[object] | None  # None: the device had no memory for it, or it was handed on
     fetch_ns: int
     stage_ns: int
-    drawn: frozenset[str]  # global random generators that fetching it used
+    rng_used: frozenset[str]  # global random generators that fetching it used
     on_device: bool  # whether the loader itself made tensors on the device
     state: Mapping[str, object] | None  # the loader's `state_dict()` after it
     random: dict[str, object]  # states of the generators after it, if they are watched
@@ -91,7 +91,7 @@ class Batches:
         self.iterator = HandedOn(iter(loader))
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
-        self.watch_draws = type(loader) not in (list, tuple)  # these only hand out what they hold
+        self.watch_rng = type(loader) not in (list, tuple)  # these only hand out what they hold
         self.pinned_by_loader = pins_by_itself(loader)
         self.ahead = False  # whether a thread of its own fetches
         self._full = False  # whether memory ran out there
@@ -112,7 +112,7 @@ class Batches:
         if self.ahead and self._full:
             raise NoRoomAheadError
         self._fetched += 1
-        watch = self.watch_draws and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
+        watch = self.watch_rng and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
         if watch and not before:
             before = random_states()
         self._sender.wait_until_read()

@@ -64,7 +64,7 @@ class Passes:
         counters.add_copies()
         depth, note = self._decided or (0, "nothing was iterated yet")
         if counters.tensors == 0 and counters.empty is not None:
-            note += f"; no tensor is seen in batches of type {counters.empty}: they come as they are"
+            note += f"; batches of type {counters.empty} hold no tensors: they are passed through"
         return PrefetchStats(
             batches=counters.batches,
             bytes=counters.bytes,
