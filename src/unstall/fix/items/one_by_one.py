@@ -1,20 +1,22 @@
-"""Small items through a function as a plain loop has it: each result is there before the next call.
+"""Small items through a function as in a plain loop: each result is there before the next call.
 
-The host is what takes the time then, and nothing may be added to it: here every µs counts.
+The host takes the time then, so every µs that is added here counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from unstall.fix.items.results import to_pinned
 from unstall.fix.tensors.accelerator import Accelerator, is_there
-from unstall.fix.tensors.nesting import map_tensors
+from unstall.fix.tensors.nesting import Nest, map_tensors
 from unstall.fix.tensors.parts import bytes_of
+
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
@@ -27,11 +29,13 @@ class StreamMapCounters:
 
 
 def on_and_back(
-    fn: Callable[[Any], Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
-) -> Callable[[Any], Any]:
-    """`fn` for items on the host, with results on the host, in pinned memory or not. What waits for all that an item
-    needs is the copy back; where there is none, and `refills`, so that an item's pinned memory may be filled anew as
-    soon as the program goes on, this does."""
+    fn: Callable[..., Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
+) -> Callable[[object], Any]:
+    """`fn` for items on the host, with results on the host, in pinned memory or not.
+
+    The copy back waits for everything that an item needs. If there is none, and `refills`, so that the program may
+    write to the item's pinned memory as soon as it goes on, this waits for the device.
+    """
     device, plain = accelerator.device, torch.Tensor
     waited = exposed = False
 
@@ -49,7 +53,7 @@ def on_and_back(
         counters.bytes_out += bytes_of(tensor)
         return to_pinned(accelerator, tensor, wait=True) if pinned else tensor.detach().cpu()
 
-    def one(item: Any) -> Any:
+    def one(item: object) -> Any:
         nonlocal waited, exposed
         waited = exposed = False
         try:
@@ -64,11 +68,13 @@ def on_and_back(
 
 
 def without_streams(
-    fn: Callable[[Any], Any], device: torch.device, counters: StreamMapCounters, *, back: bool
-) -> Callable[[Any], Any]:
-    """`fn` where the device has no streams, or is not there at all: items then come as they are. Results are copies, as
-    from any device, and only those that come `back` leave autograd: the function may write to what it gave before, and
-    nothing tells memory that it keeps from memory that it made just now."""
+    fn: Callable[[Item], Nest], device: torch.device, counters: StreamMapCounters, *, back: bool
+) -> Callable[[Item], Nest]:
+    """`fn` for a device without streams, or for none: items are then passed through.
+
+    Results are copies, since the function may keep their memory and write to it later. Only results that come `back`
+    to the host are detached from autograd.
+    """
     there = is_there(device)
 
     def back_here(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,7 +82,7 @@ def without_streams(
 
     keep = back_here if back else torch.clone
 
-    def one(item: Any) -> Any:
+    def one(item: Item) -> Nest:
         result = fn(map_tensors(item, lambda tensor: tensor.to(device)) if there else item)
         counters.items += 1
         return map_tensors(result, keep)

@@ -1,4 +1,4 @@
-"""What a `stream_map` did, and why that way."""
+"""What a `stream_map` did, and why."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class StreamMapStats(Printed):
+    """Sums over all items so far. Times in ns."""
+
     items: int
     bytes_in: int
     bytes_out: int
     strategy: str  # "streams", "engines" or "plain"
     in_flight: int
-    shrunk: int  # times that memory ran out and the window was halved
-    item_ns: dict[str, int]  # by strategy: what an item took, as measured on the first ones
-    apart_ns: int | None  # what one item took to be copied in, to be computed and to be copied out, added up
+    shrunk: int  # how often memory ran out and the window was halved
+    item_ns: dict[str, int]  # by strategy: the time of an item, measured on the first ones
+    apart_ns: int | None  # one item's copy in, computation and copy out, added up
     note: str
 
     @property
     def gain(self) -> float | None:
-        """How many times faster than one after the other. None: not measured."""
+        """How many times as fast as copying, computing and copying back in turn. None: not measured."""
         mine = self.item_ns.get(self.strategy)
         return self.apart_ns / mine if self.apart_ns and mine else None
 
