@@ -30,7 +30,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from unstall.errors import UsageError
 from unstall.measuring import gpu_clock, peak_rates
@@ -77,9 +80,9 @@ class _Taken:
 
 
 def bench(
-    fn: Callable[..., Any],
+    fn: Callable[..., object],
     /,
-    *args: Any,
+    *args: object,
     label: str | None = None,
     cache: Cache | None = None,
     rel_ci: float | str = 0.01,
@@ -88,7 +91,7 @@ def bench(
     flops: float | str | None = None,
     method: str = "auto",
     num_threads: int | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Measurement:
     """Measure `fn(*args, **kwargs)`: on the device, on the host, both, and back to back.
 
@@ -163,7 +166,7 @@ class _Run:
     max_seconds: float
     first: _First
     compiled_first: bool
-    at_first: dict[int, Any]
+    at_first: dict[int, NDArray[np.generic]]
     each_s: float = 0.0  # a call, by the machine's clock
     deadline: float = 0.0  # by that, too
     brief: bool = False  # whether calls take so long that there is time for few

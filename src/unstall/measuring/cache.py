@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from unstall.errors import UsageError
 from unstall.measuring.adapters import Adapter, copied
@@ -24,9 +23,9 @@ class Caching:
         self.cache = cache
         self._adapter = adapter
         self._flush: Callable[[], None] | None = None
-        self.same: Callable[[], Any] = call.bare()
+        self.same: Callable[[], object] = call.bare()
         """The call with the inputs that it was given, every time."""
-        self.run: Callable[[], Any] = self.same
+        self.run: Callable[[], object] = self.same
         if cache == "cold":
             self._flush = adapter.flusher()
             if self._flush is None:
@@ -49,7 +48,7 @@ class Caching:
             if self._adapter.is_cuda and not self._adapter.virtual:
                 _give_up_persisting()
 
-    def _rotating(self, call: FunctionCall) -> Callable[[], Any]:
+    def _rotating(self, call: FunctionCall) -> Callable[[], object]:
         arrays = [self._adapter.array("", value) for value in _arrays((call.args, call.kwargs), self._adapter)]
         size = sum(array.bytes for array in arrays)
         if not size:
@@ -61,7 +60,7 @@ class Caching:
         sets = [FunctionCall(call.fn, *copied((call.args, dict(call.kwargs)))).bare() for _ in range(count)]
         turn = 0
 
-        def run() -> Any:
+        def run() -> object:
             nonlocal turn
             turn = (turn + 1) % count
             return sets[turn]()
@@ -69,7 +68,7 @@ class Caching:
         return run
 
 
-def _arrays(value: Any, adapter: Adapter) -> list[Any]:
+def _arrays(value: object, adapter: Adapter) -> list[object]:
     if adapter.holds(value):
         return [value]
     if isinstance(value, dict):

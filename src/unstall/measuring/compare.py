@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
@@ -37,14 +37,14 @@ from unstall.measuring.wording import names_of
 _CALLS = 20  # of a function, in a comparison that has time for what tells a little more
 _NOT_COMPUTED = "the virtual GPU skips numerics: there are no results that could be compared"
 
-Functions: TypeAlias = Mapping[str, Callable[..., Any]]
-Inputs: TypeAlias = Mapping[Any, Any] | Sequence[Any]
+Functions: TypeAlias = Mapping[str, Callable[..., object]]
+Inputs: TypeAlias = Mapping[object, object] | Sequence[object]
 
 
 class CompareOptions(TypedDict, total=False):
     """The keywords of `compare`."""
 
-    kwargs: Mapping[str, Any] | None
+    kwargs: Mapping[str, object] | None
     by: By | Literal["auto"]
     cache: Cache | Literal["auto"]
     check: bool
@@ -58,14 +58,16 @@ class CompareOptions(TypedDict, total=False):
 
 
 @overload
-def compare(functions: Functions, *args: Any, inputs: None = None, **options: Unpack[CompareOptions]) -> Comparison: ...
+def compare(
+    functions: Functions, *args: object, inputs: None = None, **options: Unpack[CompareOptions]
+) -> Comparison: ...
 @overload
-def compare(functions: Functions, *args: Any, inputs: Inputs, **options: Unpack[CompareOptions]) -> Comparisons: ...
+def compare(functions: Functions, *args: object, inputs: Inputs, **options: Unpack[CompareOptions]) -> Comparisons: ...
 def compare(
     functions: Functions,
-    *args: Any,
+    *args: object,
     inputs: Inputs | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     by: By | Literal["auto"] = "auto",
     cache: Cache | Literal["auto"] = "auto",
     check: bool = True,
@@ -188,7 +190,7 @@ def _by_turns(
     return by_turns(take, len(calls), margin=margin, max_seconds=left, seed=seed, noiseless=noiseless), kept
 
 
-def _values(calls: Mapping[str, FunctionCall]) -> list[Any]:
+def _values(calls: Mapping[str, FunctionCall]) -> list[object]:
     return [value for call in calls.values() for _, value in call.inputs()]
 
 
@@ -238,15 +240,15 @@ def _looked_at(
     return _Seen(agreements, [*notes, *([_NOT_COMPUTED] if check and not adapter.computes else [])], each_s)
 
 
-def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, Any]:
+def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
     """What was seen of the call, its seconds, and its result if that is to be `kept`, even if a later call writes to
     the same memory."""
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
-    results: list[Any] = []
+    results: list[object] = []
     took = 0.0
 
-    def run() -> Any:
+    def run() -> object:
         nonlocal took
         began = time.monotonic()
         result = call()
@@ -299,13 +301,13 @@ def _candidates(
     )
 
 
-def _named(inputs: Inputs) -> list[tuple[str, tuple[Any, ...]]]:
+def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
     """By name all arguments of a call."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """An array by its shape and type, anything else as it prints."""
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _SM = 1  # nvml.h: NVML_CLOCK_SM
 # nvml.h: nvmlClocksEventReasons; those that take speed away from what runs.
@@ -43,7 +43,7 @@ def read(bus_id: str | None) -> ClockReading | None:
 
 
 @lru_cache(maxsize=1)
-def _library() -> Any | None:
+def _library() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
         return None if library.nvmlInit_v2() else library

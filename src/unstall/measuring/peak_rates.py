@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from unstall.figures import size
 from unstall.measuring.adapters import Adapter
@@ -61,7 +60,7 @@ def floating(inspection: Inspection) -> str:
 
 
 def _ceiling(
-    adapter: Adapter, what: str, make: Callable[[], tuple[Callable[[], Any], int] | None]
+    adapter: Adapter, what: str, make: Callable[[], tuple[Callable[[], object], int] | None]
 ) -> tuple[float, str]:
     key = f"{adapter.name} {adapter.device_name} {adapter.virtual}", what
     if key not in _known:
@@ -69,7 +68,7 @@ def _ceiling(
     return _known[key]
 
 
-def _measured(adapter: Adapter, make: Callable[[], tuple[Callable[[], Any], int] | None]) -> tuple[float, str]:
+def _measured(adapter: Adapter, make: Callable[[], tuple[Callable[[], object], int] | None]) -> tuple[float, str]:
     made = make()
     if made is None:
         return 0.0, ""

@@ -19,7 +19,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class Timer:
         setup: str = "pass",
         global_setup: str = "",
         timer: Callable[[], float] | None = None,
-        globals: Mapping[str, Any] | None = None,
+        globals: Mapping[str, object] | None = None,
         label: str | None = None,
         sub_label: str | None = None,
         description: str | None = None,
@@ -173,7 +172,7 @@ class Timer:
             if collects:
                 gc.enable()
 
-    def _waiting(self, known: Mapping[str, Any]) -> Callable[[Any], None]:
+    def _waiting(self, known: Mapping[str, object]) -> Callable[[object], None]:
         """What waits for the statement's results; all before it is waited for now."""
         values = {name: self._globals[name] for name in self._names if name in self._globals}
         values |= {name: value for name, value in known.items() if not name.startswith("_")}
@@ -185,11 +184,11 @@ class Timer:
         return Timing(number, list(times), self._task_spec)
 
 
-def _nothing(**_: Any) -> None:
+def _nothing(**_: object) -> None:
     pass
 
 
-def _compiled(stmt: str, setup: str, names: dict[str, Any]) -> Callable[..., float]:
+def _compiled(stmt: str, setup: str, names: dict[str, object]) -> Callable[..., float]:
     is_value = _is_value(stmt)
     source = _TEMPLATE.format(
         setup=textwrap.indent(setup, "    ").strip(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ class TorchCuda(TorchCpu):
 
     def __init__(self, index: int | None = None) -> None:
         super().__init__()
-        self.cuda: Any = self.torch.cuda
+        self.cuda: ModuleType = self.torch.cuda
         self.index: int = self.cuda.current_device() if index is None else index
         self.device = self.torch.device("cuda", self.index)
         self.name = f"torch on {self.device}"
@@ -57,7 +58,7 @@ class TorchCuda(TorchCpu):
         buffer = self.torch.empty(2 * self.cache_bytes, dtype=self.torch.uint8, device=self.device)
         return lambda: buffer.zero_()
 
-    def event(self) -> Any:
+    def event(self) -> object:
         event = self.cuda.Event(enable_timing=True)
         event.record(self.cuda.current_stream(self.index))  # the program's current device may be another one
         return event
@@ -78,7 +79,7 @@ class TorchCuda(TorchCpu):
             self._pad = self.torch.empty(1, device=self.device)
         self._pad.fill_(1.0)
 
-    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+    def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
         if self.virtual:
             return None
         graph = self.cuda.CUDAGraph()
@@ -86,10 +87,10 @@ class TorchCuda(TorchCpu):
         if may_be_again is False:  # the first time, libraries may take memory for good
             graph = self.cuda.CUDAGraph()
             may_be_again = launched(self.torch, self.index, graph, run)
-        again: Callable[[], Any] = graph.replay
+        again: Callable[[], object] = graph.replay
         return again if may_be_again else None
 
-    def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:
+    def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
         if self.virtual or not self.is_cuda:
             return None
         try:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from unstall.guest.graph_capture import capture, own_stream
+
+if TYPE_CHECKING:
+    import torch
 
 _KERNEL, _COPY, _SET = 0, 1, 2  # CUgraphNodeType
 
 
-def launched(torch: Any, index: int, graph: Any, run: Callable[[], Any]) -> bool | None:
+def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Callable[[], object]) -> bool | None:
     """Captures all that `run` puts on the device with index `index`, and launches it once.
 
     True where it may be launched again: it kept nothing that it made, and let go of nothing that was there. None where
@@ -75,17 +79,18 @@ def ops_in_a_row(graph: int) -> int | None:
     return len(row) if all(_kind(driver, node) in (_KERNEL, _COPY, _SET) for node in row) else None
 
 
-def _kind(driver: Any, node: int | None) -> int:
+def _kind(driver: ctypes.CDLL, node: int | None) -> int:
     kind = ctypes.c_int(-1)
     driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind))
     return kind.value
 
 
-def _in_use(torch: Any, index: int) -> int:
+def _in_use(torch: ModuleType, index: int) -> int:
     return int(torch.cuda.memory_stats(index).get("allocated_bytes.all.current", 0))
 
 
 @lru_cache(maxsize=16)
-def _stream(index: int) -> Any:
+def _stream(index: int) -> torch.cuda.Stream:
     """One a device: cuBLAS keeps a workspace for each that it was ever used on."""
-    return own_stream(index)
+    stream: torch.cuda.Stream = own_stream(index)
+    return stream

@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from unstall.frameworks import FRAMEWORKS
+
+_Value = TypeVar("_Value")
 
 _DEEP = 4
 _MOST_ITEMS = 1_000
@@ -26,14 +28,14 @@ CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 class FunctionCall:
     """`fn(*args, **kwargs)`."""
 
-    fn: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    fn: Callable[..., object]
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         return self.fn(*self.args, **self.kwargs)
 
-    def bare(self) -> Callable[[], Any]:
+    def bare(self) -> Callable[[], object]:
         """The same with as little around it as Python allows: what is called many times."""
         if not self.args and not self.kwargs:
             return self.fn
@@ -50,20 +52,20 @@ class FunctionCall:
             return f"lambda at {Path(code.co_filename).name}:{code.co_firstlineno}"
         return name
 
-    def inputs(self) -> list[tuple[str, Any]]:
+    def inputs(self) -> list[tuple[str, object]]:
         """Values with their names: the arguments, and what the function finds in its closure, its globals, its
         defaults and the object that it is a method of. Containers and objects of the program's own classes are opened,
         modules' parameters and buffers too."""
         return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
 
-    def known(self) -> list[tuple[str, Any]]:
+    def known(self) -> list[tuple[str, object]]:
         """The same, with the containers themselves."""
         opening = _Opening()
         for name, value in self._roots():
             opening.open(name, value, _DEEP)
         return opening.found[:_MOST_ITEMS]
 
-    def _roots(self) -> Iterator[tuple[str, Any]]:
+    def _roots(self) -> Iterator[tuple[str, object]]:
         signature = _parameters(self.fn)
         names = [*signature[: len(self.args)], *(f"argument {n + 1}" for n in range(len(signature), len(self.args)))]
         given = {**dict(zip(names, self.args, strict=True)), **self.kwargs}
@@ -71,7 +73,7 @@ class FunctionCall:
         yield from ((name, value) for name, value in _captured(self.fn) if name not in given)
 
 
-def _parameters(fn: Callable[..., Any]) -> list[str]:
+def _parameters(fn: Callable[..., object]) -> list[str]:
     try:
         parameters = inspect.signature(fn).parameters.values()
         return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
@@ -79,7 +81,7 @@ def _parameters(fn: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _captured(fn: Any) -> Iterator[tuple[str, Any]]:
+def _captured(fn: object) -> Iterator[tuple[str, object]]:
     if isinstance(fn, functools.partial):
         for number, value in enumerate(fn.args):
             yield f"argument {number + 1}", value
@@ -119,7 +121,7 @@ class _Opening:
     """Values that were found by name, each once; after so many visits no more are looked for."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, Any]] = []
+        self.found: list[tuple[str, object]] = []
         self._seen: set[int] = set()
         self._left = _MOST_VISITS
 
@@ -141,7 +143,7 @@ class _Opening:
             self.open(inner, each, deep - 1)
 
 
-def _within(name: str, value: Any) -> list[tuple[str, Any]]:
+def _within(name: str, value: Any) -> list[tuple[str, object]]:
     """What a container holds, or an object of a class of the user's own."""
     if isinstance(value, Mapping):
         return [(f"{name}[{key!r}]", each) for key, each in _first(value.items())]
@@ -153,7 +155,7 @@ def _within(name: str, value: Any) -> list[tuple[str, Any]]:
     return []
 
 
-def _first(values: Iterable[Any]) -> list[Any]:
+def _first(values: Iterable[_Value]) -> list[_Value]:
     try:
         return list(itertools.islice(values, _MOST_ITEMS))
     except RuntimeError:  # another thread is changing it

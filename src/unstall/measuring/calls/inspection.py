@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +62,7 @@ def inspect_call(
     call: FunctionCall,
     adapter: Adapter,
     at_first: dict[int, NDArray[np.generic]],
-    run: Callable[[], Any] | None = None,
+    run: Callable[[], object] | None = None,
     *,
     once: bool = False,
 ) -> Inspection:
@@ -118,7 +117,7 @@ def inspect_call(
     return seen if once else replace(seen, kept_bytes=_kept_bytes(run, adapter))
 
 
-def opened(result: Any, deep: int = 3) -> list[tuple[str, Any]]:
+def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
     """The values within a result: of containers, and of objects as models return them."""
     if isinstance(result, dict):
         inner = list(islice(result.values(), _MOST_VALUES))
@@ -132,11 +131,11 @@ def opened(result: Any, deep: int = 3) -> list[tuple[str, Any]]:
     return own + [each for value in inner if deep for each in opened(value, deep - 1)]
 
 
-def _results(result: Any, adapter: Adapter) -> list[Array]:
+def _results(result: object, adapter: Adapter) -> list[Array]:
     return [adapter.array("", value) for _, value in opened(result) if adapter.holds(value)]
 
 
-def _kept_bytes(run: Callable[[], Any], adapter: Adapter) -> int:
+def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
     """By how much one more call makes the memory grow that is in use: what the call before replaced is held by nobody
     else then."""
     before = adapter.memory()

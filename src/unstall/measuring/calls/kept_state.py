@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
@@ -15,8 +14,8 @@ from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 class KeptState:
     """At one moment. Objects are held, so that no other has their id meanwhile."""
 
-    arrays: dict[str, Any]
-    sizes: dict[str, tuple[Any, int]]  # of containers
+    arrays: dict[str, object]
+    sizes: dict[str, tuple[object, int]]  # of containers
     hits: dict[str, int]  # of functions that keep their results: how often one was found
     iterators: tuple[str, ...]
 
@@ -44,7 +43,7 @@ class KeptState:
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 
-def _hits(values: list[tuple[str, Any]]) -> Iterator[tuple[str, int]]:
+def _hits(values: list[tuple[str, object]]) -> Iterator[tuple[str, int]]:
     for name, value in values:
         told = getattr(value, "cache_info", None)  # functools.lru_cache
         if callable(told) and callable(value):

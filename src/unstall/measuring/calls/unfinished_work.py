@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Any
 
 _REST_S = 0.004
 _LAZY = (map, filter, zip)
@@ -34,7 +33,7 @@ class PythonThreads:
         return [each.name for each in threading.enumerate() if each not in self._there]
 
 
-def left_running(values: list[Any], new: list[str], moved: list[str]) -> str | None:
+def left_running(values: list[object], new: list[str], moved: list[str]) -> str | None:
     """What goes on, in words. `values` are what the call returned, with what is within it; `new` are threads that are
     there after its results were waited for, `moved` those that worked right after it returned."""
     for value in values:
@@ -51,7 +50,7 @@ def left_running(values: list[Any], new: list[str], moved: list[str]) -> str | N
     return None
 
 
-def _not_begun(value: Any) -> str | None:
+def _not_begun(value: object) -> str | None:
     """What a value is that computes nothing until somebody asks it to."""
     if inspect.iscoroutine(value):
         value.close()  # else Python warns that nobody awaited it

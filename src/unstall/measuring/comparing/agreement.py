@@ -10,10 +10,13 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 _CHUNK = 1 << 22  # values held in float64 at once
 _MORE_ERROR = 2.0  # times the reference's own error against float64
@@ -50,13 +53,13 @@ class Distance:
 class _Leaf:
     """An array's values on the host, in pieces, and the precision of its own type."""
 
-    value: Any
+    value: torch.Tensor | NDArray[np.generic]
     shape: tuple[int, ...]
     dtype: str
     epsilon: float  # 0 of types that hold whole numbers
     tiny: float
 
-    def pieces(self) -> Iterator[NDArray[Any]]:
+    def pieces(self) -> Iterator[NDArray[np.generic]]:
         """Flat pieces: float64 where its type is floating, two values for each complex one."""
         flat = _flat(self.value)
         size = int(np.prod(self.shape, dtype=np.int64)) * (2 if "complex" in self.dtype else 1)
@@ -72,10 +75,10 @@ class _NoPair:
 
 
 def agreement(
-    result: Any,
-    reference: Any,
+    result: object,
+    reference: object,
     *,
-    exact: Any = None,
+    exact: object = None,
     rel_tolerance: float | None = None,
     ulp: float | None = None,
 ) -> Agreement:
@@ -118,7 +121,7 @@ def agreement(
     return Agreement(True, _together(far, near, error, own) + both, far, near, error, own)
 
 
-def in_float64(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
     """The function's result with its floating-point arguments in float64; None where it has none, or cannot do it."""
     changed = False
 
@@ -143,7 +146,7 @@ def in_float64(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         return None
 
 
-def _paired(name: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, Any]]:
     ours, theirs = dict(_leaves(name, one)), dict(_leaves(name, other))
     for each in theirs:
         if each not in ours:
@@ -160,7 +163,7 @@ def _paired(name: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
         yield each, mine, its
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
     """Arrays and plain values by name, with containers opened."""
     leaf = _leaf(value)
     if leaf is not None:
@@ -211,12 +214,12 @@ def _numpy_leaf(array: NDArray[Any]) -> _Leaf | None:
     return None
 
 
-def _is_torch(value: Any) -> bool:
+def _is_torch(value: object) -> TypeGuard[torch.Tensor]:
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
 
 
-def _flat(value: Any) -> Any:
+def _flat(value: torch.Tensor | NDArray[np.generic]) -> torch.Tensor | NDArray[np.generic]:
     if _is_torch(value):
         torch = sys.modules["torch"]
         value = value.resolve_conj().resolve_neg()
@@ -225,7 +228,7 @@ def _flat(value: Any) -> Any:
     return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
 
 
-def _on_host(flat: Any, *, floating: bool) -> NDArray[Any]:
+def _on_host(flat: torch.Tensor | NDArray[np.generic], *, floating: bool) -> NDArray[np.generic]:
     if _is_torch(flat):
         flat = flat.cpu()
         return np.asarray((flat.double() if floating else flat).numpy())
@@ -265,7 +268,7 @@ def _power_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(mantissa > 0, np.ldexp(1.0, exponent - 1), 0.0)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: object, other: object) -> bool:
     try:
         if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):  # of text, dates, objects or records
             return np.array_equal(one, other, equal_nan=one.dtype.kind == other.dtype.kind and one.dtype.kind in "mM")
@@ -274,7 +277,7 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _is_plain_object(value: Any) -> bool:
+def _is_plain_object(value: object) -> bool:
     """Whether its `==` says no more than whether it is the same object."""
     return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
 
@@ -299,7 +302,7 @@ def _numbers(ulp: float, relative: float) -> str:
     return f"{ulp:,.0f} ulp, {relative:.1e} relatively" if ulp < 1e6 else f"{ulp:.0e} ulp, {relative:.1e} relatively"
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     if isinstance(value, _Leaf):
         return f"an array of {value.dtype}"
     text = repr(value)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from unstall.measuring.adapters import Adapter
 
@@ -69,7 +70,7 @@ class Blocker:
 class _Gate:
     """A word of host memory that streams wait for."""
 
-    def __init__(self, driver: Any, wait: Any) -> None:
+    def __init__(self, driver: ctypes.CDLL, wait: Callable[..., int]) -> None:
         memory, device = ctypes.c_void_p(), ctypes.c_uint64()
         if driver.cuMemHostAlloc(ctypes.byref(memory), ctypes.c_size_t(64), _PORTABLE) or not memory.value:
             raise OSError("no pinned memory")

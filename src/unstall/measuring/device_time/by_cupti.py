@@ -15,6 +15,7 @@ from unstall.cupti.few_calls import CallRecords, FewCalls
 from unstall.frameworks import is_framework
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.device_time.device_ops import DeviceOps, DriverMemory, HostWait, StreamLink, StreamStep
+from unstall.measuring.measurement import Method
 from unstall.timeline.columns import I64
 
 _WAITS = {"cuCtxSynchronize", "cuCtxSynchronize_v2", "cuStreamSynchronize", "cuEventSynchronize"}
@@ -26,7 +27,7 @@ _UNDER_WAY = "unstall.bench is measuring: a recording can begin when it is done"
 class ByCupti:
     """Observes calls by CUPTI; with their places in the source, if asked for."""
 
-    method = "cupti"
+    method: Method = "cupti"
 
     def __init__(self, *, places: bool = False) -> None:
         self._places = places

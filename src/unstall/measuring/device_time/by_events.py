@@ -19,7 +19,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +84,7 @@ class ByEvents:
         return None if period is None else max(0.0, period - GRAPH_GAP_NS)
 
     def period_ns(
-        self, row: Callable[[int], Callable[[], Any] | None], counts: tuple[int, int], seconds: float = _WAITS_S
+        self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
     ) -> float | None:
         """What one more in a row takes, where `row` gives what launches so many; None where it gives nothing. Several
         are queued at a time: alone on an idle device each op of a graph takes some 0.2 µs longer on an H200."""
@@ -99,19 +98,19 @@ class ByEvents:
             apart.append(self._of_several(long) - self._of_several(short))
         return max(0.0, float(np.median(apart)) / (counts[1] - counts[0]))
 
-    def _of_several(self, launch: Callable[[], Any]) -> float:
+    def _of_several(self, launch: Callable[[], object]) -> float:
         return float(np.median(self._tried(lambda: self._raw(launch, min(self._most, _LAUNCHES), _nothing))))
 
     def _marks(self, count: int) -> None:
         for _ in range(count):
             self.adapter.mark()
 
-    def _median(self, run: Callable[[], Any], count: int = _EMPTY) -> float:
+    def _median(self, run: Callable[[], object], count: int = _EMPTY) -> float:
         return float(np.median(self.take(run, count)))
 
     def take(
         self,
-        run: Callable[[], Any],
+        run: Callable[[], object],
         count: int,
         before: Callable[[], None] | None = None,
         begin: Callable[[], None] | None = None,
@@ -141,16 +140,16 @@ class ByEvents:
                     self._most = max(1, self._most // 4)
                 again = False
 
-    def _in_batches(self, run: Callable[[], Any], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
+    def _in_batches(self, run: Callable[[], object], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
         batches = [self._raw(run, 1, before)]
         at_once = int(min(self._most, max(1.0, _AT_ONCE_NS / max(batches[0][0], 1.0))))
         batches += [self._raw(run, min(at_once, count - done), before) for done in range(1, count, at_once)]
         return np.concatenate(batches)
 
-    def _raw(self, run: Callable[[], Any], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
+    def _raw(self, run: Callable[[], object], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
         adapter = self.adapter
         adapter.synchronize()
-        events: list[tuple[Any, Any]] = []
+        events: list[tuple[object, object]] = []
         with Blocker(adapter, _WAITS_S) as blocker:
             for _ in range(count):
                 before()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.device_time.device_ops import DeviceOps, DriverMemory, HostWait, StreamLink, StreamStep
+from unstall.measuring.measurement import Method
 from unstall.measuring.virtual_gpu import keeper
 from unstall.timeline.columns import I64, CopyDirection
 from unstall.virtual.simulation.history import History
@@ -21,9 +21,9 @@ _TAKES = {Call.MALLOC: "cudaMalloc", Call.FREE: "cudaFree", Call.HOST_ALLOC: "cu
 class ByModel:
     """Watches calls on the virtual GPU."""
 
-    method = "model"
+    method: Method = "model"
 
-    def observe(self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
+    def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
         """`before` is called before each, and what it does is no call's."""
         machine = keeper()
         assert machine is not None

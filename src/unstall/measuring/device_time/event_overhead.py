@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -42,13 +41,13 @@ class EventOverhead:
 class _Call:
     """A call, and what is known of it on its stream with warm caches."""
 
-    run: Callable[[], Any]
+    run: Callable[[], object]
     ops: int
     raw_ns: float  # by events
     each_s: float  # on the host, with the wait
 
 
-def added(events: ByEvents, run: Callable[[], Any], seconds: float) -> EventOverhead:
+def added(events: ByEvents, run: Callable[[], object], seconds: float) -> EventOverhead:
     """`run` is called for about so long, some of it while its stream is captured.
 
     Raises QueueError where a call waits for the device.
@@ -89,7 +88,7 @@ def added(events: ByEvents, run: Callable[[], Any], seconds: float) -> EventOver
     return EventOverhead(ns, f"device time by events is the time between them less {precise(ns)}: {found}")
 
 
-def _on_the_stream(events: ByEvents, run: Callable[[], Any], ops: int, seconds: float) -> _Call:
+def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, seconds: float) -> _Call:
     """Samples with warm caches, as many as a quarter of so many seconds gives."""
     began = time.monotonic()
     samples = events.take(run, _LEAST_SAMPLES)
@@ -112,7 +111,7 @@ def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
 def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: float) -> float | None:
     """What one call more takes in a graph of several, ns. None where it has no graph that may be launched often."""
 
-    def row(count: int) -> Callable[[], Any] | None:
+    def row(count: int) -> Callable[[], object] | None:
         def calls() -> None:
             for _ in range(count):
                 call.run()  # results are let go at once, so that each call writes where the last one did

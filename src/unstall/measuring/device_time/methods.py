@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,11 @@ _ADDED = 0.5  # of the time, for what events add to a call
 class DeviceObserver(Protocol):
     """Sees every op of every call."""
 
-    method: Any
+    @property
+    def method(self) -> Method: ...
 
     def observe(
-        self, run: Callable[[], Any], count: int, adapter: Adapter, before: Callable[[], None]
+        self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]
     ) -> DeviceOps: ...
 
 
