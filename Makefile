@@ -24,7 +24,7 @@ demo: $(VENV)/.package ## run a program with stalls and the mended one on a virt
 	@echo
 	@echo "The same with a timeline to zoom into: file://$(CURDIR)/report.html"
 
-test: $(VENV)/.test ## run the tests but the slow ones (ARGS: more for pytest)
+test: $(VENV)/.dev ## run the tests but the slow ones (ARGS: more for pytest)
 	$(BIN)/pytest -n auto $(ARGS)
 
 test-all: ARGS += -m ""
@@ -61,14 +61,10 @@ $(VENV)/.package: $(PACKAGE) | $(VENV)/bin/python
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.dev: $(PACKAGE) | $(VENV)/bin/python
-	$(PIP_INSTALL) --editable '.[dev]'
-	@touch $@
-
 # Builds of torch without CUDA stand on an index of their own, which is asked for torch and nothing else.
-$(VENV)/.test: $(PACKAGE) | $(VENV)/bin/python
+$(VENV)/.dev: $(PACKAGE) | $(VENV)/bin/python
 	$(PIP_INSTALL) --no-deps --retries 2 --extra-index-url https://download.pytorch.org/whl/cpu torch
-	$(PIP_INSTALL) --editable '.[test]'
+	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 
 web/node_modules/.installed: web/package.json web/package-lock.json

@@ -262,13 +262,13 @@ def kernels(fn: Case, cache: Any, torch: Any) -> dict[str, float]:
     import numpy as np
 
     from unstall.measuring.adapters import adapter_for
-    from unstall.measuring.by_cupti import ByCupti
     from unstall.measuring.cache import Caching
-    from unstall.measuring.call import Call
+    from unstall.measuring.calls.function_call import FunctionCall
+    from unstall.measuring.device_time.by_cupti import ByCupti
     from unstall.timeline.columns import DeviceKind
 
     adapter = adapter_for([torch.empty(1, device="cuda")])
-    caching = Caching(Call(fn), cache, adapter)
+    caching = Caching(FunctionCall(fn), cache, adapter)
     seen = ByCupti().observe(caching.run, 50, adapter, caching.settled)
     mine = seen.kind == DeviceKind.KERNEL
     sums = np.bincount(seen.call[mine], (seen.end - seen.start)[mine], seen.calls)

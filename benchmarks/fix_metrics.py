@@ -1,19 +1,16 @@
-"""`MetricBuffer` on a step that the host bounds: `python benchmarks/fix_metrics.py --out metrics.json`.
+"""`MetricBuffer` on a step that the host bounds: `python -m benchmarks.fix_metrics --out metrics.json`.
 
 Training steps of a net of many small layers, with three metrics a step: not read, added to a MetricBuffer, and read by
 `.item()` at once. Exits with 1 where adding them takes more than 2 %. Runs on the virtual GPU too:
-`unstall run --gpu h200 --numerics skip benchmarks/fix_metrics.py`.
+`unstall run --gpu h200 --numerics skip -m benchmarks.fix_metrics`.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from fix_timing import Report, arguments, interleaved, needs_gpu, ratio
+from benchmarks.fix_timing import Report, arguments, interleaved, needs_gpu, ratio
 
 STEPS = 30
 

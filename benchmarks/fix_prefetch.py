@@ -1,4 +1,4 @@
-"""`prefetch` against a plain loop and the limit: `python benchmarks/fix_prefetch.py --out prefetch.json`.
+"""`prefetch` against a plain loop and the limit: `python -m benchmarks.fix_prefetch --out prefetch.json`.
 
 100 batches of 32 MiB and kernels that take half as long as the copy, as long, and twice as long, from a list of pinned
 tensors. Then from other sources: pageable tensors, which have to be staged; a generator that yields a few pinned
@@ -7,18 +7,26 @@ workers and pin_memory. Then small batches in a loop that the host bounds. The l
 computing and what the source itself takes, for all batches, and once more the shorter of copying and computing. The
 last two go on until the ratio to the plain loop is known to half a percent, or for minutes. Exits with 1 where less
 than 95 % of the limit is reached, or where the plain loop is faster by more than 2 %. Runs on the virtual GPU too:
-`unstall run --gpu h200 --numerics skip benchmarks/fix_prefetch.py`.
+`unstall run --gpu h200 --numerics skip -m benchmarks.fix_prefetch`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from fix_timing import LOADS, Kernels, Report, against_plain, arguments, each_ms, interleaved, milliseconds, needs_gpu
+from benchmarks.fix_timing import (
+    LOADS,
+    Kernels,
+    Report,
+    against_plain,
+    arguments,
+    each_ms,
+    interleaved,
+    milliseconds,
+    needs_gpu,
+)
 
 BATCHES = 100
 ELEMENTS = 8 << 20

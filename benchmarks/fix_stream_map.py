@@ -1,22 +1,30 @@
-"""`stream_map` against a plain loop and the limit: `python benchmarks/fix_stream_map.py --out stream_map.json`.
+"""`stream_map` against a plain loop and the limit: `python -m benchmarks.fix_stream_map --out stream_map.json`.
 
 100 items of 32 MiB in and back, with kernels half as long as a copy, as long, and twice as long; small items; and an
 offload cell: 100 pinned 4096² matrices to the device beside one 10240² product. The limit is max(copy, compute) for
 all items, where in and out are copied at the same time, and the rest of one item. The plain loop copies back to one
 pinned tensor. Exits with 1 where less than 95 % of the limit is reached, where the plain loop is faster by more than
 2 %, or where the offload cell takes more than 124 ms. Runs on the virtual GPU too:
-`unstall run --gpu h200 --numerics skip benchmarks/fix_stream_map.py`.
+`unstall run --gpu h200 --numerics skip -m benchmarks.fix_stream_map`.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from fix_timing import LOADS, Kernels, Report, against_plain, arguments, each_ms, interleaved, milliseconds, needs_gpu
+from benchmarks.fix_timing import (
+    LOADS,
+    Kernels,
+    Report,
+    against_plain,
+    arguments,
+    each_ms,
+    interleaved,
+    milliseconds,
+    needs_gpu,
+)
 
 ITEMS = 100
 
@@ -46,7 +54,7 @@ def main() -> None:
     copy_ms = each_ms(both_ways, 24, 7)
     for name, factor in LOADS.items():
         count = kernels.lasting(factor * copy_ms)
-        compute_ms = each_ms(lambda count=count: kernels.run(count * 20), 20, 1)
+        compute_ms = each_ms(partial(kernels.run, count * 20), 20, 1)
 
         def work(item: Any, count: int = count) -> Any:
             kernels.run(count)

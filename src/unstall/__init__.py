@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from unstall.fix.to_host import to_host
     from unstall.fix.warm_up import warm_up
     from unstall.guest.steps import step
+    from unstall.measuring.benchmark import bench
     from unstall.measuring.compare import compare
-    from unstall.measuring.measure import bench
     from unstall.measuring.stopwatch import Stopwatch
     from unstall.measuring.timer import Timer
     from unstall.read import load
@@ -61,7 +61,7 @@ _HOMES = {
     "Stopwatch": "unstall.measuring.stopwatch",
     "Timeline": "unstall.timeline.columns",
     "Timer": "unstall.measuring.timer",
-    "bench": "unstall.measuring.measure",
+    "bench": "unstall.measuring.benchmark",
     "compare": "unstall.measuring.compare",
     "explain": "unstall.answers.explain",
     "graphed": "unstall.fix.graphed",

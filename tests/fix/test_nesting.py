@@ -38,7 +38,7 @@ def _one() -> torch.Tensor:
         lambda: Pair(_one(), None),
         lambda: {"a": _one(), "b": 1},
         lambda: OrderedDict(a=_one()),
-        lambda: defaultdict(list, a=_one()),
+        lambda: defaultdict[str, object](list, a=_one()),
         lambda: UserDict(a=_one()),
         lambda: Batch(_one(), "a"),
         lambda: torch.max(_one()[None], 0),
@@ -60,7 +60,7 @@ def test_what_holds_no_tensor_is_handed_through() -> None:
 
 
 def test_a_default_stays() -> None:
-    changed = map_tensors(defaultdict(int, a=_one()), lambda tensor: tensor * 2)
+    changed = map_tensors(defaultdict[str, object](int, a=_one()), lambda tensor: tensor * 2)
     assert changed["unknown"] == 0
 
 

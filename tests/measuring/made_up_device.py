@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unstall.measuring.adapters import Adapter
-from unstall.measuring.by_events import GRAPH_GAP_NS
+from unstall.measuring.device_time.by_events import GRAPH_GAP_NS
 
 EVENT_NS, BEGIN_NS, GAP_NS, MARK_NS, GRAPH_NS = 1_280, 1_600, 770, 690, 4_000
 _NOISE_NS = 20

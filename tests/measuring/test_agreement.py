@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from unstall.measuring.agreement import agreement, in_float64
+from unstall.measuring.comparing.agreement import agreement, in_float64
 
 
 def test_equal_results_agree_with_no_distance() -> None:

@@ -15,9 +15,9 @@ import unstall
 from unstall.errors import TraceError, UsageError
 from unstall.measuring import saved
 from unstall.measuring.adapters import Adapter, copied
-from unstall.measuring.ceilings import beyond
 from unstall.measuring.document import document_of
 from unstall.measuring.measurement import Rate
+from unstall.measuring.peak_rates import beyond
 
 QUICK: dict[str, Any] = {"max_seconds": 0.15}
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from unstall.cupti import layouts
 from unstall.cupti.decode import _CALL, Activity, record_types
+from unstall.cupti.few_calls import FewCalls, call_records
 from unstall.cupti.layouts import Kind
+from unstall.errors import UnstallError, UsageError
+from unstall.guest import active, device
 from unstall.lines.places import Frame
-from unstall.measuring.by_cupti import _observed
-from unstall.measuring.observed import Observed
+from unstall.measuring.device_time.by_cupti import ops_by_call
+from unstall.measuring.device_time.device_ops import DeviceOps
 
 SIZES = layouts.sizes(130000)
 LAUNCH, SYNCHRONIZE, RECORD, WAIT, MALLOC, GRAPH = 307, 126, 119, 295, 243, 514
@@ -35,10 +39,10 @@ def calls(*rows: tuple[int, int, int, int, int, int]) -> np.ndarray:
     return table
 
 
-def observed(ops: np.ndarray, made: np.ndarray) -> Observed:
+def observed(ops: np.ndarray, made: np.ndarray) -> DeviceOps:
     tables = {kind: np.zeros(0, type_) for kind, type_ in record_types(SIZES).items()}
     activity = Activity({**tables, Kind.KERNEL: ops}, made, made[:0], {}, 130000)
-    return _observed(activity, TIMES, 900, FRAMES)
+    return ops_by_call(call_records(activity, FRAMES), TIMES, 900)
 
 
 MARK = (910, 920, 7, 1, 0)
@@ -102,3 +106,21 @@ def test_all_ops_of_a_graph_are_of_the_call_that_launched_it() -> None:
 def test_without_any_record_no_call_did_anything() -> None:
     seen = observed(kernels(MARK)[:0], calls(MARKED))
     assert seen.busy_ns().tolist() == [0, 0]
+
+
+@pytest.mark.skipif(device.has_driver(), reason="needs a machine without NVIDIA's driver")
+def test_where_cupti_does_not_record_no_recording_stays_active() -> None:
+    with pytest.raises(UnstallError), FewCalls("measuring", stacks=True):
+        pass
+    assert active.current() is None
+
+
+def test_while_calls_are_recorded_a_second_recording_is_refused() -> None:
+    first = FewCalls("the first is under way", stacks=False)
+    active.activate(first)
+    try:
+        with pytest.raises(UsageError, match="the first is under way"), FewCalls("the second", stacks=False):
+            pass
+        assert active.current() is first
+    finally:
+        active.deactivate(first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ import torch
 from unstall import compare
 from unstall.document import terminal
 from unstall.errors import UsageError
+from unstall.measuring.comparing.rounds import Answer
 from unstall.measuring.comparison import Candidate
-from unstall.measuring.rounds import Answer
 from unstall.measuring.shown import Comparisons, ShownComparison
 from unstall.measuring.statistics import Interval, Spread
 
@@ -252,7 +253,10 @@ def test_what_cannot_be_told_from_the_best_is_marked_too() -> None:
 
 def test_keywords_go_to_every_function() -> None:
     x = torch.ones(2, 3)
-    functions = {"sum": torch.sum, "mean": lambda x, dim: x.mean(dim) * x.shape[dim]}
+    functions: dict[str, Callable[..., torch.Tensor]] = {
+        "sum": torch.sum,
+        "mean": lambda x, dim: x.mean(dim) * x.shape[dim],
+    }
     found = compare(functions, x, kwargs={"dim": 1}, max_seconds=0.05)
     assert found.agrees
 

@@ -12,8 +12,8 @@ from measuring.made_up_device import MadeUpDevice
 from measuring.running import facts
 
 import unstall
-from unstall.measuring.call import Call
-from unstall.measuring.measure import _First, _Run
+from unstall.measuring.benchmark import _First, _Run
+from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.measurement import Cache, Measurement
 
 FEW = 4
@@ -36,7 +36,9 @@ def _on_made_up(run: Callable[[], None], device: MadeUpDevice, seconds: float, c
     run()
     took = time.monotonic() - began
     first = _First(round(1e9 * took), round(1e9 * took), took)
-    return _Run("made up", Call(run), device, cache, "auto", 0.01, seconds, first, False, {}).measured(None, None)
+    return _Run("made up", FunctionCall(run), device, cache, "auto", 0.01, seconds, first, False, {}).measured(
+        None, None
+    )
 
 
 @pytest.mark.parametrize(("each", "seconds"), [(0.05, 0.02), (0.05, 0.1), (0.05, 0.4), (0.02, 0.3)])

@@ -11,7 +11,7 @@ import torch
 
 import unstall
 from unstall.measuring.adapters import adapter_for
-from unstall.measuring.blocker import Blocker
+from unstall.measuring.device_time.blocker import Blocker
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

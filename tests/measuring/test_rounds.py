@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
-from unstall.measuring.rounds import MARGIN, Rounds, answer, by_turns, is_answered
+from unstall.measuring.comparing.rounds import MARGIN, Rounds, answer, by_turns, is_answered
 from unstall.measuring.statistics import Interval
 
 Noise = Callable[[np.random.Generator], Iterator[float]]

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unstall.measuring.clocks import Reading
-from unstall.measuring.device_time import DeviceTime
-from unstall.measuring.look import Look
+from unstall.measuring.calls.inspection import Inspection
+from unstall.measuring.device_time.methods import DeviceTime
+from unstall.measuring.gpu_clock import ClockReading
 from unstall.measuring.sampling import Sampled
 from unstall.measuring.statistics import Spread
-from unstall.measuring.verdicts import Evidence, verdicts
+from unstall.measuring.verdicts import verdicts_of
+from unstall.measuring.verdicts.evidence import Evidence
 
-LOOK = Look(
+LOOK = Inspection(
     inputs=(),
     changed=(),
     written=(),
@@ -47,7 +48,7 @@ def evidence(*, device: float | Spread | None = 50_000.0, method: Any = "cupti",
         wall=around(60_000.0),
         throughput=around(50_000.0),
         device=time,
-        look=LOOK,
+        inspection=LOOK,
         converged=True,
         stopped="the median is known to 1 %",
         first_call_ns=70_000,
@@ -64,7 +65,7 @@ def evidence(*, device: float | Spread | None = 50_000.0, method: Any = "cupti",
 
 
 def kinds(found: Evidence, *, serious: bool | None = None) -> list[str]:
-    return [each.kind for each in verdicts(found) if serious is None or each.serious == serious]
+    return [each.kind for each in verdicts_of(found) if serious is None or each.serious == serious]
 
 
 def test_nothing_to_say_of_what_is_sound() -> None:
@@ -78,13 +79,15 @@ def test_the_host_or_the_device_bounds_what_takes_clearly_longer() -> None:
 
 @pytest.mark.parametrize("reason", ["heat", "the power cap"])
 def test_a_clock_that_is_held_down_is_throttled(reason: str) -> None:
-    found = evidence(before=Reading(1980, 1980, ()), after=Reading(1700, 1980, (reason,)))
+    found = evidence(before=ClockReading(1980, 1980, ()), after=ClockReading(1700, 1980, (reason,)))
     assert kinds(found, serious=True) == ["throttled"]
-    assert f"{reason}: 1980 MHz before, 1700 after" in verdicts(found)[0].text
+    assert f"{reason}: 1980 MHz before, 1700 after" in verdicts_of(found)[0].text
 
 
 def test_what_held_the_clock_down_before_is_no_verdict() -> None:
-    assert kinds(evidence(before=Reading(1700, 1980, ("the power cap",)), after=Reading(1980, 1980, ()))) == []
+    assert (
+        kinds(evidence(before=ClockReading(1700, 1980, ("the power cap",)), after=ClockReading(1980, 1980, ()))) == []
+    )
 
 
 def test_random_clocks_make_calls_that_are_not_alike() -> None:
@@ -94,15 +97,15 @@ def test_random_clocks_make_calls_that_are_not_alike() -> None:
 
 def test_a_clock_that_falls_while_samples_grow_longer_is_named() -> None:
     growing = Spread.of(np.linspace(45_000, 55_000, 90))
-    found = evidence(device=growing, before=Reading(1980, 1980, ()), after=Reading(1500, 1980, ()))
+    found = evidence(device=growing, before=ClockReading(1980, 1980, ()), after=ClockReading(1500, 1980, ()))
     assert set(kinds(found, serious=True)) == {"throttled", "not converged"}
-    assert any("% longer than the first" in each.text for each in verdicts(found))
+    assert any("% longer than the first" in each.text for each in verdicts_of(found))
 
 
 def test_a_first_call_that_compiled_is_kept_apart() -> None:
     found = evidence(first_call_ns=3_000_000_000, compiled_first=True)
     assert kinds(found) == ["first call differs"]
-    assert "as it was compiled" in verdicts(found)[0].text
+    assert "since it compiled" in verdicts_of(found)[0].text
 
 
 def test_compiling_while_calls_are_timed_is_serious() -> None:
@@ -128,9 +131,9 @@ def test_fresh_pages_for_each_call_are_allocation() -> None:
 def test_what_cannot_be_waited_for_in_jax_is_serious() -> None:
     from unstall.measuring.adapters import Array
 
-    look = replace(LOOK, inputs=(Array("x", np.zeros(1), "cuda:0", 4),), result_none=True)
-    assert kinds(evidence(framework="JAX", look=look), serious=True) == ["result unused"]
-    assert kinds(evidence(look=look), serious=False) == ["result unused"]
+    inspection = replace(LOOK, inputs=(Array("x", np.zeros(1), "cuda:0", 4),), result_none=True)
+    assert kinds(evidence(framework="JAX", inspection=inspection), serious=True) == ["result unused"]
+    assert kinds(evidence(inspection=inspection), serious=False) == ["result unused"]
 
 
 def test_serious_ones_come_first() -> None:
@@ -140,15 +143,15 @@ def test_serious_ones_come_first() -> None:
 
 
 def test_a_model_that_knows_of_no_caches_has_none_that_is_warm() -> None:
-    look = replace(LOOK, result_bytes=1 << 20)
-    assert "warm L2" in kinds(evidence(cache="hot", look=look))
-    assert "warm L2" not in kinds(evidence(cache="hot", look=look, virtual=True))
+    inspection = replace(LOOK, result_bytes=1 << 20)
+    assert "warm L2" in kinds(evidence(cache="hot", inspection=inspection))
+    assert "warm L2" not in kinds(evidence(cache="hot", inspection=inspection, virtual=True))
 
 
 def test_the_times_of_a_model_do_not_depend_on_values() -> None:
-    look = replace(LOOK, zeros=("x",), subnormal=("y",), nan=("z",))
-    assert {"zeros", "denormals", "NaN"} <= set(kinds(evidence(look=look)))
-    (nan,) = verdicts(evidence(look=look, virtual=True))
+    inspection = replace(LOOK, zeros=("x",), subnormal=("y",), nan=("z",))
+    assert {"zeros", "denormals", "NaN"} <= set(kinds(evidence(inspection=inspection)))
+    (nan,) = verdicts_of(evidence(inspection=inspection, virtual=True))
     assert nan.kind == "NaN"
     assert "power" not in nan.text
 

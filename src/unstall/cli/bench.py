@@ -118,10 +118,10 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComparison:
+    from unstall.measuring.benchmark import bench
     from unstall.measuring.compare import compare
-    from unstall.measuring.measure import bench
+    from unstall.measuring.comparing.rounds import MARGIN
     from unstall.measuring.progress import begin, heard_by
-    from unstall.measuring.rounds import MARGIN
     from unstall.measuring.statement import functions, told, told_of
 
     with ExitStack() as stack:

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 
-Kind = tuple[torch.device, torch.dtype, int]
-"""Where a step's scalars are, of which type, and how many."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-_BLOCKS = 2  # that are made at once
-_READS = 5  # by which it is measured what one takes
+ScalarKind = tuple[torch.device, torch.dtype, int]
+"""The device and dtype of a step's scalars, and how many there are."""
+
+_BLOCKS = 2  # blocks that are made at a time
+_READS = 5  # reads that are timed
 
 
-class Block:
-    """A row of scalars for each of a few steps: packed on the device, and pinned, where they arrive.
+class ScalarBlock:
+    """A row of scalars for each of a few steps: packed on the device, then copied to pinned host memory.
 
-    A single scalar is copied to its pinned row at once. It is made and filled on one stream alone: its memory on the
-    device may be that of tensors which others have still to read.
+    A single scalar is copied to its pinned row at once. A block is made and filled on one stream only: its memory on
+    the device may be that of tensors which other streams have still to read.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
 
-    def __init__(self, kind: Kind, rows: int, stream: Any) -> None:
+    def __init__(self, kind: ScalarKind, rows: int, stream: torch.Stream) -> None:
         """`stream` is the current one."""
         device, dtype, width = kind
         self.kind, self.stream = kind, stream
         self._used = 0
-        with torch.inference_mode(False):  # fit to be written to outside of it too
+        with torch.inference_mode(False):  # writable outside of inference mode too
             self._pinned = torch.empty((rows, width), dtype=dtype, device="cpu", pin_memory=True)
             self._packed = torch.zeros((rows, width), dtype=dtype, device=device) if width > 1 else None
             scalars = (self._pinned if self._packed is None else self._packed).view(-1).unbind()
@@ -38,7 +42,7 @@ class Block:
         self._rows = [list(scalars[row * width : (row + 1) * width]) for row in range(rows)]
 
     def put(self, scalars: list[torch.Tensor]) -> int:
-        """As the next row, whose number is returned."""
+        """Adds a row. Returns its number."""
         row = self._used
         self._used += 1
         if self._packed is None:
@@ -48,37 +52,37 @@ class Block:
         return row
 
     def send(self) -> None:
-        """All rows, on the current stream."""
+        """Copies all rows to the host, on the current stream."""
         if self._packed is not None:
             self._pinned.copy_(self._packed, non_blocking=True)
 
-    def read(self) -> list[list[Any]]:
-        """The rows, once they have arrived; all may be used again."""
+    def read(self) -> list[list[float]]:
+        """The rows, after they have arrived; the block can then be reused."""
         self._used = 0
-        rows: list[list[Any]] = self._host.tolist()
+        rows: list[list[float]] = self._host.tolist()
         return rows
 
 
-class Batch:
-    """Steps in a row whose scalars are copied together, once there are `limit` of them."""
+class MetricBatch:
+    """Consecutive steps whose scalars are copied together, as soon as there are `limit` of them."""
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
 
-    def __init__(self, pool: Pool, first: int, limit: int, *, behind: bool) -> None:
+    def __init__(self, pool: BlockPool, first: int, limit: int, *, behind: bool) -> None:
         self._pool = pool
-        self._blocks: dict[Kind, Block] = {}
-        self._streams: dict[Accelerator, Any] = {}
-        self._read: dict[Kind, list[list[Any]]] | None = None
+        self._blocks: dict[ScalarKind, ScalarBlock] = {}
+        self._streams: dict[Accelerator, torch.Stream] = {}
+        self._read: dict[ScalarKind, list[list[float]]] | None = None
         self.first, self.limit = first, limit
-        self.behind = behind  # whether the device had still to do what was sent before
-        self.sent: list[Any] | None = None  # events; None: not sent yet
-        self.sent_ns = self.unready_ns = 0  # when, and how long after that it was last seen not to be there
+        self.behind = behind  # whether the device was not yet done with the batch before
+        self.sent: list[torch.Event] | None = None  # the copies' ends; None: not sent yet
+        self.sent_ns = self.unready_ns = 0  # when it was sent, and for how long it was seen not to have arrived
 
-    def fits(self, accelerator: Accelerator, stream: Any) -> bool:
-        """Whether what it has of that device was made on that stream."""
+    def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
+        """Whether all its rows of that device were made on that stream."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
-    def put(self, kind: Kind, scalars: list[torch.Tensor]) -> int:
+    def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
         block = self._blocks.get(kind)
         if block is None:
             accelerator = accelerator_of(kind[0])
@@ -102,11 +106,11 @@ class Batch:
         self.sent_ns = time.perf_counter_ns()
 
     def may_send(self) -> bool:
-        """Not while a CUDA graph is captured, of which it would become a part."""
+        """Whether no CUDA graph is being captured: the copy would become a part of it."""
         return not any(accelerator.capturing() for accelerator in self._streams)
 
     def is_computed(self) -> bool:
-        """Whether the device has nothing to do any more before the copy."""
+        """Whether the device has done everything before the copy."""
         return all(stream.query() for stream in self._streams.values())
 
     def is_there(self) -> bool:
@@ -122,34 +126,34 @@ class Batch:
         for event in self.sent or ():
             event.synchronize()
 
-    def row(self, kind: Kind, number: int) -> list[Any]:
-        """Of what is there. The memory is free for others from the first that is asked for."""
+    def row(self, kind: ScalarKind, number: int) -> list[float]:
+        """A row that has arrived. The first call frees the memory of all rows."""
         if self._read is None:
             self._read = {kind: block.read() for kind, block in self._blocks.items()}
             self._pool.take_back(list(self._blocks.values()), list(self._streams), self.sent or [])
         return self._read[kind][number]
 
 
-class Pool:
-    """Blocks and events that nobody uses."""
+class BlockPool:
+    """Free blocks and events."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._blocks: dict[tuple[Kind, Any], list[Block]] = {}
-        self._events: dict[Accelerator, list[Any]] = {}
+        self._blocks: dict[tuple[ScalarKind, torch.Stream], list[ScalarBlock]] = {}
+        self._events: dict[Accelerator, list[torch.Event]] = {}
 
-    def block(self, kind: Kind, stream: Any) -> Block:
+    def block(self, kind: ScalarKind, stream: torch.Stream) -> ScalarBlock:
         """`stream` is the current one."""
         free = self._blocks.setdefault((kind, stream), [])
         if not free:  # one to fill while another is under way
-            free += [Block(kind, self._rows, stream) for _ in range(_BLOCKS)]
+            free += [ScalarBlock(kind, self._rows, stream) for _ in range(_BLOCKS)]
         return free.pop()
 
-    def event(self, accelerator: Accelerator) -> Any:
+    def event(self, accelerator: Accelerator) -> torch.Event:
         free = self._events.get(accelerator)
         return free.pop() if free else accelerator.event()
 
-    def take_back(self, blocks: list[Block], accelerators: list[Accelerator], events: list[Any]) -> None:
+    def take_back(self, blocks: list[ScalarBlock], accelerators: list[Accelerator], events: list[torch.Event]) -> None:
         for block in blocks:
             self._blocks.setdefault((block.kind, block.stream), []).append(block)
         for accelerator, event in zip(accelerators, events, strict=True):
@@ -157,7 +161,7 @@ class Pool:
 
 
 def read_ns(accelerator: Accelerator) -> int:
-    """What one `.item()` takes for which the device has nothing to do first: the call, the copy and to wake up."""
+    """The time of one `.item()` on an idle device, ns: the call, the copy and waking up."""
     took = []
     with torch.no_grad(), accelerator.on(accelerator.stream("reads")):
         scalar = torch.zeros((), device=accelerator.device)
@@ -168,14 +172,14 @@ def read_ns(accelerator: Accelerator) -> int:
     return min(took)
 
 
-def _readable(host: torch.Tensor) -> Any:
-    """The same memory, of whatever lists it sooner: numpy where it knows the type, since torch asks its dispatcher."""
+def _readable(host: torch.Tensor) -> torch.Tensor | NDArray[np.generic]:
+    """The same memory as the type that lists it faster: numpy's if it knows the dtype; torch asks its dispatcher."""
     try:
         return host.numpy()
     except (RuntimeError, TypeError):
         return host
 
 
-def _send(blocks: list[Block]) -> None:
+def _send(blocks: list[ScalarBlock]) -> None:
     for block in blocks:
         block.send()

@@ -1,8 +1,9 @@
-"""Losses and accuracies of each step, without a step that waits for them."""
+"""`MetricBuffer`: losses and accuracies of each step, without waiting for them."""
 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import threading
@@ -12,24 +13,24 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
-from unstall.fix.metric_rows import Batch, Kind, Pool, read_ns
+from unstall.fix.metric_rows import BlockPool, MetricBatch, ScalarKind, read_ns
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 from unstall.fix.wrapped import Printed, wrapped
 
-_MOST_AT_ONCE = 8  # steps whose values are copied together
-_TELLS = 0.05  # of what is compared: clocks and caches make as much
-_OF_THE_LAG = 4  # where that is no more than this part of `max_lag`
+_MOST_AT_ONCE = 8  # most steps whose values are copied together
+_TELLS = 0.05  # a smaller relative gain may be due to clocks and caches
+_OF_THE_LAG = 4  # at most one part in so many of `max_lag` is copied together
 
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """The values of one step; steps are counted from 0."""
+    """The values of one step, by name. Steps are counted from 0."""
 
     step: int
     values: Mapping[str, float]
@@ -37,18 +38,20 @@ class MetricRow:
 
 @dataclass(frozen=True, slots=True)
 class MetricStats(Printed):
+    """Sums over all steps so far. Times in ns."""
+
     steps: int
     arrived: int
-    longest_lag: int  # steps
-    add_ns: int  # the host's time in `add`, without waits and without what takes the rows
-    waited_ns: int  # for a device that is too far behind, and in `flush`
-    spared_ns: int  # what reading each value at once would have waited for beside that, at the least
-    calls_ns: int | None  # what those reads themselves would have taken, as measured on one; None: not measured
+    longest_lag: int  # steps between `add` and delivery
+    add_ns: int  # the host's time in `add`, without waits and without `deliver`
+    waited_ns: int  # for a device that was too far behind, and in `flush`
+    spared_ns: int  # what reading each value at once would have waited besides, at least
+    calls_ns: int | None  # what those reads would have taken, by the time of one; None: not measured
     note: str
 
     @property
     def gain_ns(self) -> int | None:
-        """Against reading each value at once, at the least; below 0 where no gain was seen. None: not measured."""
+        """The least gain over reading each value at once; negative if there was none. None: not measured."""
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
     @property
@@ -72,35 +75,42 @@ _Groups = dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Ten
 
 
 class _Pending:
-    """A step whose values are on their way, in rows of its batch. None: all were on the host."""
+    """A step whose values are on their way, in rows of its batch; no batch if all were on the host."""
 
     __slots__ = ("batch", "rows", "step", "values")
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self.values: dict[str, Any] = {}
-        self.batch: Batch | None = None
-        self.rows: list[tuple[Kind, int, list[str]]] = []
+        self.values: dict[str, float] = {}
+        self.batch: MetricBatch | None = None
+        self.rows: list[tuple[ScalarKind, int, list[str]]] = []
 
 
 class MetricBuffer:
-    """Takes a step's metrics as tensors on the device and gives them as numbers, in order, some steps later.
+    """Takes each step's metrics as tensors on the device, and delivers them as numbers, in order, some steps later.
 
         with unstall.MetricBuffer(print) as metrics:
             for batch in loader:
                 metrics.add(loss=step(batch))
 
-    `add` packs a step's scalars by one kernel (one for every dtype); one copy takes those of up to eight steps, no more
-    than a quarter of `max_lag`, and those of one where the device is behind. It waits for nothing, unless the device
-    is more than `max_lag` steps behind: then for the step that long ago, with what is copied along with it, while the
-    device has all the later ones to do. `deliver` is called with each MetricRow, within `add` and `flush`; without it
-    `take` gives what has arrived. What is under way is delivered when the block ends, by an exception too, and when the
-    interpreter exits; a signal that kills loses it, and so does `os._exit`. `stop_on_nan` raises FloatingPointError
-    once a NaN has arrived, at most `max_lag` steps late. A forked process begins with nothing under way.
+    `add` packs a step's scalars by one kernel for each dtype. One copy takes the scalars of up to eight steps, at most
+    a quarter of `max_lag`; of one step if the device is behind. `add` waits only if the device is more than `max_lag`
+    steps behind, and then for the oldest step, while the device has later ones to do.
+
+    Values on their way are delivered when the `with` block ends, by an exception too, and when the interpreter exits.
+    `os._exit` and signals that kill lose them. A forked process begins with none.
+
+    Args:
+        deliver: Called with each `MetricRow`, within `add` and `flush`. Without it, `take` returns the rows.
+        max_lag: The most steps between `add` and delivery.
+        stop_on_nan: Raise FloatingPointError when a NaN arrives, at most `max_lag` steps late.
+
+    Raises:
+        UsageError: An argument is none of these.
     """
 
     def __init__(
-        self, deliver: Callable[[MetricRow], Any] | None = None, *, max_lag: int = 16, stop_on_nan: bool = False
+        self, deliver: Callable[[MetricRow], object] | None = None, *, max_lag: int = 16, stop_on_nan: bool = False
     ) -> None:
         if deliver is not None and not callable(deliver):
             raise UsageError(f"a MetricBuffer gives its rows to a function, and {deliver!r} is none")
@@ -112,20 +122,29 @@ class MetricBuffer:
         self._lock = threading.RLock()
         self._pending: deque[_Pending] = deque()
         self._at_once = max(1, min(_MOST_AT_ONCE, max_lag // _OF_THE_LAG))
-        self._batch: Batch | None  # that steps are being added to
-        self._last: Batch | None  # that was sent
-        self._accelerator: Accelerator | None  # on which values were
+        self._batch: MetricBatch | None  # steps are being added to it
+        self._last: MetricBatch | None  # it was sent last
+        self._accelerator: Accelerator | None  # of the last values
         self._begin_anew()
         self._arrived: deque[MetricRow] = deque()
         self._nan: str | None = None
         self._steps = self._done = self._longest_lag = 0
         self._add_ns = self._waited_ns = self._deliver_ns = self._spared_ns = 0
-        self._reads = 0  # values that were on a device
-        self._read_ns: int | None = None  # what one read takes
+        self._reads = 0  # of values that were on a device
+        self._read_ns: int | None = None  # the time of one read
         _all.add(self)
 
     def add(self, **metrics: torch.Tensor | float) -> None:
-        """One step's: tensors of one element each, or numbers. Raises ValueError for larger tensors."""
+        """Adds one step's metrics by name.
+
+        Args:
+            **metrics: Tensors of one element, of any dtype and shape, or numbers.
+
+        Raises:
+            ValueError: A tensor has more elements.
+            UsageError: A CUDA graph is being captured.
+            FloatingPointError: A NaN has arrived, and `stop_on_nan`.
+        """
         start = time.perf_counter_ns()
         with self._lock:
             elsewhere = self._waited_ns + self._deliver_ns
@@ -141,7 +160,7 @@ class MetricBuffer:
                         shape = tuple(value.shape)
                         raise ValueError(f"{name} has the shape {shape}, where a metric has one element: add its mean")
                     value = value.reshape(())
-                values[name] = None  # its place in the row
+                values[name] = math.nan  # its place in the row
                 kind = value.device, value.dtype
                 group = groups.get(kind)
                 if group is None:
@@ -165,7 +184,11 @@ class MetricBuffer:
                 self._raise_on_nan()
 
     def take(self) -> list[MetricRow]:
-        """What has arrived and was not taken yet; nothing where `deliver` was given."""
+        """Returns the rows that have arrived since the last call; none if `deliver` was given.
+
+        Raises:
+            FloatingPointError: A NaN has arrived, and `stop_on_nan`.
+        """
         with self._lock:
             self._catch_up()
             self._raise_on_nan()
@@ -174,14 +197,18 @@ class MetricBuffer:
             return rows
 
     def flush(self) -> None:
-        """Waits for all that was added, and delivers it."""
+        """Waits for everything that was added, and delivers it.
+
+        Raises:
+            FloatingPointError: A NaN has arrived, and `stop_on_nan`.
+        """
         with self._lock:
             while self._pending:
                 self._deliver_next(wait=True)
             self._raise_on_nan()
 
     def stats(self) -> MetricStats:
-        """The first time, it measures what reading a value takes: on a stream of its own, in some 0.1 ms."""
+        """What was done and gained. The first call measures a read on a separate stream, in about 0.1 ms."""
         note = "" if self._reads or not self._steps else "nothing was on a device: values were read at once"
         with self._lock:
             if self._read_ns is None and self._accelerator is not None and not self._accelerator.capturing():
@@ -207,8 +234,8 @@ class MetricBuffer:
             self._finish()
 
     def _put(self, pending: _Pending, groups: _Groups) -> None:
-        """Packs a step's scalars into its batch; those on the CPU are read."""
-        there: list[tuple[Kind, Accelerator]] = []
+        """Packs a step's scalars into its batch; scalars on the CPU are read at once."""
+        there: list[tuple[ScalarKind, Accelerator]] = []
         for (device, dtype), (names, tensors) in groups.items():
             accelerator = accelerator_of(device)
             if accelerator is None:
@@ -232,17 +259,17 @@ class MetricBuffer:
             try:
                 row = self._batch.put(kind, tensors)
             except BaseException:
-                self._send()  # the row may have been begun
+                self._send()  # the row may be half written
                 raise
             pending.rows.append((kind, row, names))
             self._reads += len(names)
             self._accelerator = accelerator
 
-    def _next_batch(self) -> Batch:
-        """Of one step alone where the device is behind: nothing is then read later than it could be, and nobody waits
-        for more than was asked for, while the host has time to spare."""
+    def _next_batch(self) -> MetricBatch:
+        """A new batch; of one step if the device is behind. The host has time to spare then, and nobody has to wait for
+        more than one step."""
         behind = self._last is not None and not self._last.is_there()
-        return Batch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
+        return MetricBatch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
 
     def _send(self) -> None:
         batch, self._batch = self._batch, None
@@ -251,7 +278,7 @@ class MetricBuffer:
             self._last = batch
 
     def _catch_up(self) -> None:
-        """Delivers all that the device is done with."""
+        """Delivers everything that the device is done with."""
         batch = self._batch
         if batch is not None and batch.may_send():
             computed = batch.is_computed()
@@ -261,7 +288,7 @@ class MetricBuffer:
         self._look()
 
     def _look(self) -> None:
-        """Delivers what is there."""
+        """Delivers everything that has arrived."""
         while self._pending:
             batch = self._pending[0].batch
             if batch is not None and not batch.is_there():
@@ -285,7 +312,7 @@ class MetricBuffer:
         if batch is not None:
             if wait:
                 self._wait_for(batch)
-            if not batch.behind:  # else a loop that reads at once would not have got so far ahead
+            if not batch.behind:  # a loop that reads at once would not have got so far ahead
                 self._spared_ns += batch.unready_ns
                 batch.unready_ns = 0
             for kind, row, names in pending.rows:
@@ -300,7 +327,7 @@ class MetricBuffer:
             _open.discard(self)
         return MetricRow(pending.step, values)
 
-    def _wait_for(self, batch: Batch) -> None:
+    def _wait_for(self, batch: MetricBatch) -> None:
         if batch is self._batch:
             self._send()
         if not batch.is_there():
@@ -314,13 +341,13 @@ class MetricBuffer:
             raise FloatingPointError(reason)
 
     def _finish(self) -> None:
-        """As `flush`, where another error is on its way or nobody is left to raise one to."""
+        """As `flush`, but raises nothing: another error is being raised, or the interpreter exits."""
         with self._lock:
             refused: list[str] = []
             while self._pending:
                 try:
                     row = self._next_row(wait=True)
-                except RuntimeError:  # of the device, which computes nothing any more
+                except RuntimeError:  # a device error: nothing is computed any more
                     break
                 try:
                     self._arrived.append(row) if self._deliver is None else self._deliver(row)
@@ -335,20 +362,20 @@ class MetricBuffer:
             print(f"unstall: the metrics {what}", file=sys.stderr)
 
     def _begin_in_fork(self) -> None:
-        """The rows under way are the parent's, and so are the events and whoever holds the lock."""
+        """Rows on their way, events and the holder of the lock belong to the parent process."""
         self._lock = threading.RLock()
         self._pending.clear()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """With no rows under way, and no memory for them."""
-        self._pool = Pool(self._at_once)
+        """Drops all rows on their way, and their memory."""
+        self._pool = BlockPool(self._at_once)
         self._batch = None
         self._last = None
         self._accelerator = None
 
 
-_open: set[MetricBuffer] = set()  # those with values under way, kept until these have arrived
+_open: set[MetricBuffer] = set()  # with values on their way; kept until these have arrived
 _all: weakref.WeakSet[MetricBuffer] = weakref.WeakSet()
 
 

@@ -1,73 +1,87 @@
-"""Batches on the device before they are asked for, with nothing that the program would have to take care of."""
+"""`prefetch`: batches on the device before the program asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import torch
 
 from unstall.errors import UsageError
+from unstall.fix.batches.fetching import StatefulLoader
 from unstall.fix.batches.iteration import Iteration
 from unstall.fix.batches.passes import Passes
 from unstall.fix.batches.plain_loop import PlainLoop
-from unstall.fix.batches.stats import PrefetchStats
+from unstall.fix.batches.prefetch_stats import PrefetchStats
 from unstall.fix.tensors.accelerator import accelerator_for, device_of, none_of
 
 __all__ = ["Prefetch", "prefetch"]
 
+Item = TypeVar("Item")
 _DEEPEST = 64
 
 
 def prefetch(
-    loader: Iterable[Any], device: torch.device | str | int = "cuda", depth: int | Literal["auto"] = "auto"
-) -> Prefetch:
-    """What iterates like `loader`, with each batch's tensors on `device`.
+    loader: Iterable[Item], device: torch.device | str | int = "cuda", depth: int | Literal["auto"] = "auto"
+) -> Prefetch[Item]:
+    """Iterates over `loader` with each batch's tensors on `device`, fetched and copied ahead.
 
         for images, labels in unstall.prefetch(loader): ...
 
-    Tensors stand in any nest of tuples, lists, mappings and dataclasses. A thread fetches up to `depth` batches ahead,
-    stages what is not pinned in pinned buffers of its own, and copies on a stream of its own; the batches are the
-    program's to keep.
+    A thread fetches up to `depth` batches ahead, copies them into pinned buffers if they are not pinned, and from there
+    to the device on a separate stream. The batches are yours to keep.
 
-    Fetching ahead must not change what a program computes. The first batches of an iteration are fetched by the
-    program's own thread, and so are all the others where that drew from a global random generator (as transforms do in
-    a DataLoader without workers), where the loader makes tensors on the device itself, where another iteration of the
-    loader is under way, and where the loop is within a torch mode of its thread (`with torch.device(…)`). Copies
-    overlap then too. What the loader may not rely on is that the program has done its step before the next batch is
-    fetched, or which thread fetches it.
+    Fetching ahead never changes what the program computes. The program's own thread fetches the first batches. It
+    fetches all others too, and only copies overlap, if
 
-    With "auto" the first batches are measured; where less than 2 % could be hidden, or fetching ahead turns out
-    slower, it is not done. `.stats()` says what was. Where there is no such device the batches come as they are.
+    - fetching uses a global random generator, as transforms do in a DataLoader without workers;
+    - the loader makes tensors on the device itself;
+    - another iteration of the loader is under way;
+    - the loop runs inside a torch mode, such as `with torch.device(...)`.
+
+    The loader may not rely on which thread fetches, nor on the program's step being done before the next fetch.
+
+    Args:
+        loader: A DataLoader, or any iterable. Its batches are tensors, or tensors in tuples, lists, mappings and
+            dataclasses, of any shape and dtype, nested at will.
+        device: Where the tensors go. If torch has no such device, batches are passed through unchanged.
+        depth: Batches to fetch ahead, 0 to 64. "auto" measures the first batches, and does not fetch ahead if less
+            than 2 % could be hidden or if it turns out slower.
+
+    Returns:
+        An iterable that has the loader's attributes and length. `.stats()` says what was done and gained.
+
+    Raises:
+        UsageError: `depth` is out of range, or torch has no device of that name or number.
     """
     if depth != "auto" and not (isinstance(depth, int) and 0 <= depth <= _DEEPEST):
         raise UsageError(f"depth is 'auto' or a number of batches from 0 to {_DEEPEST}, not {depth!r}")
     return Prefetch(loader, device_of(device), depth)
 
 
-class Prefetch:
-    """See `prefetch`. Attributes that it has not, and those that are set, are the loader's own."""
+class Prefetch(Generic[Item]):
+    """See `prefetch`. Reading or setting any other attribute reads or sets the loader's."""
 
-    def __init__(self, loader: Iterable[Any], device: torch.device, depth: int | Literal["auto"]) -> None:
+    def __init__(self, loader: Iterable[Item], device: torch.device, depth: int | Literal["auto"]) -> None:
         self._loader = loader
         self._device = device
         self._depth: int | Literal["auto"] = depth
         self._passes = Passes()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Item]:
         self._passes.state = None
         accelerator = accelerator_for(self._device)
         if accelerator is None:
-            self._passes.settle(0, f"{none_of(self._device)}: a plain loop")
-            return PlainLoop(self._loader, self._device, self._passes.tally)
+            self._passes.fetch_ahead(0, f"{none_of(self._device)}: a plain loop")
+            return cast(Iterator[Item], PlainLoop(self._loader, self._device, self._passes.counters))
         self._passes.make_room()
-        return Iteration(self._passes, self._loader, accelerator, self._depth)
+        return cast(Iterator[Item], Iteration(self._passes, self._loader, accelerator, self._depth))
 
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]
+        return len(cast(Sized, self._loader))
 
     def __bool__(self) -> bool:
-        return bool(self._loader)  # which may have no length
+        return bool(self._loader)  # it may have no length
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_loader" not in self.__dict__:
@@ -76,27 +90,28 @@ class Prefetch:
         ours = {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}
         return ours.get(name, theirs)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name.startswith("_"):
             super().__setattr__(name, value)
         else:
             setattr(self._loader, name, value)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return prefetch, (self._loader, self._device, self._depth)
 
     def __repr__(self) -> str:
         wanted = f"device={str(self._device)!r}, depth={self._depth!r}"
         return f"prefetch({type(self._loader).__name__}, {wanted}): {self.stats().text}"
 
-    def _state_dict(self) -> Any:
-        """The loader's, as it was after the batch that the program got last."""
+    def _state_dict(self) -> Mapping[str, object]:
+        """The loader's state after the last batch that the program got."""
         state = self._passes.state
-        return self._loader.state_dict() if state is None else state  # type: ignore[attr-defined]
+        return cast(StatefulLoader, self._loader).state_dict() if state is None else state
 
-    def _load_state_dict(self, state: Any) -> None:
+    def _load_state_dict(self, state: Mapping[str, object]) -> None:
         self._passes.state = None
-        self._loader.load_state_dict(state)  # type: ignore[attr-defined]
+        cast(StatefulLoader, self._loader).load_state_dict(state)
 
     def stats(self) -> PrefetchStats:
+        """What was done and gained so far."""
         return self._passes.stats()

@@ -1,25 +1,25 @@
-"""Many items from the host to the device, through a function and back, with copies and computation side by side."""
+"""`stream_map`: items to the device, through a function and back, with copies and computation side by side."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted
-from unstall.fix.items.one_by_one import Tally, on_and_back, without_streams
+from unstall.fix.items.one_by_one import StreamMapCounters, on_and_back, without_streams
 from unstall.fix.items.results import Calls, Flight, cloned, shapes_of, to_pinned, unpinned
-from unstall.fix.items.stats import StreamMapStats
+from unstall.fix.items.stream_map_stats import StreamMapStats
 from unstall.fix.items.trial import Trial, best_of, why
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_for, device_of, milliseconds, none_of
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
-from unstall.fix.tensors.outside import Outside
 from unstall.fix.tensors.parts import bytes_of, record
 from unstall.fix.tensors.staging import SMALL_BYTES, Sender
+from unstall.fix.tensors.storages import OutsideWrites
 from unstall.fix.wrapped import wrapped
 from unstall.guest.rng import RandomStates, drawn_from, random_states
 from unstall.guest.steps import HandedOn, item_handed_on
@@ -27,35 +27,49 @@ from unstall.guest.steps import HandedOn, item_handed_on
 Strategy = Literal["auto", "streams", "engines"]
 Out = Literal["pinned", "cpu", "device"]
 
-_IN_FLIGHT = 5  # one on its way in, one computed, one on its way out, and the rest for the host to be late
-_WATCHED = 2  # calls for each shape: what one makes and keeps, the next may write to
-_BOUND = 0.9  # of an item's time that copying takes where no strategy can be faster
-_SMALL_BYTES = 8 << 20  # in and out; about 150 µs by PCIe 5.0, as long as streams and events of an item take the host
-_WAITED_BYTES = 512 << 10  # in and out; about 10 µs: what each item is waited for, where nothing is in flight
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_IN_FLIGHT = 5  # one copied in, one computed, one copied out, and the rest in case the host is late
+_WATCHED = 2  # calls for each shape: the second may write to what the first made and kept
+_BOUND = 0.9  # if copying takes this share of an item's time, no strategy can be faster
+_SMALL_BYTES = 8 << 20  # in and out; about 150 µs by PCIe 5.0: the host needs as long for an item's streams and events
+_WAITED_BYTES = 512 << 10  # in and out; about 10 µs, for which each item is waited for if nothing is in flight
 
 
 def stream_map(
-    fn: Callable[[Any], Any],
-    items: Iterable[Any],
+    fn: Callable[[Item], Result],
+    items: Iterable[Item],
     *,
     device: torch.device | str | int = "cuda",
     in_flight: int | Literal["auto"] = "auto",
     strategy: Strategy = "auto",
     out: Out = "pinned",
-) -> StreamMap:
-    """`fn` of each item, in order, as an iterator: the item's tensors are on the device, the result's come back.
+) -> StreamMap[Result]:
+    """Maps `fn` over items: copies each to the device, calls `fn`, copies the result back, all side by side.
 
         for scores in unstall.stream_map(model, batches): ...
 
-    Items and results are nests of tensors. `fn` is called in this thread, once for each item and in order, up to
-    `in_flight` items before its result is asked for. `out`: results in pinned memory, in plain memory ("cpu"), or left
-    on the "device".
+    `fn` is called in this thread, once for each item and in order, up to `in_flight` items before its result is asked
+    for. If memory runs out, fewer items are in flight, and the item's call is repeated with the same random state.
 
-    Strategy "engines": one stream copies in, one computes, one copies out. Strategy "streams": an item goes all its way
-    on one of a ring of streams, so that small kernels of several items run side by side. "auto" measures both on the
-    first items, and leaves "streams" alone where `fn` writes to tensors that outlive a call, since then the order
-    counts; of items of up to 8 MiB also "plain", all on the program's own stream: the host may be what takes the time.
-    When memory runs out, fewer are in flight and that item's call is made again, the random state as before it.
+    Args:
+        fn: Takes an item with its tensors on the device, and returns tensors.
+        items: An iterable of tensors, or of tensors in tuples, lists, mappings and dataclasses, of any shape and dtype,
+            nested at will. So are the results.
+        device: Where `fn` computes. If torch has no such device, items are passed through unchanged.
+        in_flight: How many items may be on their way at a time, from 1; "auto" is 5, or fewer if memory is short.
+        strategy: "engines": one stream copies in, one computes, one copies out. "streams": each item uses one of a ring
+            of streams for everything, so that small kernels of several items run side by side. "auto": measures both
+            on the first items. It does not try "streams" if `fn` writes to tensors that outlive a call, since then
+            order matters. For items of up to 8 MiB it also tries "plain": everything on the program's own stream.
+        out: Where results go: "pinned" host memory, plain host memory ("cpu"), or they stay on the "device".
+
+    Returns:
+        An iterator over the results, in order. `.stats()` says what was done and gained.
+
+    Raises:
+        UsageError: An argument is none of these.
     """
     if not callable(fn):
         raise UsageError(f"stream_map() calls a function for each item, and {fn!r} is none")
@@ -74,69 +88,69 @@ _MEASURED, _TOO_FEW = "the first items are being measured", "too few items to me
 _IN_ORDER = "the function writes to tensors that outlive a call, so its calls stay in order"
 
 
-class StreamMap:
-    """See `stream_map`. One pass over the items; closing it, or dropping it, lets go of what is in flight."""
+class StreamMap(Generic[Result]):
+    """See `stream_map`. One pass over the items; closing or dropping it drops what is in flight."""
 
     def __init__(
         self,
-        fn: Callable[[Any], Any],
-        items: Iterable[Any],
+        fn: Callable[[Any], Result],
+        items: Iterable[object],
         device: torch.device,
         in_flight: int | Literal["auto"],
         strategy: Strategy,
         out: Out,
     ) -> None:
         self._fn, self._out = fn, out
-        self._items: Iterator[Any] = HandedOn(iter(items))
-        self._refills = type(items) not in (list, tuple)  # whether code runs between items, which may write to them
+        self._items: Iterator[object] = HandedOn(iter(items))
+        self._refills = type(items) not in (list, tuple)  # whether code that may write to items runs between them
         self._accelerator = accelerator_for(device)
         self._window = _IN_FLIGHT if in_flight == "auto" else in_flight
-        self._fits = in_flight != "auto"  # whether the window is known to
-        self._flights: deque[Flight] = deque()
+        self._fits = in_flight != "auto"  # whether the window is known to fit into memory
+        self._flights: deque[Flight[Result]] = deque()
         self._ended = False
         self._error: BaseException | None = None  # of the item after all that are in flight
         self._strategy: str = "engines" if strategy == "auto" else strategy
         self._note = "asked for" if strategy != "auto" else _MEASURED
         self._open = strategy == "auto"  # whether it may still change
-        self._calls: dict[Any, Calls] = {}  # by the shapes of items
+        self._calls: dict[tuple[object, ...], Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
         self._each = 0  # bytes of an item in and out
-        self._drawn: set[str] = set()  # generators of the host's that calls were seen to draw from
+        self._rng_used: set[str] = set()  # random generators of the host that calls were seen to use
         self._trial: Trial | None = None
-        self._made: Any = None  # after the calls that were watched: what they made is then there
+        self._made: torch.Event | None = None  # after the watched calls: what they made is there then
         self._alone = False  # whether nothing is in flight any more from the next item on
-        self._idle = 0  # items in a row before which the device had nothing left to do
-        self._blocked = False  # whether the last item's copy made the host wait: an idle device says nothing then
-        self._spans: list[tuple[Any, Any]] = []  # of copying one item in, computing it and copying it out
-        self._tally = Tally()
-        self._loop: Iterator[Any] | None = None  # over the rest of the items, where nothing is in flight any more
+        self._idle = 0  # items in a row that the device waited for
+        self._blocked = False  # whether the last item's copy made the host wait: then an idle device means nothing
+        self._spans: list[tuple[torch.Event, torch.Event]] = []  # around one item's copy in, computation and copy out
+        self._counters = StreamMapCounters()
+        self._loop: Iterator[Result] | None = None  # over the rest of the items, if nothing is in flight any more
         self._shrunk = self._sent = 0
         self._item_ns: dict[str, int] = {}
         if self._accelerator is None:
             self._strategy, self._open = "plain", False
             self._note = none_of(device)
-            self._loop = map(without_streams(fn, device, self._tally, back=out != "device"), self._items)
+            self._loop = map(without_streams(fn, device, self._counters, back=out != "device"), self._items)
         else:
             self._sender = Sender(self._accelerator, self._window + 1, refills=self._refills)
 
-    def __iter__(self) -> StreamMap:
+    def __iter__(self) -> StreamMap[Result]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Result:
         loop = self._loop
         result = next(loop) if loop is not None else self._next()
         item_handed_on(self._fn)
         return result
 
-    def _next(self) -> Any:
+    def _next(self) -> Result:
         accelerator = self._accelerator
-        if accelerator is None:  # it had its loop, and was closed
+        if accelerator is None:  # it had a loop, and was closed
             raise StopIteration
         if not self._flights:
             self._raise_late()
             if self._alone and not self._ended:
                 one = on_and_back(
-                    self._fn, accelerator, self._tally, refills=self._refills, pinned=self._out == "pinned"
+                    self._fn, accelerator, self._counters, refills=self._refills, pinned=self._out == "pinned"
                 )
                 self._loop = map(one, self._items)
                 return next(self._loop)
@@ -147,7 +161,7 @@ class StreamMap:
             raise StopIteration  # closed, or at the end
         flight = self._flights.popleft()
         flight.end.synchronize()
-        self._tally.items += 1
+        self._counters.items += 1
         if self._trial is not None:
             self._try(self._trial, flight)
         if flight.on_device:
@@ -156,7 +170,7 @@ class StreamMap:
         return unpinned(flight.result) if self._out == "cpu" else flight.result
 
     def _advance(self, accelerator: Accelerator) -> None:
-        """Sends off one item more. What is raised meanwhile comes after the results of the items before it."""
+        """Sends one more item. An error is raised later, after the results of the items before it."""
         try:
             self._sender.wait_until_read()
             try:
@@ -180,11 +194,11 @@ class StreamMap:
             del error  # its traceback has this frame
 
     def close(self) -> None:
-        """What was computed and not taken is dropped."""
+        """Drops results that were computed and not taken."""
         self._ended, self._error, self._loop = True, None, None
         self._items = iter(())
         flights, self._flights = self._flights, deque()
-        if self._accelerator is not None:  # tensors of the function's own may be freed on the program's stream
+        if self._accelerator is not None:  # the function's tensors may be freed on the program's stream
             for flight in flights:
                 self._accelerator.current().wait_event(flight.end)
 
@@ -202,9 +216,9 @@ class StreamMap:
         ended = all(end.query() for _, end in self._spans)
         apart = sum(milliseconds(*span) for span in self._spans) if self._spans and ended else None
         return StreamMapStats(
-            items=self._tally.items,
-            bytes_in=self._tally.bytes_in,
-            bytes_out=self._tally.bytes_out,
+            items=self._counters.items,
+            bytes_in=self._counters.bytes_in,
+            bytes_out=self._counters.bytes_out,
             strategy=self._strategy,
             in_flight=self._window if self._accelerator is not None else 1,
             shrunk=self._shrunk,
@@ -213,7 +227,7 @@ class StreamMap:
             note=_TOO_FEW if self._note is _MEASURED and self._ended else self._note,
         )
 
-    def _launch(self, accelerator: Accelerator, item: Any) -> None:
+    def _launch(self, accelerator: Accelerator, item: object) -> None:
         shapes = shapes_of(item)
         calls = self._calls.get(shapes)
         if calls is None:
@@ -223,7 +237,7 @@ class StreamMap:
         if self._open and self._trial is not None and not watched:
             strategy = self._trial.strategy_of(self._sent)
         if strategy == "plain" and not watched:
-            flight: Flight | None = self._in_place(accelerator, item, calls)
+            flight: Flight[Result] | None = self._in_place(accelerator, item, calls)
         else:
             flight = self._sent_off(accelerator, item, calls, "engines" if strategy == "plain" else strategy)
         if flight is None:
@@ -236,9 +250,9 @@ class StreamMap:
             self._fit(accelerator)
             self._trial = Trial(self._candidates(), self._sent, self._window)
 
-    def _sent_off(self, accelerator: Accelerator, item: Any, calls: Calls, strategy: str) -> Flight | None:
-        """Makes room and tries again where memory runs out. None: until the program takes what is in flight."""
-        before = RandomStates({"torch", *self._drawn}, [accelerator.device])
+    def _sent_off(self, accelerator: Accelerator, item: object, calls: Calls, strategy: str) -> Flight[Result] | None:
+        """Sends an item; if memory runs out, makes room and tries again. None: not before the program takes results."""
+        before = RandomStates({"torch", *self._rng_used}, [accelerator.device])
         while True:
             try:
                 return self._through(accelerator, item, calls, strategy)
@@ -246,7 +260,7 @@ class StreamMap:
                 alone = self._window == 1
                 if alone and not (self._flights and self._out == "device"):
                     raise
-            # Once the error is gone, whose traceback has what the call had made.
+            # After the error is gone: its traceback holds what the call had made.
             self._wait_for_flights()
             accelerator.stream("compute").synchronize()
             accelerator.release_cache()
@@ -256,7 +270,7 @@ class StreamMap:
             self._shrunk += 1
             self._window = max(1, min(self._window // 2, len(self._flights)))
 
-    def _through(self, accelerator: Accelerator, item: Any, calls: Calls, strategy: str) -> Flight:
+    def _through(self, accelerator: Accelerator, item: object, calls: Calls, strategy: str) -> Flight[Result]:
         engines, watched = strategy != "streams", calls.count < _WATCHED
         compute = accelerator.stream("compute" if engines else f"lane {self._sent % self._window}")
         copy_in = accelerator.stream("in") if engines else compute
@@ -264,20 +278,20 @@ class StreamMap:
         compute.wait_stream(accelerator.current())
         if self._made is not None:
             compute.wait_event(self._made)
-        for flight in self._flights if watched else ():  # it may write to what those read
+        for flight in self._flights if watched else ():  # this call may write to what those read
             if flight.strategy != "engines":
                 compute.wait_event(flight.end)
         sent = self._sender.send(item, copy_in)
         sent.lend(compute)
         spans = engines and not watched and not self._spans
         with accelerator.on(compute):
-            begun = self._mark(accelerator, compute) if spans else None
+            begun = self._event_on(accelerator, compute) if spans else None
             result = self._watched(calls, sent.value, sent.tensors) if watched else self._fn(sent.value)
             if calls.keeps or calls.count == 0:  # the next call may write there
                 result = cloned(result)
             if watched:
-                self._made = self._mark(accelerator, compute)
-            computed = self._mark(accelerator, compute) if spans else None
+                self._made = self._event_on(accelerator, compute)
+            computed = self._event_on(accelerator, compute) if spans else None
         end = accelerator.event(timed=True, blocking=True)
         on_device = [tensor for tensor in tensors_in(result) if tensor.device == accelerator.device]
         leaving = None
@@ -287,18 +301,19 @@ class StreamMap:
             if engines:
                 copy_out.wait_stream(compute)
             with accelerator.on(copy_out), torch.no_grad():
-                leaving = self._mark(accelerator, copy_out) if spans else None
+                leaving = self._event_on(accelerator, copy_out) if spans else None
                 result = map_tensors(result, lambda tensor: self._to_host(accelerator, tensor))
                 end.record(copy_out)
             record(on_device, copy_out)
             on_device = []
-        if spans:
-            self._spans = [(sent.start, sent.end), (begun, computed)] + [(leaving, end)] * (leaving is not None)
-        self._tally.bytes_in += sent.bytes
+        if begun is not None and computed is not None:
+            out = [(leaving, end)] if leaving is not None else []
+            self._spans = [(sent.start, sent.end), (begun, computed), *out]
+        self._counters.bytes_in += sent.bytes
         return Flight(self._sent, result, on_device, end, strategy)
 
-    def _in_place(self, accelerator: Accelerator, item: Any, calls: Calls) -> Flight:
-        """On the program's own stream, after all that is in flight."""
+    def _in_place(self, accelerator: Accelerator, item: object, calls: Calls) -> Flight[Result]:
+        """Computes an item on the program's own stream, after everything in flight."""
         device, current = accelerator.device, accelerator.current()
         if self._flights and self._flights[-1].strategy != "plain":
             for flight in self._flights:
@@ -307,8 +322,8 @@ class StreamMap:
 
         def move(tensor: torch.Tensor) -> torch.Tensor:
             size_bytes, pinned = bytes_of(tensor), tensor.is_pinned()
-            exposed = pinned and self._refills  # what is not pinned has been read on return
-            self._tally.bytes_in += size_bytes
+            exposed = pinned and self._refills  # pageable memory has been read on return
+            self._counters.bytes_in += size_bytes
             self._blocked = self._blocked or exposed or (not pinned and size_bytes > SMALL_BYTES)
             return tensor.to(device, non_blocking=not exposed)
 
@@ -323,29 +338,29 @@ class StreamMap:
 
     def _to_host(self, accelerator: Accelerator, tensor: torch.Tensor) -> torch.Tensor:
         copy = to_pinned(accelerator, tensor, wait=False)
-        self._tally.bytes_out += bytes_of(tensor) if copy is not tensor else 0
+        self._counters.bytes_out += bytes_of(tensor) if copy is not tensor else 0
         return copy
 
-    def _watched(self, calls: Calls, item: Any, inputs: list[torch.Tensor]) -> Any:
-        """One of the first calls for such shapes, and what it does beside its result."""
+    def _watched(self, calls: Calls, item: object, inputs: list[torch.Tensor]) -> Result:
+        """Makes one of the first calls for such shapes, and notes its RNG use and what it writes to."""
         states = random_states()
-        with Outside(inputs) as outside:
+        with OutsideWrites(inputs) as outside:
             result = self._fn(item)
-        self._drawn |= drawn_from(states, random_states())
+        self._rng_used |= drawn_from(states, random_states())
         calls.keeps = calls.keeps or outside.keeps(result)
         if (outside.writes or calls.keeps) and not self._stateful:
             self._stateful = True
             if self._strategy == "streams":
-                self._settle("engines", _IN_ORDER)
+                self._choose("engines", _IN_ORDER)
             elif self._trial is not None and self._open:
                 self._wait_for_flights()
                 self._trial = Trial(self._candidates(), self._sent, self._window)
         return result
 
     def _fit(self, accelerator: Accelerator) -> None:
-        """The window that memory has room for, by what an item has so far."""
-        each = self._tally.bytes_in // _WATCHED
-        self._each = each + self._tally.bytes_out // _WATCHED
+        """Chooses the window that memory has room for, by the bytes of an item so far."""
+        each = self._counters.bytes_in // _WATCHED
+        self._each = each + self._counters.bytes_out // _WATCHED
         self._small = self._each <= _SMALL_BYTES
         if self._fits or self._small:
             return
@@ -357,7 +372,7 @@ class StreamMap:
             return [self._strategy]
         return ["plain"] * self._small + ["engines"] + ["streams"] * (not self._stateful)
 
-    def _try(self, trial: Trial, flight: Flight) -> None:
+    def _try(self, trial: Trial, flight: Flight[Result]) -> None:
         known = trial.ended(flight.number, flight.end)
         self._item_ns = trial.item_ns
         if trial.over:
@@ -368,32 +383,32 @@ class StreamMap:
             return
         elif known == "engines" and self._copying_ns() >= _BOUND * trial.item_ns[known]:
             self._trial = None
-            self._settle("engines", "copying takes all the time, whatever the streams")
+            self._choose("engines", "copying takes all the time, whatever the strategy")
         elif flight.strategy == "plain":
             behind = self._flights[-2] if len(self._flights) > 1 else flight
             self._idle = self._idle + 1 if behind.end.query() and not self._blocked else 0
             if self._idle == self._window:
                 self._trial = None
-                self._settle("plain", "the host is what takes the time, whatever the streams")
+                self._choose("plain", "the host takes the time, whatever the strategy")
                 self._alone = self._out != "device" and self._each <= _WAITED_BYTES
 
     def _copying_ns(self) -> float:
-        """Of one item in or out, whichever takes longer; 0 if that is not known yet."""
+        """The longer one of an item's copies in and out; 0 if not known yet."""
         copies = [self._spans[place] for place in (0, 2) if place < len(self._spans)]
         return max((milliseconds(*span) * 1e6 for span in copies if span[1].query()), default=0.0)
 
     def _decide(self, trial: Trial) -> None:
         best = best_of(self._item_ns)
-        self._settle(best, _IN_ORDER if best == "engines" and self._stateful else why(best, self._item_ns))
+        self._choose(best, _IN_ORDER if best == "engines" and self._stateful else why(best, self._item_ns))
 
-    def _settle(self, strategy: str, why: str) -> None:
+    def _choose(self, strategy: str, why: str) -> None:
         self._strategy, self._note, self._open = strategy, why, False
 
     def _wait_for_flights(self) -> None:
         for flight in self._flights:
             flight.end.synchronize()
 
-    def _mark(self, accelerator: Accelerator, stream: Any) -> Any:
+    def _event_on(self, accelerator: Accelerator, stream: torch.Stream) -> torch.Event:
         event = accelerator.event(timed=True)
         event.record(stream)
         return event

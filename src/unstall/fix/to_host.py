@@ -1,4 +1,4 @@
-"""Values from the device that the host reads when they are there, and waits for nothing else."""
+"""`to_host`: copies values to the host without waiting for them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import asyncio
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import torch
 
 from unstall.errors import UsageError
 from unstall.figures import duration, size
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
-from unstall.fix.tensors.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.nesting import Nest, map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of, is_simple
 from unstall.fix.wrapped import Printed, wrapped
 
-# Below, a copy takes less than 0.1 ms on PCIe 5.0, on the current stream; above, it runs beside what comes next.
+# Smaller copies take less than 0.1 ms on PCIe 5.0, on the current stream. Larger ones get a stream of their own.
 LARGE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CopyStats(Printed):
-    """Of one copy to the host."""
+    """What one copy to the host took. Times in ns."""
 
     bytes: int
-    by: str
-    beside_ns: int | None  # what the host did between asking and reading; None: it has not read yet
-    waited_ns: int  # what it still waited for then
+    by: str  # which way: "the current stream", "a copy stream" or "a plain copy"
+    beside_ns: int | None  # from asking to reading; None: not read yet
+    waited_ns: int  # what reading still waited
 
     @property
     def text(self) -> str:
@@ -40,10 +40,10 @@ class CopyStats(Printed):
         )
 
 
-class HostFuture:
-    """What `to_host` promises. There is no way to its tensors but through the end of their copy."""
+class HostFuture(Generic[Nest]):
+    """The result of `to_host`. Its tensors can be had only after their copy has ended; it can be awaited too."""
 
-    def __init__(self, value: Any, events: list[Any], size_bytes: int, by: str) -> None:
+    def __init__(self, value: Nest, events: list[torch.Event], size_bytes: int, by: str) -> None:
         self._value = value
         self._events = events
         self._bytes, self._by = size_bytes, by
@@ -52,11 +52,11 @@ class HostFuture:
         self._waited = 0
 
     def done(self) -> bool:
-        """Whether `result()` would return at once."""
+        """Returns whether `result()` would return at once."""
         return all(event.query() for event in self._events)
 
-    def result(self) -> Any:
-        """The value on the host, once its own copy has ended."""
+    def result(self) -> Nest:
+        """Waits for the copy, and for nothing else. Returns the value on the host."""
         if self._read is None:
             start = time.perf_counter_ns()
             for event in self._events:
@@ -66,7 +66,7 @@ class HostFuture:
             self._events = []
         return self._value
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[object, None, Nest]:
         if not self.done():
             waiting = asyncio.get_running_loop().run_in_executor(None, self.result)
             yield from waiting.__await__()
@@ -78,19 +78,30 @@ class HostFuture:
         return wrapped(f"<HostFuture: {self.stats().text}>")
 
     def stats(self) -> CopyStats:
+        """What the copy took."""
         beside = None if self._read is None else self._read - self._asked
         return CopyStats(self._bytes, self._by, beside, self._waited)
 
 
-def to_host(value: Any) -> HostFuture:
-    """Begin to copy a tensor, or all tensors of a nest, to the host, as they are now; what is done to them later does
-    not matter.
+def to_host(value: Nest) -> HostFuture[Nest]:
+    """Begins to copy tensors to the host, as they are now. Later writes to them do not matter.
 
-    The result is on the CPU, detached from autograd, of the strides that `.cpu()` would give. It is in pinned memory,
-    which torch uses again once the tensor is gone. What is on the CPU already is cloned. Raises UsageError while a
-    CUDA graph is captured.
+        loss_on_host = unstall.to_host(loss)
+        ...  # launch the next step
+        print(loss_on_host.result().item())
+
+    Args:
+        value: A tensor of any shape and dtype, or tensors in tuples, lists, mappings and dataclasses, nested at will.
+
+    Returns:
+        A future. `.result()` is the same nest with tensors on the CPU: detached from autograd, of the same shapes and
+        dtypes, with the strides that `.cpu()` gives. They are in pinned memory, which torch reuses when they are gone.
+        Tensors that were on the CPU are cloned.
+
+    Raises:
+        UsageError: A CUDA graph is being captured.
     """
-    events: list[Any] = []
+    events: list[torch.Event] = []
     on_host: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
     total = 0
 
@@ -119,12 +130,12 @@ def to_host(value: Any) -> HostFuture:
     return HostFuture(result, events, total, " and ".join(sorted(ways)))
 
 
-def _copy(accelerator: Accelerator, pairs: list[tuple[torch.Tensor, torch.Tensor]], events: list[Any]) -> str:
+def _copy(accelerator: Accelerator, pairs: list[tuple[torch.Tensor, torch.Tensor]], events: list[torch.Event]) -> str:
     current = accelerator.current()
     stream, way = current, "the current stream"
     if sum(bytes_of(source) for source, _ in pairs) >= LARGE_BYTES:
         try:
-            # The program may write to its tensors at once. A clone takes a fiftieth of the way to the host.
+            # The program may write to its tensors at once. A clone takes a fiftieth of the copy's time.
             pairs = [(source.clone(), target) for source, target in pairs]
             stream, way = accelerator.stream("out"), "a copy stream"
             stream.wait_stream(current)

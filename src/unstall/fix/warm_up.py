@@ -1,10 +1,9 @@
-"""The largest shapes first: what they leave in the caching allocator serves all that are smaller."""
+"""`warm_up`: the largest inputs first, since the memory that they leave in the caching allocator fits all others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -18,18 +17,18 @@ from unstall.guest.rng import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
 Trace = list[tuple[str, int, int, int]]
-"""Of one call, in order: ("alloc" or "free", address, bytes, stream)."""
+"""What one call asked of the allocator, in order: ("alloc" or "free", address, bytes, stream)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUpStats(Printed):
-    """Reserved memory by the allocator model, from an empty cache. None: nothing was recorded, or it does not fit."""
+    """Reserved memory by the allocator model, from an empty cache. None: not recorded, or it does not fit."""
 
     calls: int
-    largest_bytes: int  # of the inputs of one call
+    largest_bytes: int  # of one call's inputs
     reserved_bytes: int | None  # largest inputs first
-    reserved_rising_bytes: int | None  # smallest first, as a program of growing shapes has it
-    peak_bytes: int | None  # allocated, at the most
+    reserved_rising_bytes: int | None  # smallest inputs first, as when a program's shapes grow
+    peak_bytes: int | None  # most bytes allocated at a time
     note: str
 
     @property
@@ -45,12 +44,24 @@ class WarmUpStats(Printed):
         return f"{text}; {self.note}" if self.note else text
 
 
-def warm_up(fn: Callable[..., Any], *largest_inputs: Any) -> WarmUpStats:
-    """Call `fn` with each of these inputs, the largest first, and say what that saves in reserved memory.
+def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
+    """Calls `fn` with each input, the largest first, and says how much reserved device memory that saves.
 
-    An input that is a tuple holds the arguments of one call; anything else is the only argument. Random states are put
-    back afterwards; all else that `fn` does it does, so give it a step whose effects you can spare (a forward and
-    backward pass without the optimizer). Raises UsageError without a function or without inputs.
+        print(unstall.warm_up(forward_and_backward, longest_batch, usual_batch))
+
+    The states of random generators are restored afterwards. All other effects of `fn` stay, so give it a step without
+    lasting effects: forward and backward, without the optimizer.
+
+    Args:
+        fn: The function to call.
+        *largest_inputs: One for each call: a tuple of all arguments, or the only argument. Tensors in it may be nested
+            and of any shape and dtype.
+
+    Returns:
+        Calls, and bytes reserved and allocated in this order and in the reverse order.
+
+    Raises:
+        UsageError: `fn` is no function, or there are no inputs.
     """
     if not callable(fn):
         raise UsageError(f"warm_up() calls a function, and {fn!r} is none")
@@ -65,7 +76,7 @@ def warm_up(fn: Callable[..., Any], *largest_inputs: Any) -> WarmUpStats:
     if accelerator is None or accelerator.device.type != "cuda":
         why = "there is no CUDA device: no memory was recorded"
     elif getattr(torch._C, "_cuda_isHistoryEnabled", bool)():
-        why = "the program records its memory itself: nothing was recorded"
+        why = "the program records its own memory: nothing was recorded here"
     try:
         if accelerator is None or why is not None:
             for value in ordered:
@@ -77,13 +88,15 @@ def warm_up(fn: Callable[..., Any], *largest_inputs: Any) -> WarmUpStats:
     total = accelerator.total_bytes()
     with_it, peak = replay_reserved(traces, total)
     without, _ = replay_reserved(traces[::-1], total)
-    note = "" if len(ordered) > 1 else "with smaller inputs too it could say what that saves"
+    note = "" if len(ordered) > 1 else "give it smaller inputs too, and it can say what that saves"
     return WarmUpStats(len(ordered), largest, with_it, without if len(ordered) > 1 else None, peak, note)
 
 
 def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, int | None]:
-    """The reserved bytes at the end, and the most that were allocated, of calls one after the other. None where the
-    device has no room for that order."""
+    """Replays calls one after the other in the allocator model.
+
+    Returns the bytes reserved at the end and the most bytes allocated; None if the device has no room for that order.
+    """
     allocator = CachingAllocator(total_bytes)
     held: dict[tuple[int, int], Block] = {}
     peak = 0
@@ -100,8 +113,8 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
     return allocator.memory_reserved(), peak
 
 
-def _recorded(fn: Callable[..., Any], value: Any, device: torch.device) -> Trace:
-    """What the call asks of the allocator. What it leaves allocated stays so in a replay."""
+def _recorded(fn: Callable[..., object], value: object, device: torch.device) -> Trace:
+    """Calls the function and records its requests for memory. What it keeps stays allocated in a replay."""
     torch.cuda.synchronize(device)
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000_000)
     try:
@@ -118,16 +131,16 @@ def _recorded(fn: Callable[..., Any], value: Any, device: torch.device) -> Trace
     ]
 
 
-def _call(fn: Callable[..., Any], value: Any) -> None:
+def _call(fn: Callable[..., object], value: object) -> None:
     fn(*value) if isinstance(value, tuple) else fn(value)
 
 
-def _bytes_of(value: Any) -> int:
+def _bytes_of(value: object) -> int:
     return sum(map(bytes_of, tensors_in(value)))
 
 
 def _all_like(device: torch.device) -> list[torch.device]:
-    """All devices of its type: the function may draw on others than those of its inputs."""
+    """All devices of its type: the function may use other devices' random generators than its inputs'."""
     if not is_there(device):
         return []
     count = torch.get_device_module(device).device_count()

@@ -6,11 +6,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from unstall.errors import UsageError
 from unstall.measuring.adapters import Adapter, copied
-from unstall.measuring.call import Call
+from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.measurement import Cache
 
 _LEAST_SETS, _MOST_SETS = 2, 64
@@ -19,14 +18,14 @@ _LEAST_SETS, _MOST_SETS = 2, 64
 class Caching:
     """`before()` comes before each sample, outside of it; `run()` is the sample."""
 
-    def __init__(self, call: Call, cache: Cache, adapter: Adapter) -> None:
+    def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:
         """Raises UsageError where the cache's size is not known, or where there is nothing to rotate."""
         self.cache = cache
         self._adapter = adapter
         self._flush: Callable[[], None] | None = None
-        self.same: Callable[[], Any] = call.bare()
+        self.same: Callable[[], object] = call.bare()
         """The call with the inputs that it was given, every time."""
-        self.run: Callable[[], Any] = self.same
+        self.run: Callable[[], object] = self.same
         if cache == "cold":
             self._flush = adapter.flusher()
             if self._flush is None:
@@ -49,7 +48,7 @@ class Caching:
             if self._adapter.is_cuda and not self._adapter.virtual:
                 _give_up_persisting()
 
-    def _rotating(self, call: Call) -> Callable[[], Any]:
+    def _rotating(self, call: FunctionCall) -> Callable[[], object]:
         arrays = [self._adapter.array("", value) for value in _arrays((call.args, call.kwargs), self._adapter)]
         size = sum(array.bytes for array in arrays)
         if not size:
@@ -58,10 +57,10 @@ class Caching:
                 'pass them to bench(fn, x, …), or take cache="cold"'
             )
         count = min(_MOST_SETS, max(_LEAST_SETS, -(-2 * self._adapter.cache_bytes // size)))
-        sets = [Call(call.fn, *copied((call.args, dict(call.kwargs)))).bare() for _ in range(count)]
+        sets = [FunctionCall(call.fn, *copied((call.args, dict(call.kwargs)))).bare() for _ in range(count)]
         turn = 0
 
-        def run() -> Any:
+        def run() -> object:
             nonlocal turn
             turn = (turn + 1) % count
             return sets[turn]()
@@ -69,7 +68,7 @@ class Caching:
         return run
 
 
-def _arrays(value: Any, adapter: Adapter) -> list[Any]:
+def _arrays(value: object, adapter: Adapter) -> list[object]:
     if adapter.holds(value):
         return [value]
     if isinstance(value, dict):

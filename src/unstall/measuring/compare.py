@@ -9,43 +9,43 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
+from typing import Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 import numpy as np
 
 from unstall.errors import UsageError
+from unstall.guest.rng import RandomStates, devices_in_use
 from unstall.measuring.adapters import Adapter, adapter_for, copied
-from unstall.measuring.agreement import Agreement, agreement, in_float64
 from unstall.measuring.amounts import seconds_of, share_of
 from unstall.measuring.cache import Caching
-from unstall.measuring.call import Call
-from unstall.measuring.choice import Choice, choose, launch_bound, probe, usual_cache
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.calls.inspection import Inspection, inspect_call, opened, sampled_inputs
+from unstall.measuring.comparing.agreement import Agreement, agreement, in_float64
+from unstall.measuring.comparing.rounds import MARGIN, Rounds, by_turns
+from unstall.measuring.comparing.turns import By, takes
+from unstall.measuring.comparing.which_time import TimeChoice, choose, launch_bound, probe, usual_cache
 from unstall.measuring.comparison import Candidate
-from unstall.measuring.look import Look, held, look, opened
-from unstall.measuring.look_verdicts import of_look
 from unstall.measuring.measurement import Cache
 from unstall.measuring.progress import begin
-from unstall.measuring.randomness import same_randomness
-from unstall.measuring.rounds import MARGIN, Rounds, by_turns
 from unstall.measuring.shown import Comparisons, ShownComparison
 from unstall.measuring.statistics import Spread
-from unstall.measuring.turns import By, takes
-from unstall.measuring.virtual_machine import is_clock_virtual
+from unstall.measuring.verdicts.of_inspection import of_inspection
+from unstall.measuring.virtual_gpu import is_clock_virtual
 from unstall.measuring.wording import names_of
 
 _CALLS = 20  # of a function, in a comparison that has time for what tells a little more
 _NOT_COMPUTED = "the virtual GPU skips numerics: there are no results that could be compared"
 
-Functions: TypeAlias = Mapping[str, Callable[..., Any]]
-Inputs: TypeAlias = Mapping[Any, Any] | Sequence[Any]
+Functions: TypeAlias = Mapping[str, Callable[..., object]]
+Inputs: TypeAlias = Mapping[object, object] | Sequence[object]
 
 
-class Options(TypedDict, total=False):
+class CompareOptions(TypedDict, total=False):
     """The keywords of `compare`."""
 
-    kwargs: Mapping[str, Any] | None
+    kwargs: Mapping[str, object] | None
     by: By | Literal["auto"]
     cache: Cache | Literal["auto"]
     check: bool
@@ -59,14 +59,16 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def compare(functions: Functions, *args: Any, inputs: None = None, **options: Unpack[Options]) -> ShownComparison: ...
+def compare(
+    functions: Functions, *args: object, inputs: None = None, **options: Unpack[CompareOptions]
+) -> ShownComparison: ...
 @overload
-def compare(functions: Functions, *args: Any, inputs: Inputs, **options: Unpack[Options]) -> Comparisons: ...
+def compare(functions: Functions, *args: object, inputs: Inputs, **options: Unpack[CompareOptions]) -> Comparisons: ...
 def compare(
     functions: Functions,
-    *args: Any,
+    *args: object,
     inputs: Inputs | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     by: By | Literal["auto"] = "auto",
     cache: Cache | Literal["auto"] = "auto",
     check: bool = True,
@@ -98,7 +100,10 @@ def compare(
     rows = [("", args)] if inputs is None else [(name, (*args, *value)) for name, value in _named(inputs)]
     if not rows:
         raise UsageError("inputs: there is none to compare at")
-    calls = [{each: Call(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()} for _, arguments in rows]
+    calls = [
+        {each: FunctionCall(fn, arguments, dict(kwargs or {})) for each, fn in functions.items()}
+        for _, arguments in rows
+    ]
     with adapter_for(_values(calls[0])).threads(num_threads):
         begin("the first calls")
         adapters, first_s = zip(*(_adapter(each) for each in calls), strict=True)
@@ -134,7 +139,7 @@ def compare(
     return found[0] if inputs is None else Comparisons(tuple(found), label)
 
 
-def _adapter(calls: Mapping[str, Call]) -> tuple[Adapter, list[float]]:
+def _adapter(calls: Mapping[str, FunctionCall]) -> tuple[Adapter, list[float]]:
     """And what each call took until it returned, s. Of functions that make their own arrays only what they return says
     where. Raises UsageError for coroutines."""
     returned, took = [], []
@@ -153,16 +158,16 @@ def _adapter(calls: Mapping[str, Call]) -> tuple[Adapter, list[float]]:
 
 
 def _choices(
-    calls: list[dict[str, Call]],
+    calls: list[dict[str, FunctionCall]],
     adapters: Sequence[Adapter],
     by: By | Literal["auto"],
     cache: Cache | Literal["auto"],
     *,
     brief: bool,
-) -> Iterator[Choice]:
+) -> Iterator[TimeChoice]:
     """By input: the same, where all are on one device."""
     if by != "auto":
-        yield from (Choice(by, "", adapter) for adapter in adapters)
+        yield from (TimeChoice(by, "", adapter) for adapter in adapters)
     elif len({adapter.name for adapter in adapters}) == 1:
         yield from [choose(calls, adapters[0], cache, brief=brief)] * len(calls)
     else:
@@ -170,8 +175,8 @@ def _choices(
 
 
 def _by_turns(
-    calls: list[Call],
-    choice: Choice,
+    calls: list[FunctionCall],
+    choice: TimeChoice,
     cache: Cache | Literal["auto"],
     margin: float,
     seconds: float,
@@ -186,7 +191,7 @@ def _by_turns(
     return by_turns(take, len(calls), margin=margin, max_seconds=left, seed=seed, noiseless=noiseless), kept
 
 
-def _values(calls: Mapping[str, Call]) -> list[Any]:
+def _values(calls: Mapping[str, FunctionCall]) -> list[object]:
     return [value for call in calls.values() for _, value in call.inputs()]
 
 
@@ -205,7 +210,7 @@ class _Seen:
 
 
 def _looked_at(
-    calls: Mapping[str, Call],
+    calls: Mapping[str, FunctionCall],
     adapter: Adapter,
     first_s: list[float],
     rel_tolerance: float | None,
@@ -222,7 +227,7 @@ def _looked_at(
     for number, (name, call) in enumerate(calls.items()):
         seen, took, result = _called(call, adapter, kept=computed and len(calls) > 1)
         each_s.append(min(took, first_s[number]))
-        for verdict in of_look(seen, virtual=adapter.virtual):
+        for verdict in of_inspection(seen, virtual=adapter.virtual):
             if verdict.serious:
                 said.setdefault(f"{verdict.kind}: {verdict.text}", []).append(name)
         if computed and number:
@@ -236,15 +241,15 @@ def _looked_at(
     return _Seen(agreements, [*notes, *([_NOT_COMPUTED] if check and not adapter.computes else [])], each_s)
 
 
-def _called(call: Call, adapter: Adapter, *, kept: bool) -> tuple[Look, float, Any]:
+def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
     """What was seen of the call, its seconds, and its result if that is to be `kept`, even if a later call writes to
     the same memory."""
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
-    results: list[Any] = []
+    results: list[object] = []
     took = 0.0
 
-    def run() -> Any:
+    def run() -> object:
         nonlocal took
         began = time.monotonic()
         result = call()
@@ -253,13 +258,23 @@ def _called(call: Call, adapter: Adapter, *, kept: bool) -> tuple[Look, float, A
             results.append(result)
         return result
 
-    at_first = held(call, adapter)
+    at_first = sampled_inputs(call, adapter)
     with same_randomness() if kept else nullcontext():
-        seen = look(call, adapter, at_first, run, once=True)
+        seen = inspect_call(call, adapter, at_first, run, once=True)
         return seen, took, copied(results[0]) if kept else None
 
 
-def _launch_bound(calls: Mapping[str, Call], rounds: Rounds, adapter: Adapter) -> list[str]:
+@contextmanager
+def same_randomness() -> Iterator[None]:
+    """Restores the states of the default generators of Python, NumPy and torch at the end."""
+    states = RandomStates(devices=devices_in_use())
+    try:
+        yield
+    finally:
+        states.put_back()
+
+
+def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
     """A sentence of those of which the device's time is not what a program pays."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
@@ -287,13 +302,13 @@ def _candidates(
     )
 
 
-def _named(inputs: Inputs) -> list[tuple[str, tuple[Any, ...]]]:
+def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
     """By name all arguments of a call."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """An array by its shape and type, anything else as it prints."""
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value))

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from unstall._version import __version__
-from unstall.measuring.agreement import Agreement
+from unstall.measuring.comparing.agreement import Agreement
+from unstall.measuring.comparing.rounds import Answer
+from unstall.measuring.comparing.turns import By
 from unstall.measuring.measurement import Cache
-from unstall.measuring.rounds import Answer
 from unstall.measuring.statistics import Interval, Spread
-from unstall.measuring.turns import By
 
 SCHEMA = "unstall.compare/1"
 

@@ -6,17 +6,16 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.cache import Caching
-from unstall.measuring.noiseless import shares_of_few, shares_of_many
+from unstall.measuring.calls.system_memory import page_faults_so_far
+from unstall.measuring.exact_times import shares_of_few, shares_of_many
 from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until, sample_until
 from unstall.measuring.statistics import Spread
-from unstall.measuring.system_memory import page_faults_so_far
 
 _SAMPLE_NS = 100_000  # a sample of what is shorter holds several calls: some thousand times a clock's own cost
 _MOST_LOOPS = 1 << 16
@@ -35,7 +34,7 @@ class Alone:
     """A call from an idle device, timed each time that it is made: ns until it returns, and until its results are
     there. `machine_s` is the last one's, by the machine's clock."""
 
-    def __init__(self, run: Callable[[], Any], adapter: Adapter) -> None:
+    def __init__(self, run: Callable[[], object], adapter: Adapter) -> None:
         self.host: list[int] = []
         self.wall: list[int] = []
         self.page_faults = 0.0
@@ -43,7 +42,7 @@ class Alone:
         self._run, self._adapter = run, adapter
         self._cost = _reading_ns(adapter.clock)
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """The result, which is there."""
         adapter, run, clock = self._adapter, self._run, self._adapter.clock
         adapter.synchronize()
@@ -121,7 +120,7 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 
     def batch(count: int) -> int:
         adapter.synchronize()
-        result: Any = None
+        result: object = None
         began = clock()
         for _ in itertools.repeat(None, count):
             result = run()
@@ -138,7 +137,7 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
     return sample_until(lambda wanted: [batch(count) / count for _ in range(wanted)], until, first=first)
 
 
-def _loops(run: Callable[[], Any]) -> int:
+def _loops(run: Callable[[], object]) -> int:
     """How many calls make a sample long enough, by the machine's own clock: the program's may stand still."""
     loops = 1
     while True:
@@ -148,7 +147,7 @@ def _loops(run: Callable[[], Any]) -> int:
         loops = min(_MOST_LOOPS, max(2 * loops, int(1.2 * loops * _SAMPLE_NS / max(took, 1))))
 
 
-def _timed(run: Callable[[], Any], loops: int, clock: Callable[[], int]) -> int:
+def _timed(run: Callable[[], object], loops: int, clock: Callable[[], int]) -> int:
     forever = itertools.repeat(None, loops)
     began = clock()
     for _ in forever:

@@ -28,7 +28,7 @@ _MODULES = {
 """What these names are where nothing else gives them a meaning."""
 
 
-def functions(statements: Sequence[str], setup: str, names: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
     """A function of each statement, by its text; it returns the value of what is an expression.
 
     `names` are the globals of all; the setup is run in them once. Modules that everybody knows by these names are
@@ -57,7 +57,7 @@ def told(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_of(functions: Mapping[str, Callable[[], Any]]) -> Iterator[None]:
+def told_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
     """What one of several statements raises is a UsageError with its text."""
     try:
         yield
@@ -85,7 +85,7 @@ def _parsed(source: str, what: str) -> ast.Module:
         raise UsageError(f"{what}: {error.msg}, in line {error.lineno}: {(error.text or '').strip()}") from error
 
 
-def _function(tree: ast.Module, names: dict[str, Any]) -> Callable[[], Any]:
+def _function(tree: ast.Module, names: dict[str, object]) -> Callable[[], object]:
     body: list[ast.stmt] = list(tree.body) or [ast.Pass()]
     if isinstance(body[-1], ast.Expr):
         body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
@@ -93,11 +93,10 @@ def _function(tree: ast.Module, names: dict[str, Any]) -> Callable[[], Any]:
     definition = made.body[0]
     assert isinstance(definition, ast.FunctionDef)
     definition.body = body
-    found: dict[str, Any] = {}
+    found: dict[str, Callable[[], object]] = {}
     # Defined apart, so that the name hides none of the user's; its globals are theirs all the same.
     exec(compile(ast.fix_missing_locations(made), "<statement>", "exec"), names, found)
-    function: Callable[[], Any] = found["statement"]
-    return function
+    return found["statement"]
 
 
 def _import_known(trees: Sequence[ast.Module], names: dict[str, Any]) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from types import TracebackType
-from typing import Any, Self
+from types import ModuleType, TracebackType
+from typing import Self
 
 _AT_ONCE_NS = 20_000  # a wait with nothing to wait for is shorter
 
@@ -28,10 +28,10 @@ class Stopwatch:
         self.seconds = 0.0
         self.waited_seconds = 0.0
         self._show = show
-        self._results: list[Any] = []
+        self._results: list[object] = []
         self._began = 0
 
-    def wait_for(self, result: Any) -> Any:
+    def wait_for(self, result: object) -> object:
         """Wait for this result, too, at the end: for frameworks that cannot wait for all at once, as JAX."""
         self._results.append(result)
         return result
@@ -74,7 +74,7 @@ class Stopwatch:
         return f"; nothing was left to wait for on {names}"
 
 
-def _wait(results: list[Any]) -> list[str]:
+def _wait(results: list[object]) -> list[str]:
     """Wait for all devices in use, and for the results. Their names."""
     waited = []
     torch = sys.modules.get("torch")
@@ -98,7 +98,7 @@ def _wait(results: list[Any]) -> list[str]:
     return waited
 
 
-def _cuda_devices(torch: Any) -> list[int]:
+def _cuda_devices(torch: ModuleType) -> list[int]:
     """The current one and those with memory in use; none before the first use of CUDA."""
     cuda = torch.cuda
     if not (cuda.is_available() and cuda.is_initialized()):

@@ -19,16 +19,15 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from unstall.errors import UsageError
 from unstall.measuring.adapters import adapter_for
-from unstall.measuring.call import Call
-from unstall.measuring.noiseless import length_of_batch
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.exact_times import length_of_batch
 from unstall.measuring.timing import TaskSpec, Timing
-from unstall.measuring.virtual_machine import is_clock_virtual, ops_so_far
+from unstall.measuring.virtual_gpu import is_clock_virtual, ops_so_far
 
 _LARGEST_BLOCK = 2**31 - 1
 _NEGLIGIBLE = 1e-4  # an empty block's share of a block's time
@@ -56,7 +55,7 @@ class Timer:
         setup: str = "pass",
         global_setup: str = "",
         timer: Callable[[], float] | None = None,
-        globals: Mapping[str, Any] | None = None,
+        globals: Mapping[str, object] | None = None,
         label: str | None = None,
         sub_label: str | None = None,
         description: str | None = None,
@@ -173,11 +172,11 @@ class Timer:
             if collects:
                 gc.enable()
 
-    def _waiting(self, known: Mapping[str, Any]) -> Callable[[Any], None]:
+    def _waiting(self, known: Mapping[str, object]) -> Callable[[object], None]:
         """What waits for the statement's results; all before it is waited for now."""
         values = {name: self._globals[name] for name in self._names if name in self._globals}
         values |= {name: value for name, value in known.items() if not name.startswith("_")}
-        adapter = adapter_for(value for _, value in Call(_nothing, (), values).inputs())
+        adapter = adapter_for(value for _, value in FunctionCall(_nothing, (), values).inputs())
         adapter.synchronize()
         return adapter.wait
 
@@ -185,11 +184,11 @@ class Timer:
         return Timing(number, list(times), self._task_spec)
 
 
-def _nothing(**_: Any) -> None:
+def _nothing(**_: object) -> None:
     pass
 
 
-def _compiled(stmt: str, setup: str, names: dict[str, Any]) -> Callable[..., float]:
+def _compiled(stmt: str, setup: str, names: dict[str, object]) -> Callable[..., float]:
     is_value = _is_value(stmt)
     source = _TEMPLATE.format(
         setup=textwrap.indent(setup, "    ").strip(),

@@ -5,13 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unstall.figures import counted
 from unstall.measuring.statistics import Spread
 from unstall.measuring.wording import precise
+
+if TYPE_CHECKING:
+    from torch.utils.benchmark import Measurement
 
 _UNSTEADY = 0.1  # of the median, the interquartile range
 
@@ -46,7 +49,7 @@ class Timing:
     number_per_run: int
     raw_times: list[float]
     task_spec: TaskSpec
-    metadata: dict[Any, Any] | None = None
+    metadata: dict[object, object] | None = None
 
     @property
     def times(self) -> list[float]:
@@ -124,7 +127,7 @@ class Timing:
         """The times in ns, with the interval of their median."""
         return Spread.of(np.array(self.times) * 1e9)
 
-    def to_torch(self) -> Any:
+    def to_torch(self) -> Measurement:
         """The same as torch's own, for `torch.utils.benchmark.Compare`. Needs torch."""
         from torch.utils.benchmark.utils import common
 

@@ -51,8 +51,8 @@ class BenchMagic:
         (64MiB), --flops (2e9) and --method, and of a comparison --by (device, wall, throughput). Of a cell the
         statement is its text, and the line has options alone.
         """
+        from unstall.measuring.benchmark import bench
         from unstall.measuring.compare import compare
-        from unstall.measuring.measure import bench
         from unstall.measuring.statement import functions
 
         try:

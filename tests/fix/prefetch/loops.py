@@ -20,7 +20,7 @@ Wrap = Callable[[Any], Any]
 Depth = Any  # "plain", or as `prefetch` takes it
 
 
-class Numbers(Dataset[torch.Tensor]):  # type: ignore[misc]
+class Numbers(Dataset[torch.Tensor]):
     def __init__(self, size: int = 40, unreadable: tuple[int, ...] = (), draws: bool = False) -> None:
         self.size, self.unreadable, self.draws = size, unreadable, draws
 
@@ -33,7 +33,7 @@ class Numbers(Dataset[torch.Tensor]):  # type: ignore[misc]
         return torch.tensor(float(at)) + (torch.rand(()) + random.random() if self.draws else 0.0)
 
 
-class Endless(IterableDataset[torch.Tensor]):  # type: ignore[misc]
+class Endless(IterableDataset[torch.Tensor]):
     def __iter__(self) -> Iterator[torch.Tensor]:
         return iter(torch.arange(40.0).split(1))
 
@@ -105,7 +105,7 @@ def attributes_that_are_set(wrap: Wrap) -> Any:
     return inner.epoch, loader.epoch, [int(batch) for batch in loader]
 
 
-class Resumable(Sampler[int]):  # type: ignore[misc]
+class Resumable(Sampler[int]):
     at = 0
 
     def __iter__(self) -> Iterator[int]:

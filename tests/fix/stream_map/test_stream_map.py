@@ -146,7 +146,7 @@ def test_results_without_a_gpu_are_the_programs_own(out: Literal["pinned", "cpu"
 def test_results_left_on_the_device_have_their_graph_without_a_gpu_too() -> None:
     weight = torch.ones(3, requires_grad=True)
     results = unstall.stream_map(lambda item: item * weight, [torch.ones(3)] * 2, device="cpu", out="device")
-    sum(each.sum() for each in results).backward()
+    torch.stack([each.sum() for each in results]).sum().backward()
     assert weight.grad is not None
     assert float(weight.grad[0]) == 2
 

@@ -110,7 +110,7 @@ assert float(torch.rand((), device="cuda")) == wanted
 
 torch.cuda.memory._record_memory_history("all", context=None, stacks="python")
 stats = warm_up(model, *inputs)
-assert stats.reserved_bytes is None and "records its memory itself" in stats.text, stats
+assert stats.reserved_bytes is None and "records its own memory" in stats.text, stats
 assert torch._C._cuda_isHistoryEnabled()
 try:
     warm_up(lambda x: 1 / 0, *inputs)

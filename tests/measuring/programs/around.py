@@ -11,7 +11,7 @@ with unstall.virtual_gpu("h200", numerics="skip"):
     import torch
 
     from unstall.errors import UsageError
-    from unstall.measuring.virtual_machine import keeper
+    from unstall.measuring.virtual_gpu import keeper
 
     x = torch.ones(1024, 1024, device="cuda")
     y = torch.ones(8, device="cuda")

@@ -6,8 +6,9 @@ import copy
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, cast
 
 import torch
 from torch.utils.data import DataLoader
@@ -18,42 +19,50 @@ from unstall.fix.tensors.staging import Sender, Sent
 from unstall.guest.rng import drawn_from, random_states
 from unstall.guest.steps import HandedOn
 
-_WATCHED = 16  # first batches of which it is seen whether fetching draws random numbers, and each so many later
-_ROOM = 16  # batches that the device has not come to yet may take this part of its memory
+_WATCHED = 16  # RNG use is checked for the first so many batches, and then for each so-manieth
+_ROOM = 16  # batches that the device has not reached yet may take one part in so many of its memory
 
 
 class NoRoomAheadError(Exception):
-    """The device has no memory for batches before the program is done with those that it has."""
+    """The device has no memory for further batches until the program is done with earlier ones."""
+
+
+class StatefulLoader(Protocol):
+    """A loader whose position can be saved and restored, as `torchdata`'s."""
+
+    def state_dict(self) -> Mapping[str, object]: ...
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None: ...
 
 
 @dataclass(slots=True)
-class Batch:
+class FetchedBatch:
     """One batch on its way. Times in ns."""
 
-    value: Any  # as the loader gave it, where it is not sent yet
-    sent: Sent | None  # None: there was no memory for it on the device, or it was handed on
+    value: object  # from the loader, if it is not sent yet
+    sent: Sent[object] | None  # None: the device had no memory for it, or it was handed on
     fetch_ns: int
     stage_ns: int
-    drawn: frozenset[str]  # global random generators that were drawn from meanwhile
-    on_device: bool  # the loader itself made tensors there
-    state: Any  # the loader's `state_dict()` after it
-    random: dict[str, Any]  # states of the generators after it, where they are watched
+    rng_used: frozenset[str]  # global random generators that fetching it used
+    on_device: bool  # whether the loader itself made tensors on the device
+    state: Mapping[str, object] | None  # the loader's `state_dict()` after it
+    random: dict[str, object]  # states of the generators after it, if they are watched
 
 
 class Room:
-    """How far batches may run ahead of the device: those handed out whose work it has not done yet."""
+    """Limits how far batches run ahead of the device: the bytes handed out whose work it has not done yet."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._limit = accelerator.total_bytes() // _ROOM
         self._lock = threading.Lock()
-        self._out: deque[tuple[Any, int]] = deque()
+        self._out: deque[tuple[torch.Event, int]] = deque()
 
-    def handed_out(self, done: Any, size_bytes: int) -> None:
+    def handed_out(self, done: torch.Event, size_bytes: int) -> None:
         with self._lock:
             self._out.append((done, size_bytes))
 
     def wait_for(self, size_bytes: int) -> None:
-        """Until there is room for so many bytes more."""
+        """Waits until there is room for so many more bytes."""
         while True:
             with self._lock:
                 while self._out and self._out[0][0].query():
@@ -64,42 +73,46 @@ class Room:
             oldest.synchronize()
 
     def shrink(self) -> None:
-        """Waits for all, and from now on for each."""
+        """Waits for all batches, and from now on for each one."""
         self._limit = 0
         self.wait_for(1)
 
 
-def pins_by_itself(loader: Any) -> bool:
-    """Whether batches come from workers and are pinned by a thread of the loader's: ahead of who asks for them, and
-    each in memory that nobody else writes to while it is read."""
+def pins_by_itself(loader: object) -> bool:
+    """Whether the loader's workers fetch ahead and its thread pins each batch in memory that nobody else writes to."""
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
 
 
 class Batches:
     """A loader's batches, sent to the device one by one. Used by one thread at a time."""
 
-    def __init__(self, loader: Any, accelerator: Accelerator, sender: Sender, room: Room) -> None:
+    def __init__(self, loader: Iterable[object], accelerator: Accelerator, sender: Sender, room: Room) -> None:
         self._loader = loader
         self.iterator = HandedOn(iter(loader))
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
-        self.watch_draws = type(loader) not in (list, tuple)  # which only hand out what they have
+        self.watch_rng = type(loader) not in (list, tuple)  # these only hand out what they hold
         self.pinned_by_loader = pins_by_itself(loader)
-        self.ahead = False  # whether it is all done on a thread of its own
+        self.ahead = False  # whether a thread of its own fetches
         self._full = False  # whether memory ran out there
         self._fetched = 0
         self.has_state = hasattr(loader, "state_dict")
 
-    def state(self) -> Any:
-        """The loader's, after the batch that was fetched last."""
-        return copy.deepcopy(self._loader.state_dict())
+    def state(self) -> Mapping[str, object]:
+        """The loader's state after the last batch that was fetched."""
+        return copy.deepcopy(cast(StatefulLoader, self._loader).state_dict())
 
-    def next(self, before: dict[str, Any] | None = None) -> Batch:
-        """`before`: states of the random generators as they are. Raises NoRoomAheadError after one that stayed."""
+    def next(self, before: dict[str, object] | None = None) -> FetchedBatch:
+        """Fetches and sends the next batch. `before`: the current states of the random generators, if known.
+
+        Raises:
+            StopIteration: The loader has no more batches.
+            NoRoomAheadError: The batch before was fetched, but the device had no memory for it.
+        """
         if self.ahead and self._full:
             raise NoRoomAheadError
         self._fetched += 1
-        watch = self.watch_draws and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
+        watch = self.watch_rng and (self._fetched <= _WATCHED or self._fetched % _WATCHED == 0)
         if watch and not before:
             before = random_states()
         self._sender.wait_until_read()
@@ -109,7 +122,7 @@ class Batches:
         fetch_ns = time.perf_counter_ns() - start
         self._sender.wait_for_slot()
         start = time.perf_counter_ns()
-        sent: Sent | None = None
+        sent: Sent[object] | None = None
         try:
             sent = self.send(value)
         except torch.OutOfMemoryError:
@@ -121,9 +134,10 @@ class Batches:
         after = random_states() if watch else {}
         drawn = drawn_from(before or {}, after) if watch else set()
         held = value if sent is None else None
-        return Batch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
+        return FetchedBatch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
 
-    def send(self, value: Any) -> Sent:
+    def send(self, value: object) -> Sent[object]:
+        """Copies a batch to the device; if memory runs out, once more after earlier batches are done."""
         try:
             return self._sender.send(value, self._stream, self._room.wait_for, patient=self.ahead)
         except torch.OutOfMemoryError:

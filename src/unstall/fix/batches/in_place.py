@@ -1,49 +1,49 @@
-"""Batches of a plain loop, within a prefetch: fetched and copied by the program's own thread, as by the loop itself."""
+"""Batches of a prefetch that the program's own thread fetches and copies, as a plain loop does."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from unstall.fix.batches.fetching import Batches
-from unstall.fix.batches.seen import HANDING_OVER_NS, at_hand
-from unstall.fix.batches.stats import Tally
+from unstall.fix.batches.measured_batch import HANDING_OVER_NS, at_hand
+from unstall.fix.batches.prefetch_stats import PrefetchCounters
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import SMALL_BYTES
 
 ENDED = object()
-"""In the place of a batch: the loader has none left."""
+"""Returned instead of a batch if the loader has no more."""
 
-_RARELY = 64  # of so many batches one is looked at, if those before told that nothing is to be gained
+_RARELY = 64  # one batch in so many is looked at, if earlier looks found nothing to gain
 _NEVER = sys.maxsize
-_PAUSES = 8  # one look in so many may find a small batch late: the host has paused, perhaps
-_STEADY = 4  # looks in a row that tell the same of the device
+_PAUSES = 8  # one look in so many may find a small batch late: the host may have paused
+_STEADY = 4  # looks in a row that say the same of the device
 
 News = Literal["starved", "fed", "not at hand"]
 
 
 class InPlace:
-    """The host bounds such a loop, or the loader's thread that pins, which needs the interpreter's lock meanwhile: so
-    next to nothing is done beside the loop's own work, and few batches are looked at."""
+    """The host bounds such a loop, or the loader's pinning thread, which needs the interpreter's lock. So almost
+    nothing is added to the loop's own work, and few batches are looked at."""
 
-    def __init__(self, accelerator: Accelerator, tally: Tally, of_workers: int | None) -> None:
-        """`of_workers`: how many batches a loader's own workers may hold ready when it begins. These tell nothing of
-        how fast they are. None: batches are not theirs, but small and at hand."""
-        self._accelerator, self._tally = accelerator, tally
+    def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:
+        """`of_workers`: how many batches the loader's workers may hold ready at the beginning. These do not show how
+        fast the workers are. None: the loader has no workers; its batches are small and come at once."""
+        self._accelerator, self._counters = accelerator, counters
         self._device = accelerator.device
         self._from_workers = of_workers is not None
         self.in_haste = of_workers is None  # whether it goes on only as long as batches are small, and come at once
         self._unseen, self._apart = -(of_workers or 0), 1  # batches since one was looked at, and until the next is
         self._prompt = 0  # one more for each look at a batch that came at once, up to 0; _PAUSES less for a late one
-        self.news: News | None = None  # what the last batch told, for whoever takes it away
+        self.news: News | None = None  # what the last look found; the caller clears it
 
-    def batch(self, batches: Batches, entered: int) -> Any:
-        """The next one on the device, or ENDED. `entered`: the time in ns when it was asked for."""
+    def batch(self, batches: Batches, entered: int) -> object:
+        """The next batch, on the device, or ENDED. `entered`: the time when the program asked for it, ns."""
         self._unseen += 1
         looks = self._unseen >= self._apart
         asked = self._asked_now() if looks and self._from_workers else None
@@ -55,24 +55,24 @@ class InPlace:
         if looks or (fetch_ns >= HANDING_OVER_NS and self.in_haste):
             self._look(value, fetch_ns, asked)
         moved = map_tensors(value, self._sent_from_pinned if self._from_workers else self._sent)
-        tally = self._tally
-        tally.batches += 1
-        tally.fetch_ns += fetch_ns
-        tally.waited_ns += time.perf_counter_ns() - entered
+        counters = self._counters
+        counters.batches += 1
+        counters.fetch_ns += fetch_ns
+        counters.waited_ns += time.perf_counter_ns() - entered
         return moved
 
-    def note_dry(self, asked: Any) -> None:
-        """`asked`: what the device had to do when the batch was asked for."""
-        dry = self._tally.dry
-        self._tally.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
+    def note_dry(self, asked: torch.Event) -> None:
+        """`asked`: recorded when the program asked for the batch, after all work that the device had then."""
+        dry = self._counters.dry
+        self._counters.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
 
     def is_starved(self) -> bool:
         """Whether the device was waiting for each of the last batches."""
-        return self._tally.dry >= _STEADY
+        return self._counters.dry >= _STEADY
 
     def is_fed(self) -> bool:
         """Whether it had work left when each of the last batches came."""
-        return self._tally.dry <= -_STEADY
+        return self._counters.dry <= -_STEADY
 
     def _sent_from_pinned(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=True)
@@ -80,16 +80,16 @@ class InPlace:
     def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, non_blocking=not tensor.is_pinned())
 
-    def _asked_now(self) -> Any:
-        """Each such call gives up the interpreter's lock, which the loader's thread that pins may take meanwhile."""
+    def _asked_now(self) -> torch.Event:
+        """Not for each batch: recording gives up the interpreter's lock, which the loader's pinning thread may take."""
         asked = self._accelerator.event()
         asked.record(self._accelerator.current())
         return asked
 
-    def _look(self, value: Any, fetch_ns: int, asked: Any) -> None:
+    def _look(self, value: object, fetch_ns: int, asked: torch.Event | None) -> None:
         if asked is not None:
             self.note_dry(asked)
-            nothing_new = self._tally.dry > 0
+            nothing_new = self._counters.dry > 0
             self.news = "fed" if self.is_fed() else "starved" if self.is_starved() else None
         else:
             largest_bytes = max(map(bytes_of, tensors_in(value)), default=0)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from statistics import median
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch.utils.data import DataLoader
 
 from unstall.figures import counted
-from unstall.fix.batches.fetching import Batch, Batches, NoRoomAheadError, Room, pins_by_itself
+from unstall.fix.batches.fetching import Batches, FetchedBatch, NoRoomAheadError, Room, pins_by_itself
 from unstall.fix.batches.in_place import ENDED, InPlace, News
+from unstall.fix.batches.measured_batch import MeasuredBatch
 from unstall.fix.batches.passes import Passes
-from unstall.fix.batches.producer import PATIENCE_S, Ended, Producer
-from unstall.fix.batches.seen import Seen
+from unstall.fix.batches.producer import PATIENCE_S, Producer, ProducerEnded
 from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.parts import bytes_of
 from unstall.fix.tensors.staging import Sender, Sent
@@ -23,52 +24,56 @@ from unstall.guest.steps import item_handed_on
 
 _Mode = Literal["look", "ahead", "again", "beside", "plain"]
 
-_LOOKED_AT = 3  # batches that the program's own thread fetches first; 2 where the depth is given
-_TRIED = 24  # batches ahead, before they are held against those
-_AGAIN = 12  # batches that are not, where those ahead seemed slower
-_WORTH = 0.02
+_LOOKED_AT = 3  # batches that the program's own thread fetches first; 2 if the depth is given
+_TRIED = 24  # batches fetched ahead before they are compared with those
+_AGAIN = 12  # batches not fetched ahead, if those ahead seemed slower
+_WORTH = 0.02  # of a batch's time: less is not worth fetching ahead
 _DEPTH, _DEEP = 2, 4
-_FED = "copies overlap alone: the loader's own workers fetch ahead"
+_FED = "only copies overlap: the loader's own workers fetch ahead"
 _SMALL = "a plain loop: batches are small, and copied as they come"
 _AT_FIRST = "a plain loop: the loader's own workers fetch ahead"
-_STARVED = "a plain loop: the loader's own workers fetch ahead, and the device waits for them all the same"
+_STARVED = "a plain loop: the loader's own workers fetch ahead, and the device still waits for them"
 _ANOTHER = "another iteration of the loader is under way"
-_ROOM_AHEAD = 0.5  # of the memory that the program never needed, for batches ahead
-_JITTER = 2.0  # of fetches: the longest over the median
+_ROOM_AHEAD = 0.5  # share of the memory that the program never needed which batches ahead may take
+_JITTER = 2.0  # the longest fetch over the median: above, fetches are uneven
 
 
 class Iteration:
-    """An iterator over batches on the device. Closing it, dropping it or reaching its end stops its thread."""
+    """An iterator over batches on the device. Its thread stops at the end, or when it is closed or dropped."""
 
     def __init__(
         self,
         passes: Passes,
-        loader: Any,
+        loader: Iterable[object],
         accelerator: Accelerator,
         depth: int | Literal["auto"],
     ) -> None:
-        self._passes, self._tally, self._loader = passes, passes.tally, loader
+        self._passes, self._counters, self._loader = passes, passes.counters, loader
         self._accelerator, self._depth = accelerator, depth
         self._room = Room(accelerator)
         self._producer: Producer | None = None
         self._batches: Batches | None = None
         self._batches = Batches(loader, accelerator, self._sender(), self._room)
-        # Whether it goes by what the device does, and not by trial: where the loader fetches ahead by itself.
+        # Whether the device decides, not a trial: if the loader fetches ahead by itself.
         self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
-        self._place = InPlace(accelerator, self._tally, _held_ready(loader) if self._follows_loader else None)
+        self._place = InPlace(
+            accelerator,
+            self._counters,
+            _held_ready(loader) if self._follows_loader and isinstance(loader, DataLoader) else None,
+        )
         self._mode: _Mode = "look"
         self._judged = False
-        self._seen: list[Seen] = []
+        self._seen: list[MeasuredBatch] = []
         self._intervals: list[int] = []  # in this mode
         self._entered: int | None = None
-        self._drawn_beside: set[str] = set()  # generators that the program draws from between batches
-        self._states: dict[str, Any] = {}
+        self._rng_beside: set[str] = set()  # generators that the program uses between batches
+        self._states: dict[str, object] = {}
         self._given: int | None = None  # bytes of the batch that the program has
         self._held = _why_beside(loader, depth)
         passes.begin(self)
         if self._follows_loader:
-            # A thread more would only take the interpreter's lock from the one that pins, and so does all else here:
-            # as long as the device waits for the loader, nothing is done but what the loop would do by itself.
+            # Another thread, and all other work here, would only take the interpreter's lock from the pinning thread.
+            # So while the device waits for the loader, this does no more than a plain loop.
             self._change(*("beside", _FED) if self._place.is_fed() else ("plain", _AT_FIRST))
 
     def __iter__(self) -> Iteration:
@@ -80,7 +85,7 @@ class Iteration:
         ready = f"{counted(self._producer.ready(), 'batch')} ready, " if self._producer is not None else ""
         return f"<iteration of a prefetch: {ready}{self._passes.stats().note}>"
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         if self._batches is None:
             raise StopIteration
         entered = time.perf_counter_ns()
@@ -92,11 +97,11 @@ class Iteration:
         self._entered = entered
         states = random_states() if self._states else None
         if states is not None:
-            self._drawn_beside |= drawn_from(self._states, states)
+            self._rng_beside |= drawn_from(self._states, states)
         current = self._accelerator.current()
         asked = self._accelerator.event()
         asked.record(current)
-        if self._given is not None:  # all that the program did with it is before `asked` on its stream
+        if self._given is not None:  # all the program's work with it is before `asked` on its stream
             self._room.handed_out(asked, self._given)
             self._given = None
         if self._chosen() == "plain":  # from this batch on
@@ -111,7 +116,7 @@ class Iteration:
         self._given = sent.bytes
         self._count(batch, sent, entered)
         self._place.note_dry(asked)
-        self._tally.note_copy(needed, sent.start, sent.end)
+        self._counters.note_copy(needed, sent.start, sent.end)
         self._states = batch.random if self._mode == "look" else {}
         item_handed_on(self._loader)
         return sent.value
@@ -123,9 +128,9 @@ class Iteration:
             self._passes.leave(producer)
 
     def step_aside(self) -> None:
-        """Another iteration of the loader begins: from now on a batch is fetched when it is asked for, so that no two
-        threads use the loader. What was fetched already comes first."""
-        if self._producer is not None or (self._batches is not None and self._batches.watch_draws):
+        """Another iteration of the loader begins: from now on batches are fetched on demand, so that no two threads use
+        the loader. Batches that were fetched already come first."""
+        if self._producer is not None or (self._batches is not None and self._batches.watch_rng):
             self._held = self._held or _ANOTHER
         if self._producer is not None:
             self._producer.close(patience_s=None)
@@ -137,7 +142,7 @@ class Iteration:
         self.close()
 
     def _sender(self) -> Sender:
-        """The one of passes before, which knows the loader's memory; one of its own where another pass uses that."""
+        """The sender of earlier passes, which knows the loader's memory; a new one if another pass uses that."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
@@ -149,7 +154,7 @@ class Iteration:
             self._passes.sender = sender
         return sender
 
-    def _next_batch(self, states: dict[str, Any] | None) -> tuple[Batch, Sent]:
+    def _next_batch(self, states: dict[str, object] | None) -> tuple[FetchedBatch, Sent[object]]:
         assert self._batches is not None
         try:
             batch = self._from_producer() if self._producer is not None else None
@@ -158,30 +163,30 @@ class Iteration:
             sent, batch.sent = batch.sent or self._batches.send(batch.value), None
             if self._mode == "look":
                 largest = max(map(bytes_of, sent.tensors), default=0)
-                self._seen.append(Seen(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
+                self._seen.append(MeasuredBatch(batch, sent.pinned, sent.bytes, largest, sent.start, sent.end))
             return batch, sent
         except BaseException as error:
-            if self._producer is None:  # nothing is ahead: the loader's own says what comes next
+            if self._producer is None:  # nothing is ahead: the loader's own state is right
                 self._passes.state = None
             if isinstance(error, StopIteration):
-                self._settle_short()
+                self._note_if_short()
                 self.close()
             raise
 
-    def _from_producer(self) -> Batch | None:
-        """None where it has ended before the loader has."""
+    def _from_producer(self) -> FetchedBatch | None:
+        """The producer's next batch; None if the producer ended before the loader did."""
         assert self._producer is not None
         made = self._producer.take()
-        if isinstance(made, Batch):
-            if made.drawn - self._drawn_beside and self._held is None:
-                names = " and ".join(sorted(made.drawn))
-                self._held = f"fetching batch {self._tally.batches + 1} drew from {names}'s global generator"
+        if isinstance(made, FetchedBatch):
+            if made.rng_used - self._rng_beside and self._held is None:
+                names = " and ".join(sorted(made.rng_used))
+                self._held = f"fetching batch {self._counters.batches + 1} used {names}'s global random generator"
             return made
         self._end_producer()
-        if isinstance(made, Ended):
+        if isinstance(made, ProducerEnded):
             if not isinstance(made.error, NoRoomAheadError):
                 _raise(made)
-            self._change("beside", "memory ran out with batches ahead: copies overlap alone")
+            self._change("beside", "memory ran out with batches ahead: only copies overlap")
         return None
 
     def _end_producer(self) -> None:
@@ -194,10 +199,10 @@ class Iteration:
             self._change("beside")
 
     def _chosen(self) -> _Mode:
-        """Which thread fetches from here on."""
+        """Decides how batches are fetched from here on."""
         if self._mode == "look":
             enough = _LOOKED_AT if self._depth == "auto" and not self._passes.depth else 2
-            if self._depth != "auto" and self._batches is not None and not self._batches.watch_draws:
+            if self._depth != "auto" and self._batches is not None and not self._batches.watch_rng:
                 enough = 0
             if self._place.in_haste and len(self._seen) == 1 and enough == _LOOKED_AT and self._seen[0].is_at_hand():
                 self._change("plain", _SMALL)
@@ -214,25 +219,25 @@ class Iteration:
             self._change("plain", _STARVED)
         elif self._mode == "again" and self._producer is None and len(self._intervals) >= _AGAIN:
             if self._held is not None or self._slower():
-                self._change("beside", self._held or "fetching ahead was slower: copies overlap alone")
+                self._change("beside", self._held or "fetching ahead was slower: only copies overlap")
             else:
                 self._go_ahead(self._passes.depth or _DEPTH, "fetched ahead by a thread")
         return self._mode
 
     def _decide(self) -> None:
         assert self._batches is not None
-        later = self._seen[1:]  # the first sets up the sampler, and may draw for it
-        drawn: set[str] = set().union(*(seen.batch.drawn for seen in later))
+        later = self._seen[1:]  # the first sets up the sampler, which may use a generator
+        drawn: set[str] = set().union(*(seen.batch.rng_used for seen in later))
         if drawn and self._held is None:
             names = " and ".join(sorted(drawn))
             self._held = (
-                f"fetching draws from {names}'s global generator: ahead, it would draw at another time "
-                "(workers, or a generator of the data set's own, leave it free)"
+                f"fetching uses {names}'s global random generator: ahead, it would use it at another time "
+                "(workers, or a generator of the data set's own, do not)"
             )
         if any(seen.batch.on_device for seen in self._seen) and self._held is None:
             self._held = "the loader makes tensors on the device itself"
         others = self._passes.others_are_open(self)
-        if others and self._batches.watch_draws and self._held is None:
+        if others and self._batches.watch_rng and self._held is None:
             self._held = _ANOTHER
         if self._held is not None:
             self._change("beside", f"fetched by the program's own thread, copies overlap: {self._held}")
@@ -272,56 +277,56 @@ class Iteration:
         self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
 
     def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
-        """What was fetched already comes first."""
+        """Batches that were fetched already come first."""
         assert self._producer is not None
         self._producer.stop()
         self._change(mode, why)
 
     def _change(self, mode: _Mode, why: str | None = None, depth: int = 0) -> None:
         self._mode, self._intervals, self._seen = mode, [], []
-        self._states = {}  # what is drawn from here on is not between two batches that were looked at
+        self._states = {}  # later RNG use is not between two batches that were looked at
         if mode == "plain":
-            self._entered = None  # what comes between such batches is not timed
+            self._entered = None  # the time between such batches is not measured
         if mode == "beside" and self._producer is None and self._batches is not None:
-            self._batches.watch_draws = False
+            self._batches.watch_rng = False
         if why is not None:
-            self._passes.settle(depth, why)
+            self._passes.fetch_ahead(depth, why)
 
     def _slower(self) -> bool:
-        beside, ahead = self._tally.beside_ns, self._tally.ahead_ns
+        beside, ahead = self._counters.beside_ns, self._counters.ahead_ns
         if not beside or not ahead:
             return False
         return median(ahead[-_TRIED:]) > (1 + _WORTH) * median(beside[-_AGAIN:])
 
     def _count_interval(self, interval: int) -> None:
-        if len(self._intervals) < 2:  # the first after a change of mode is of both
+        if len(self._intervals) < 2:  # the first after a change of mode is of both modes
             return
-        kept = self._tally.ahead_ns if self._mode == "ahead" else self._tally.beside_ns
+        kept = self._counters.ahead_ns if self._mode == "ahead" else self._counters.beside_ns
         if self._mode == "again" and self._producer is not None:
             return
         kept.append(interval)
         del kept[:-1000]
 
-    def _count(self, batch: Batch, sent: Sent, entered: int) -> None:
-        tally = self._tally
-        tally.batches += 1
-        tally.bytes += sent.bytes
-        tally.tensors += len(sent.tensors) + len(sent.there)
+    def _count(self, batch: FetchedBatch, sent: Sent[object], entered: int) -> None:
+        counters = self._counters
+        counters.batches += 1
+        counters.bytes += sent.bytes
+        counters.tensors += len(sent.tensors) + len(sent.there)
         if not sent.tensors and not sent.there:
-            tally.empty = type(sent.value).__name__
-        tally.fetch_ns += batch.fetch_ns
-        tally.stage_ns += batch.stage_ns
-        tally.waited_ns += time.perf_counter_ns() - entered
+            counters.empty = type(sent.value).__name__
+        counters.fetch_ns += batch.fetch_ns
+        counters.stage_ns += batch.stage_ns
+        counters.waited_ns += time.perf_counter_ns() - entered
         self._passes.state = batch.state
 
-    def _settle_short(self) -> None:
+    def _note_if_short(self) -> None:
         if self._mode == "look" and not self._passes.depth:
-            self._passes.settle(0, "too few batches to fetch ahead: copies overlapped alone")
+            self._passes.fetch_ahead(0, "too few batches to fetch ahead: only copies overlapped")
 
-    def _in_place(self, entered: int) -> Any:
+    def _in_place(self, entered: int) -> object:
         place, batches = self._place, self._batches
         assert batches is not None
-        self._passes.state = None  # until the program has the batch, the loader's own says what comes next
+        self._passes.state = None  # until the program has the batch, the loader's own state is right
         value = place.batch(batches, entered)
         if value is ENDED:
             self.close()
@@ -338,13 +343,13 @@ class Iteration:
         if news == "fed":
             self._change("beside", _FED)
         elif news == "starved":
-            self._passes.settle(0, _STARVED)
+            self._passes.fetch_ahead(0, _STARVED)
         else:
             self._change("look", "batches are being measured")
 
 
-def _raise(ended: Ended) -> NoReturn:
-    """What the loader raised. No frame of its traceback then has it, which would be a circle."""
+def _raise(ended: ProducerEnded) -> NoReturn:
+    """Raises the loader's error. No frame of its traceback holds it, which would be a reference cycle."""
     error, ended.error = ended.error, StopIteration()
     try:
         raise error
@@ -352,24 +357,24 @@ def _raise(ended: Ended) -> NoReturn:
         del error
 
 
-def _held_ready(loader: DataLoader[Any]) -> int:
-    """How many batches its workers may have made before the first is asked for; at most half of them, so that a short
-    loop tells something too."""
+def _held_ready(loader: DataLoader[object]) -> int:
+    """How many batches its workers may have ready before the first is asked for; at most half of all, so that a short
+    loop shows something too."""
     ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
     try:
         return min(ready, len(loader) // 2)
-    except TypeError:  # of a data set without a length
+    except TypeError:  # the data set has no length
         return ready
 
 
-def _why_beside(loader: Any, depth: int | Literal["auto"]) -> str | None:
-    """What fetching ahead on another thread would change for the program."""
+def _why_beside(loader: object, depth: int | Literal["auto"]) -> str | None:
+    """Why fetching on another thread could change the program's results, if it could."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch mode is on in the program's thread"
     if depth == "auto" and isinstance(loader, DataLoader) and loader.num_workers == 0:
         for part in ("batch_sampler", "sampler", "dataset"):
             if hasattr(getattr(loader, part, None), "state_dict") and not hasattr(loader, "state_dict"):
                 return (
-                    f"the program may read the state of the loader's {part} (with a depth given, it is that far ahead)"
+                    f"the program may read the state of the loader's {part} (if you give a depth, it is that far ahead)"
                 )
     return None

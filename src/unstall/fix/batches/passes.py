@@ -1,17 +1,18 @@
-"""What the passes of one prefetch over its loader share, and one leaves to the next."""
+"""What the passes of one prefetch over its loader share."""
 
 from __future__ import annotations
 
 import weakref
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
+from unstall.fix.batches.prefetch_stats import PrefetchCounters, PrefetchStats
 from unstall.fix.batches.producer import Producer
-from unstall.fix.batches.stats import PrefetchStats, Tally
 from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """What the others ask of one."""
+    """What a pass offers to the other passes."""
 
     def is_open(self) -> bool: ...
 
@@ -19,23 +20,23 @@ class Pass(Protocol):
 
 
 class Passes:
-    """All of one prefetch. They have this object; it has none of them."""
+    """All passes of one prefetch. They hold this object; it holds none of them."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
-        self.sender: Sender | None = None  # what it learns of the loader's memory holds for the next pass too
-        self.state: Any = None  # the loader's, as it was after the batch that the program got last
-        self._left: Producer | None = None  # one that was closed while it fetched, and did not end soon
-        self._settled: tuple[int, str] | None = None  # depth, and why: of passes before, too
+        self.counters = PrefetchCounters()
+        self.sender: Sender | None = None  # kept for the next pass: it has learned how the loader uses memory
+        self.state: Mapping[str, object] | None = None  # the loader's, after the last batch that the program got
+        self._left: Producer | None = None  # closed while it fetched, and not ended yet
+        self._decided: tuple[int, str] | None = None  # depth, and why; kept from pass to pass
         self._begun: weakref.WeakSet[Pass] = weakref.WeakSet()
 
     @property
     def depth(self) -> int:
         """How many batches are fetched ahead."""
-        return self._settled[0] if self._settled else 0
+        return self._decided[0] if self._decided else 0
 
     def make_room(self) -> None:
-        """Another pass is to begin: no other is left to use the loader beside it."""
+        """Before a pass begins: makes sure that no other uses the loader beside it."""
         for other in list(self._begun):
             other.step_aside()
         if self._left is not None:
@@ -44,8 +45,8 @@ class Passes:
 
     def begin(self, one: Pass) -> None:
         self._begun.add(one)
-        if self._settled is None:
-            self.settle(0, "the first batches are being measured")
+        if self._decided is None:
+            self.fetch_ahead(0, "the first batches are being measured")
 
     def others_are_open(self, one: Pass) -> bool:
         return any(other is not one and other.is_open() for other in self._begun)
@@ -54,24 +55,24 @@ class Passes:
         """It still uses the loader."""
         self._left = producer
 
-    def settle(self, depth: int, why: str) -> None:
-        """So many batches are fetched ahead from now on."""
-        self._settled = depth, why
+    def fetch_ahead(self, depth: int, why: str) -> None:
+        """From now on so many batches are fetched ahead."""
+        self._decided = depth, why
 
     def stats(self) -> PrefetchStats:
-        tally = self.tally
-        tally.settle()
-        depth, note = self._settled or (0, "nothing was iterated yet")
-        if tally.tensors == 0 and tally.empty is not None:
-            note += f"; no tensor is seen in batches of type {tally.empty}: they come as they are"
+        counters = self.counters
+        counters.add_copies()
+        depth, note = self._decided or (0, "nothing was iterated yet")
+        if counters.tensors == 0 and counters.empty is not None:
+            note += f"; batches of type {counters.empty} hold no tensors: they are passed through"
         return PrefetchStats(
-            batches=tally.batches,
-            bytes=tally.bytes,
-            fetch_ns=tally.fetch_ns,
-            stage_ns=tally.stage_ns,
-            copy_ns=tally.copy_ns,
-            waited_ns=tally.waited_ns,
-            stalled_ns=tally.stalled_ns,
+            batches=counters.batches,
+            bytes=counters.bytes,
+            fetch_ns=counters.fetch_ns,
+            stage_ns=counters.stage_ns,
+            copy_ns=counters.copy_ns,
+            waited_ns=counters.waited_ns,
+            stalled_ns=counters.stalled_ns,
             depth=depth,
             note=note,
         )

@@ -1,34 +1,33 @@
-"""A loader's own loop, where there is no device to copy to beside it."""
+"""The loader's own loop, if there is no device with streams to copy to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 
-from unstall.fix.batches.stats import Tally
+from unstall.fix.batches.prefetch_stats import PrefetchCounters
 from unstall.fix.tensors.accelerator import is_there
 from unstall.fix.tensors.nesting import map_tensors
 from unstall.guest.steps import HandedOn, item_handed_on
 
 
 class PlainLoop:
-    """An iterator that fetches when it is asked, on the thread that asks, and goes on after an error as the loader's
-    own does. Tensors come on `device` where torch has it."""
+    """An iterator that fetches on demand, on the calling thread, and goes on after an error if the loader's own does.
+    Tensors come on `device` if torch has it."""
 
-    def __init__(self, loader: Iterable[Any], device: torch.device, tally: Tally) -> None:
+    def __init__(self, loader: Iterable[object], device: torch.device, counters: PrefetchCounters) -> None:
         self._loader = loader
-        self._batches: Iterator[Any] = HandedOn(iter(loader))
-        self._device, self._tally = device, tally
+        self._batches: Iterator[object] = HandedOn(iter(loader))
+        self._device, self._counters = device, counters
         self._here = is_there(device)
 
     def __iter__(self) -> PlainLoop:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         value = next(self._batches)
-        self._tally.batches += 1
+        self._counters.batches += 1
         if self._here:
             value = map_tensors(value, lambda tensor: tensor.to(self._device))
         item_handed_on(self._loader)

@@ -1,4 +1,4 @@
-"""A thread that makes things ahead of whoever takes them."""
+"""A thread that makes things ahead of their consumer."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
-PATIENCE_S = 5.0  # how long closing waits for a fetch that is under way; the thread then ends by itself after it
+PATIENCE_S = 5.0  # how long closing waits for a running fetch; after that the thread ends by itself
 
 
-class Ended:
-    """Nothing more comes: StopIteration, or an error that stopped the thread."""
+class ProducerEnded:
+    """The last result: StopIteration, or an error that stopped the thread."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -28,12 +27,12 @@ class Ended:
 class Producer:
     """Calls `make` on a thread of its own until it raises, at most `depth` results ahead.
 
-    The thread has the context variables, the device and the modes of autograd and autocast of the thread that begins
-    it. It keeps no reference to this object, which stops it when it is closed or collected, and the interpreter's exit
-    does too. A forked process has the object and no thread, and its lock may be held for ever: there it does nothing.
+    The thread inherits the context variables, the device and the modes of autograd and autocast of the thread that
+    starts it. It holds no reference to this object; closing or collecting the object stops it, and so does the exit of
+    the interpreter. In a forked process the thread is missing and its lock may be held for ever: there nothing is done.
     """
 
-    def __init__(self, make: Callable[[], Any], depth: int, enter: Callable[[], None]) -> None:
+    def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
         self._shared = _Shared(depth)
         self._process = os.getpid()
         grad, inference, casts = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocasts()
@@ -43,16 +42,18 @@ class Producer:
         def run() -> None:
             enter()
             with contextlib.ExitStack() as modes:
-                for mode in (torch.inference_mode(inference), torch.set_grad_enabled(grad), *casts):
-                    modes.enter_context(mode)
+                modes.enter_context(torch.inference_mode(inference))
+                modes.enter_context(torch.set_grad_enabled(grad))
+                for cast in casts:
+                    modes.enter_context(cast)
                 context.run(_produce, shared, make)
 
         self._thread = threading.Thread(target=run, name="unstall.prefetch", daemon=True)
         self._thread.start()
         _live.add(self)
 
-    def take(self) -> Any:
-        """The next result or Ended, waiting for it. Once stopped, what is left and then None."""
+    def take(self) -> object:
+        """Waits for the next result, or ProducerEnded. After `stop`, the results that are left, then None."""
         if self._is_forked():
             raise RuntimeError(
                 "batches are fetched in the process that began to iterate, and this one was forked off it"
@@ -68,7 +69,7 @@ class Producer:
             return made
 
     def stop(self) -> None:
-        """Nothing more is begun."""
+        """Begins no further result."""
         if self._is_forked():
             return
         with self._shared.changed:
@@ -76,7 +77,7 @@ class Producer:
             self._shared.changed.notify_all()
 
     def close(self, patience_s: float | None = PATIENCE_S) -> bool:
-        """Whether the thread has ended; waits for it that long, or as long as it takes."""
+        """Stops the thread and waits for it, for `patience_s` or without limit. Returns whether it has ended."""
         if self._is_forked():
             return True
         self.stop()
@@ -87,7 +88,7 @@ class Producer:
         return not self._thread.is_alive()
 
     def ready(self) -> int:
-        """Results that are there already."""
+        """How many results are ready."""
         return len(self._shared.made)
 
     def _is_forked(self) -> bool:
@@ -101,12 +102,12 @@ class Producer:
 class _Shared:
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.made: deque[Any] = deque()
+        self.made: deque[object] = deque()
         self.changed = threading.Condition()
         self.stopped = False
 
 
-def _produce(shared: _Shared, make: Callable[[], Any]) -> None:
+def _produce(shared: _Shared, make: Callable[[], object]) -> None:
     while True:
         with shared.changed:
             while len(shared.made) >= shared.depth and not shared.stopped:
@@ -116,18 +117,18 @@ def _produce(shared: _Shared, make: Callable[[], Any]) -> None:
         try:
             made = make()
         except BaseException as error:  # whatever it is, it is raised where the result is taken
-            made = Ended(error)
+            made = ProducerEnded(error)
         with shared.changed:
             shared.made.append(made)
             shared.changed.notify_all()
-        ended = isinstance(made, Ended)
+        ended = isinstance(made, ProducerEnded)
         made = None  # the error's traceback has this frame: a circle, and a collector frees its events who knows where
         if ended:
             return
 
 
-def _autocasts() -> list[Any]:
-    """What the calling thread has on, for another."""
+def _autocasts() -> list[torch.autocast]:
+    """The calling thread's autocast modes, for another thread."""
     cached = torch.is_autocast_cache_enabled()
     return [
         torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=cached)

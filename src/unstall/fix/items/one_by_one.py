@@ -1,24 +1,26 @@
-"""Small items through a function as a plain loop has it: each result is there before the next call.
+"""Small items through a function as in a plain loop: each result is there before the next call.
 
-The host is what takes the time then, and nothing may be added to it: here every µs counts.
+The host takes the time then, so every µs that is added here counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from unstall.fix.items.results import to_pinned
 from unstall.fix.tensors.accelerator import Accelerator, is_there
-from unstall.fix.tensors.nesting import map_tensors
+from unstall.fix.tensors.nesting import Nest, map_tensors
 from unstall.fix.tensors.parts import bytes_of
+
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
-class Tally:
+class StreamMapCounters:
     """What a `stream_map` has done so far."""
 
     items: int = 0
@@ -27,17 +29,19 @@ class Tally:
 
 
 def on_and_back(
-    fn: Callable[[Any], Any], accelerator: Accelerator, tally: Tally, *, refills: bool, pinned: bool
-) -> Callable[[Any], Any]:
-    """`fn` for items on the host, with results on the host, in pinned memory or not. What waits for all that an item
-    needs is the copy back; where there is none, and `refills`, so that an item's pinned memory may be filled anew as
-    soon as the program goes on, this does."""
+    fn: Callable[..., Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
+) -> Callable[[object], Any]:
+    """`fn` for items on the host, with results on the host, in pinned memory or not.
+
+    The copy back waits for everything that an item needs. If there is none, and `refills`, so that the program may
+    write to the item's pinned memory as soon as it goes on, this waits for the device.
+    """
     device, plain = accelerator.device, torch.Tensor
     waited = exposed = False
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         nonlocal exposed
-        tally.bytes_in += bytes_of(tensor)
+        counters.bytes_in += bytes_of(tensor)
         exposed = exposed or (refills and tensor.is_pinned())
         return tensor.to(device, non_blocking=True)
 
@@ -46,15 +50,15 @@ def on_and_back(
         if tensor.device != device:
             return tensor if pinned else tensor.detach().cpu()
         waited = waited or tensor.numel() > 0
-        tally.bytes_out += bytes_of(tensor)
+        counters.bytes_out += bytes_of(tensor)
         return to_pinned(accelerator, tensor, wait=True) if pinned else tensor.detach().cpu()
 
-    def one(item: Any) -> Any:
+    def one(item: object) -> Any:
         nonlocal waited, exposed
         waited = exposed = False
         try:
             result = fn(move(item) if type(item) is plain else map_tensors(item, move))
-            tally.items += 1
+            counters.items += 1
             return back(result) if type(result) is plain else map_tensors(result, back)
         finally:
             if exposed and not waited:
@@ -64,11 +68,13 @@ def on_and_back(
 
 
 def without_streams(
-    fn: Callable[[Any], Any], device: torch.device, tally: Tally, *, back: bool
-) -> Callable[[Any], Any]:
-    """`fn` where the device has no streams, or is not there at all: items then come as they are. Results are copies, as
-    from any device, and only those that come `back` leave autograd: the function may write to what it gave before, and
-    nothing tells memory that it keeps from memory that it made just now."""
+    fn: Callable[[Item], Nest], device: torch.device, counters: StreamMapCounters, *, back: bool
+) -> Callable[[Item], Nest]:
+    """`fn` for a device without streams, or for none: items are then passed through.
+
+    Results are copies, since the function may keep their memory and write to it later. Only results that come `back`
+    to the host are detached from autograd.
+    """
     there = is_there(device)
 
     def back_here(tensor: torch.Tensor) -> torch.Tensor:
@@ -76,9 +82,9 @@ def without_streams(
 
     keep = back_here if back else torch.clone
 
-    def one(item: Any) -> Any:
+    def one(item: Item) -> Nest:
         result = fn(map_tensors(item, lambda tensor: tensor.to(device)) if there else item)
-        tally.items += 1
+        counters.items += 1
         return map_tensors(result, keep)
 
     return one

@@ -1,38 +1,38 @@
-"""Items of a `stream_map` that are under way, their results on the way from the device, and what tells items apart."""
+"""Items of a `stream_map` in flight, and their results on the way from the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import torch
 
 from unstall.fix.tensors.accelerator import Accelerator
-from unstall.fix.tensors.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.nesting import Nest, map_tensors, tensors_in
 from unstall.fix.tensors.parts import is_simple
 
 
 @dataclass(slots=True)
-class Flight:
-    """An item that was sent off, and what comes back."""
+class Flight(Generic[Nest]):
+    """An item that was sent to the device, and its result."""
 
     number: int
-    result: Any
-    on_device: list[torch.Tensor]  # that the program gets
-    end: Any
+    result: Nest
+    on_device: list[torch.Tensor]  # tensors on the device that the program gets
+    end: torch.Event  # the result is there
     strategy: str
 
 
 @dataclass(slots=True)
 class Calls:
-    """Of the function, for items of one set of shapes."""
+    """Calls of the function for items of the same shapes."""
 
     count: int = 0
-    keeps: bool = False  # whether results lie in memory that outlives a call
+    keeps: bool = False  # whether results share memory that outlives a call
 
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:
-    """Copied to pinned memory on the current stream; what is not on the device, as it is."""
+    """Copies the tensor to pinned memory on the current stream. Returns it as it is if it is not on the device."""
     if tensor.device != accelerator.device:
         return tensor
     if not is_simple(tensor):
@@ -44,15 +44,26 @@ def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> 
     return target.copy_(source, non_blocking=not wait)
 
 
-def unpinned(result: Any) -> Any:
-    return map_tensors(result, lambda tensor: tensor.clone() if tensor.is_pinned() else tensor)
+def unpinned(result: Nest) -> Nest:
+    """The result with its pinned tensors copied to plain memory."""
+
+    def unpin(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone() if tensor.is_pinned() else tensor
+
+    return map_tensors(result, unpin)
 
 
-def cloned(result: Any) -> Any:
-    return map_tensors(result, lambda tensor: tensor.clone() if tensor.device.type != "cpu" else tensor)
+def cloned(result: Nest) -> Nest:
+    """The result with its tensors on the device cloned."""
+
+    def clone(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.clone() if tensor.device.type != "cpu" else tensor
+
+    return map_tensors(result, clone)
 
 
-def shapes_of(item: Any) -> Any:
+def shapes_of(item: object) -> tuple[object, ...]:
+    """A key for items of the same shapes and dtypes."""
     if type(item) is torch.Tensor:
         return item.shape, item.dtype
     return tuple((tensor.shape, tensor.dtype) for tensor in tensors_in(item))

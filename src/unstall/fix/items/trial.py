@@ -1,40 +1,40 @@
-"""Which way of a `stream_map` is the fastest, found on the items themselves."""
+"""Finds the fastest strategy of a `stream_map`, on the items themselves."""
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
 from unstall.fix.tensors.accelerator import milliseconds
 
-_BETTER = 0.03  # by which another must be faster than "engines", where results cannot depend on the order
+_BETTER = 0.03  # by which another strategy must be faster than "engines", with which order cannot matter
 
 
 class Trial:
-    """A turn of two windows of items for every strategy, "streams" last.
+    """Gives each strategy a turn of two windows of items, "streams" last.
 
-    What counts is a window of items, from an end to an end with the strategy's own items in flight all the while, and
-    memory on its streams allocated: from the first item of the first window to the first of the second. Items of
-    "streams" end in bunches, for which it is from the last item to the last: its items go on until that is known.
+    The time of one window counts: from the end of the first item of the first window to the end of the first item of
+    the second, so that only the strategy's own items are in flight and memory on its streams is allocated. Items of
+    "streams" end in bunches, so there it counts from last item to last item, and its items go on until that is known.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:
         self.strategies = strategies
         self._begun, self._window = begun, window
-        self._spans: dict[str, tuple[int, int]] = {}  # numbers of items
+        self._spans: dict[str, tuple[int, int]] = {}  # first and last item
         for turn, name in enumerate(strategies):
             first = begun + 2 * window * turn + (window - 1 if name == "streams" else 0)
             self._spans[name] = (first, first + window)
-        self._ends: dict[int, Any] = {}
+        self._ends: dict[int, torch.Event] = {}
         self._marked = {number for span in self._spans.values() for number in span}
         self.item_ns: dict[str, int] = {}
 
     def strategy_of(self, number: int) -> str:
-        """Of the item of that number."""
+        """The strategy for the item of that number."""
         turn = (number - self._begun) // (2 * self._window)
         return self.strategies[min(turn, len(self.strategies) - 1)]
 
-    def ended(self, number: int, end: Any) -> str | None:
-        """Notes the end of that item, which is done. The strategy of which it is now known how long items take."""
+    def ended(self, number: int, end: torch.Event) -> str | None:
+        """Notes the end of an item, which is done. Returns the strategy whose time is known now, if any."""
         if number not in self._marked:
             return None
         self._ends[number] = end
@@ -51,6 +51,7 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
+    """The fastest strategy; "engines" unless another is clearly faster."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:
@@ -59,7 +60,7 @@ def best_of(item_ns: dict[str, int]) -> str:
 
 
 def why(best: str, item_ns: dict[str, int]) -> str:
-    """Why that one was taken of those that were measured."""
+    """Why the measured times made it the best."""
     if best != "engines":
         return f"{item_ns['engines'] / item_ns[best]:.2f} times as fast as engines"
     others = [name for name in item_ns if name != "engines"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from types import ModuleType
 
 import torch
 
@@ -21,35 +22,40 @@ class Accelerator:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._module = torch.get_device_module(device)
-        self._streams: dict[str, Any] = {}
-        self._raw_current = getattr(torch._C, "_cuda_getCurrentRawStream", None) if device.type == "cuda" else None
-        self._last: tuple[int, Any] = (-1, None)
+        self._module: ModuleType = torch.get_device_module(device)
+        self._streams: dict[str, torch.Stream] = {}
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None) if device.type == "cuda" else None
+        self._raw_current: Callable[[int | None], int] | None = raw
+        self._last: tuple[int, torch.Stream | None] = (-1, None)
 
-    def stream(self, name: str) -> Any:
-        """The stream of that name, made when it is first asked for."""
+    def stream(self, name: str) -> torch.Stream:
+        """The stream of that name, made on first use."""
         if name not in self._streams:
             self._streams[name] = self._module.Stream(self.device)
         return self._streams[name]
 
-    def current(self) -> Any:
+    def current(self) -> torch.Stream:
+        """The current stream of the calling thread."""
         if self._raw_current is None:
-            return self._module.current_stream(self.device)
-        raw = self._raw_current(self.device.index)  # a tenth of the 4 µs that the stream itself takes
+            current: torch.Stream = self._module.current_stream(self.device)
+            return current
+        raw = self._raw_current(self.device.index)  # takes a tenth of the 4 µs of `current_stream`
         last, stream = self._last
-        if raw != last:
+        if stream is None or raw != last:
             stream = self._module.current_stream(self.device)
             self._last = raw, stream
         return stream
 
-    def on(self, stream: Any) -> AbstractContextManager[Any]:
-        return self._module.stream(stream)  # type: ignore[no-any-return]
+    def on(self, stream: torch.Stream) -> AbstractContextManager[object]:
+        """Makes the stream the current one for a `with` block."""
+        context: AbstractContextManager[object] = self._module.stream(stream)
+        return context
 
     def enter(self) -> None:
-        """Makes it the current device of the thread that calls, which thereby leaves the captures of others alone.
+        """Makes this the current device of the calling thread, and keeps the thread out of other threads' captures.
 
-        While a thread captures a CUDA graph, as torch does it by default, no other may allocate or look at an event: it
-        would fail, and the capture too. Of a thread that never captures, the driver does not ask this.
+        While a thread captures a CUDA graph in torch's default mode, an allocation or a query of an event by another
+        thread fails, and so does the capture. The relaxed mode exempts a thread that never captures itself.
         """
         self._module.set_device(self.device)
         if self.device.type == "cuda" and torch.version.cuda is not None:
@@ -57,20 +63,23 @@ class Accelerator:
                 mode = ctypes.c_int(_RELAXED)
                 ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
-    def event(self, *, timed: bool = False, blocking: bool = False) -> Any:
-        """`blocking`: who waits for it sleeps, and does not spin."""
+    def event(self, *, timed: bool = False, blocking: bool = False) -> torch.Event:
+        """`blocking`: whoever waits for the event sleeps instead of spinning (CUDA only)."""
+        event: torch.Event
         if self.device.type == "cuda":
-            return self._module.Event(enable_timing=timed, blocking=blocking)
-        return self._module.Event(enable_timing=timed)
+            event = self._module.Event(enable_timing=timed, blocking=blocking)
+        else:
+            event = self._module.Event(enable_timing=timed)
+        return event
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Free, counting what the caching allocator holds unused, and in all."""
+        """Free bytes, including what the caching allocator holds unused, and total bytes."""
         free, total = self._module.mem_get_info(self.device)
         unused = self._module.memory_reserved(self.device) - self._module.memory_allocated(self.device)
         return int(free + max(0, unused)), int(total)
 
     def unneeded_bytes(self) -> int:
-        """Free, even when the program holds as much as it ever did."""
+        """Bytes that stay free when the program holds as much as it ever did."""
         free, total = self._module.mem_get_info(self.device)
         asked = getattr(self._module, "get_per_process_memory_fraction", None)
         allowed = min(free + self._module.memory_reserved(self.device), total * (asked(self.device) if asked else 1.0))
@@ -88,7 +97,11 @@ class Accelerator:
 
 
 def device_of(device: torch.device | str | int) -> torch.device:
-    """Raises UsageError for what torch does not know, and for one more than it has. That it has none is no error."""
+    """The device as torch names it. It need not exist.
+
+    Raises:
+        UsageError: torch has no such type of device, or fewer devices of that type.
+    """
     try:
         wanted = torch.device(device)
         count = int(getattr(torch.get_device_module(wanted), "device_count", lambda: 0)())
@@ -100,7 +113,7 @@ def device_of(device: torch.device | str | int) -> torch.device:
 
 
 def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
-    """None where torch has no such device, or where the device has no streams (the CPU, MPS)."""
+    """None if torch has no such device, or if the device has no streams (CPU, MPS)."""
     wanted = torch.device(device)
     try:
         module = torch.get_device_module(wanted)
@@ -116,7 +129,7 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """As `accelerator_for`, for the device of a tensor: since that is there, the driver is asked once alone."""
+    """As `accelerator_for`, for the device of a tensor. The device exists, so the driver is asked only once."""
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)
@@ -126,7 +139,7 @@ def accelerator_of(device: torch.device) -> Accelerator | None:
 
 
 def is_there(device: torch.device) -> bool:
-    """Whether torch can put tensors there: on the CPU, and on devices without streams too."""
+    """Whether torch can put tensors on the device, with streams or without."""
     if device.type == "cpu":
         return True
     try:
@@ -136,7 +149,7 @@ def is_there(device: torch.device) -> bool:
 
 
 def none_of(device: torch.device) -> str:
-    """That there is no such device, and which there is."""
+    """Says that there is no such device, and which one there is."""
     other = torch.accelerator.current_accelerator(check_available=True) if hasattr(torch, "accelerator") else None
     hint = (
         f" (torch has {other.type}: device={other.type!r})" if other is not None and other.type != device.type else ""
@@ -149,6 +162,6 @@ def _of(kind: str, index: int) -> Accelerator:
     return Accelerator(torch.device(kind, index))
 
 
-def milliseconds(start: Any, end: Any) -> float:
-    """Between two timed events that are done."""
+def milliseconds(start: torch.Event, end: torch.Event) -> float:
+    """The time between two timed events that are done."""
     return float(start.elapsed_time(end))

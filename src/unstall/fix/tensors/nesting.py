@@ -7,18 +7,27 @@ import dataclasses
 import operator
 from collections.abc import Callable, Mapping, MutableMapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """The same nest with `change` of each tensor in its place, in the order in which they stand.
+Nest = TypeVar("Nest")
+"""A tensor, or tensors in containers in containers."""
 
-    A container without a tensor in it is handed through as it is; others are made anew, of their own type, and never
-    by its constructor, which may do anything. What is no container, say a string, is handed through too. The lengths in
-    a `PackedSequence` stay: they must be on the CPU.
+
+@overload
+def map_tensors(value: Nest, change: Callable[[torch.Tensor], torch.Tensor]) -> Nest: ...
+@overload
+def map_tensors(value: object, change: Callable[[torch.Tensor], object]) -> Any: ...
+def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
+    """Replaces each tensor of a nest by `change(tensor)`, in order.
+
+    Containers with tensors are copied, and keep their type; their constructors are not called, since they may do
+    anything. Everything else is returned as it is. The lengths in a `PackedSequence` stay on the CPU.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
@@ -38,7 +47,7 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     return value
 
 
-def tensors_in(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: object) -> list[torch.Tensor]:
     """All tensors of a nest, in order."""
     found: list[torch.Tensor] = []
 
@@ -50,34 +59,34 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return found
 
 
-def _tuple(value: tuple[Any, ...], items: list[Any]) -> Any:
+def _tuple(value: tuple[object, ...], items: list[object]) -> object:
     if type(value) is tuple:
         return tuple(items)
     try:
         other = tuple.__new__(type(value), items)
-    except TypeError:  # what torch.max() gives, and other structs in C: these take the items
+    except TypeError:  # a struct in C, as torch.max() returns: its constructor takes the items
         return type(value)(items)
     if hasattr(value, "__dict__"):
         vars(other).update(vars(value))
     return other
 
 
-def _list(value: list[Any], items: list[Any]) -> Any:
+def _list(value: list[object], items: list[object]) -> list[object]:
     if type(value) is list:
         return items
-    other = copy.copy(value)  # with what else its type holds
+    other = copy.copy(value)  # with the other attributes of its type
     list.__setitem__(other, slice(None), items)
     return other
 
 
-def _mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+def _mapping(value: Mapping[object, object], items: dict[object, object]) -> object:
     if all(items[key] is value[key] for key in items):
         return value
     if type(value) is dict:
         return items
     if isinstance(value, MappingProxyType):
         return MappingProxyType(items)
-    # A copy keeps what else its type holds: the default of a defaultdict, the encodings of a tokenizer's batch.
+    # A copy keeps other attributes: the default of a defaultdict, the encodings of a tokenizer's batch.
     other = _shallow(value)
     try:
         for key, item in items.items():
@@ -87,9 +96,9 @@ def _mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     return other
 
 
-def _shallow(value: Mapping[Any, Any]) -> Any:
-    """A copy that may be written to while the mapping stays as it is: that of a type which keeps its items in a dict of
-    its own would share this one."""
+def _shallow(value: Mapping[object, object]) -> Any:
+    """A copy whose items can be changed without changing the original, even if its type keeps them in a dict of its
+    own."""
     other = copy.copy(value)
     if isinstance(value, dict) or not hasattr(other, "__dict__"):
         return other
@@ -99,7 +108,7 @@ def _shallow(value: Mapping[Any, Any]) -> Any:
     return other
 
 
-def _dataclass(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+def _dataclass(value: DataclassInstance, change: Callable[[torch.Tensor], Any]) -> object:
     names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
     old = {name: getattr(value, name) for name in names}
     new = {name: map_tensors(item, change) for name, item in old.items()}

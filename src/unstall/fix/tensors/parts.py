@@ -1,8 +1,6 @@
-"""The memories of which a tensor consists: one for torch's own dense type, several or a hidden one for others."""
+"""The dense tensors that a tensor consists of: itself, or several or a hidden one for sparse and wrapped types."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -12,19 +10,19 @@ _STRIDED = torch.strided
 
 
 def is_simple(tensor: torch.Tensor) -> bool:
-    """Whether it is of torch's own type, with one memory that its shape and strides describe."""
+    """Whether it is of torch's own type, with one storage that its shape and strides describe."""
     return type(tensor) in _PLAIN and tensor.layout is _STRIDED and not (tensor.is_quantized or tensor.is_nested)
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
-    """Of its elements, wherever these lie."""
+    """Bytes of its elements."""
     if is_simple(tensor):
         return int(tensor.nbytes)
     return sum(int(part.numel() * part.element_size()) for part in parts_of(tensor))
 
 
-def record(tensors: list[torch.Tensor], stream: Any) -> None:
-    """Their memory is not given away before that stream is done with what it has to do now."""
+def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
+    """Keeps their memory until the stream has done its current work."""
     for tensor in tensors:
         for part in parts_of(tensor):
             if part.device == tensor.device:
@@ -32,7 +30,7 @@ def record(tensors: list[torch.Tensor], stream: Any) -> None:
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Dense tensors on the memories of this one."""
+    """Dense tensors on the storages of this one."""
     if is_simple(tensor):
         return [tensor]
     if is_traceable_wrapper_subclass(tensor):

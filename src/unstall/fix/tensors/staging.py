@@ -1,68 +1,68 @@
-"""From host memory to a device on a stream of its own: staged in pinned buffers that are used again and again.
+"""From host memory to a device on a separate stream, staged in pinned buffers that are reused.
 
-A copy from pageable memory is staged by the driver while the caller waits, and overlaps nothing; from pinned memory
-it runs beside everything else. Pinning costs about as much as copying (22 µs for 1 MiB, 12 ms for 256 MiB on an H200's
-host), so what is pinned is kept. What was sent is a tensor of its own, which nothing here writes to again.
+The driver stages a copy from pageable memory while the caller waits, so it overlaps nothing; a copy from pinned memory
+runs beside everything else. Pinning costs about as much as copying (22 µs for 1 MiB, 12 ms for 256 MiB on an H200's
+host), so pinned memory is kept. Tensors that were sent are never written again here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import torch
 
 from unstall.fix.tensors.accelerator import Accelerator
-from unstall.fix.tensors.nesting import map_tensors, tensors_in
+from unstall.fix.tensors.nesting import Nest, map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of, is_simple, record
 
-SMALL_BYTES = 64 << 10  # up to which the driver takes what is not pinned along with the call, and nobody waits
-_RING = 8  # pinned buffers that a loader may fill in turn and at any time; more are taken for memory of each nest's own
+SMALL_BYTES = 64 << 10  # up to this size the driver takes pageable memory along with the call, and nobody waits
+_RING = 8  # a loader may refill up to so many pinned buffers in turn; with more, each nest has its own memory
 
 
 @dataclass(slots=True)
-class Sent:
-    """A nest on its way to the device. Its tensors may be used by whoever waits for `end`."""
+class Sent(Generic[Nest]):
+    """A nest on its way to the device. Its tensors may be used after waiting for `end`."""
 
-    value: Any
-    tensors: list[torch.Tensor]  # those that were made for it on the stream of the copy
-    start: Any
-    end: Any
-    there: list[torch.Tensor]  # those that were on the device already
+    value: Nest
+    tensors: list[torch.Tensor]  # made for it on the stream of the copy
+    start: torch.Event
+    end: torch.Event
+    there: list[torch.Tensor]  # that were on the device already
     bytes: int
-    pinned: bool  # whether any of it was read where the loader had put it
-    exposed: bool  # whether the program may write there as soon as it goes on
-    late: Any  # for whoever waits for the end, and may sleep over it: the next copy comes first
+    pinned: bool  # whether any of it was read from pinned memory of the loader's
+    exposed: bool  # whether the program may write to that memory as soon as it goes on
+    late: torch.Event  # like `end`, for a host that may sleep while it waits
 
-    def hand_over(self, stream: Any) -> None:
-        """That stream may use it from here on, and its memory is not given away before that stream is done."""
+    def hand_over(self, stream: torch.Stream) -> None:
+        """Lets the stream use it from here on, and keeps its memory until the stream is done."""
         stream.wait_event(self.end)
         record(self.tensors, stream)
 
-    def lend(self, stream: Any) -> None:
-        """As `hand_over`, to another stream than the program's own: the program may let go of what it had there."""
+    def lend(self, stream: torch.Stream) -> None:
+        """As `hand_over`, to a stream other than the program's: the program may free tensors it had on the device."""
         self.hand_over(stream)
         record(self.there, stream)
 
 
 class Slot:
-    """Pinned buffers for one nest, guarded by the end of the copy from them."""
+    """Pinned buffers for one nest. They are reused after the copy from them has ended."""
 
     def __init__(self) -> None:
         self._buffers: list[torch.Tensor] = []  # of bytes, by the tensor's place among those staged
         self._views: list[torch.Tensor | None] = []  # of these, as the last tensor in that place had it
         self._places = 0
-        self._end: Any = None
+        self._end: torch.Event | None = None
         self.sources: list[torch.Tensor] = []  # pinned memory of others that is being read
 
     def begin(self) -> None:
-        """Waits until what was sent from it last has been read."""
+        """Waits until the last copy from it has ended."""
         if self._end is not None:
             self._end.synchronize()
         self._end, self._places, self.sources = None, 0, []
 
-    def end(self, event: Any) -> None:
+    def end(self, event: torch.Event) -> None:
         self._end = event
 
     def is_read(self) -> bool:
@@ -70,7 +70,7 @@ class Slot:
         return self._end is None or bool(self._end.query())
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A pinned copy with the tensor's shape and dtype; its strides too, where it is dense."""
+        """A pinned copy with the tensor's shape and dtype; with its strides too, if it is dense."""
         place, self._places = self._places, self._places + 1
         if place == len(self._buffers):
             self._buffers.append(pinned(0))
@@ -91,11 +91,11 @@ class Slot:
 
 
 class Sender:
-    """Sends nests to a device, at most `slots` of them being copied at any time. Used by one thread at a time.
+    """Sends nests to a device, at most `slots` at a time. Used by one thread at a time.
 
-    `refills`: whether code that may write to pinned memory runs when the next nest is asked for, as a generator's may.
-    It then counts on that memory having been read, for all that it knows: so it is waited for, always for the first
-    nests, and then if their memory comes again.
+    `refills`: whether asking for the next nest runs code that may write to pinned memory, such as a generator. That
+    code assumes that its memory has been read. So the copy is waited for: always for the first nests, and later if
+    nests come in the same memory again.
     """
 
     def __init__(self, accelerator: Accelerator, slots: int, *, refills: bool = True) -> None:
@@ -104,25 +104,28 @@ class Sender:
         self._next = 0
         self._held: list[list[torch.Tensor]] | None = []  # pinned sources of the first nests, until none comes again
         self._refills = self._careful = refills
-        self._exposed: Any = None  # the end of the copy from what may be filled next
+        self._exposed: torch.Event | None = None  # end of the copy from memory that may be written next
         self._spare = _Spare()
 
     def wait_until_read(self) -> None:
-        """To be called before the next nest is asked for."""
+        """Call this before asking for the next nest."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
             self._spare.prepare(self.accelerator)  # the copy engine stands still from its end until the next copy
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:
-        """Until `send` has pinned buffers to use, for which it would wait itself."""
+        """Waits until `send` has free pinned buffers; else `send` itself would wait."""
         self._slots[self._next].begin()
 
     def send(
-        self, value: Any, stream: Any, allocate: Callable[[int], None] | None = None, *, patient: bool = True
-    ) -> Sent:
-        """On `stream`. `allocate` is told how many bytes there will be. `patient`: nobody will wait for the end at once
-        (who waits sleeps, and awakes about 0.1 ms late)."""
+        self, value: Nest, stream: torch.Stream, allocate: Callable[[int], None] | None = None, *, patient: bool = True
+    ) -> Sent[Nest]:
+        """Begins to copy a nest on `stream`.
+
+        `allocate` is called with the number of bytes first. `patient`: nobody waits for the end at once, so a waiting
+        host may sleep (and wake up about 0.1 ms late).
+        """
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
         slot.begin()
@@ -162,7 +165,7 @@ class Sender:
         return Sent(moved, made, start, end, there, total, bool(slot.sources), exposed, late)
 
     def _moved(
-        self, tensor: torch.Tensor, slot: Slot, copies: list[tuple[torch.Tensor, torch.Tensor]], stream: Any
+        self, tensor: torch.Tensor, slot: Slot, copies: list[tuple[torch.Tensor, torch.Tensor]], stream: torch.Stream
     ) -> torch.Tensor:
         device = self.accelerator.device
         simple = type(tensor) is torch.Tensor and is_simple(tensor) and tensor.device.type == "cpu"
@@ -181,7 +184,7 @@ class Sender:
         return target
 
     def _is_exposed(self, slot: Slot) -> bool:
-        """Whether what is being read may be filled again at once, for all that is known of such memory so far."""
+        """Whether memory that is being read may be written again at once, as far as is known of it."""
         ranges = [_range_of(tensor) for tensor in slot.sources]
         others = self._held or []
         others = [*others, *(other.sources for other in self._slots if other is not slot and not other.is_read())]
@@ -201,14 +204,14 @@ class Sender:
 
 
 class _Spare:
-    """Tensors on the device like those of the nest before, made while there is time."""
+    """Tensors on the device like those of the previous nest, made in spare time."""
 
     def __init__(self) -> None:
         self._like: list[tuple[torch.Size, torch.dtype]] = []
         self._made: list[torch.Tensor] = []  # the next one last
-        self._stream: Any = None
+        self._stream: torch.Stream | None = None
 
-    def note(self, targets: list[torch.Tensor], stream: Any) -> None:
+    def note(self, targets: list[torch.Tensor], stream: torch.Stream) -> None:
         dense = all(target.is_contiguous() for target in targets)
         self._like = [(target.shape, target.dtype) for target in targets] if dense else []
         self._made, self._stream = [], stream
@@ -223,8 +226,8 @@ class _Spare:
             return
         self._made = made[::-1]
 
-    def take(self, tensor: torch.Tensor, stream: Any) -> torch.Tensor | None:
-        """One like this tensor, if the next is."""
+    def take(self, tensor: torch.Tensor, stream: torch.Stream) -> torch.Tensor | None:
+        """One like this tensor, if the next spare one is."""
         if not self._made or stream != self._stream:
             return None
         spare = self._made[-1]
@@ -237,7 +240,7 @@ class _Spare:
 
 
 def pinned(size_bytes: int) -> torch.Tensor:
-    """Fit to be written to in whatever mode of autograd, and whatever the default device is."""
+    """Pinned bytes that can be written in any mode of autograd, whatever the default device is."""
     with torch.inference_mode(False):
         return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=size_bytes > 0)
 

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from unstall.fix.tensors.nesting import tensors_in
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
 # They write running_mean and running_var, and their schemas do not say so; those with `training` only if it is set.
 _BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_update_stats"}
 _RUNNING = ("running_mean", "running_var")
-# It tells the allocator something and touches no memory, although its schema says that it writes.
+# Its schema says that it writes, but it only tells the allocator about a stream.
 _TOUCHES_NOTHING = {"record_stream"}
-# Their schemas are kept by tests of torch itself; whose operators say less may do anything to their tensors.
+# Tests of torch check the schemas of these libraries. Operators of others may do anything to their tensors.
 _HONEST = {"aten", "prims", "torchvision"}
 _NO_WORK = {"profiler", "c10_functional_nowork"}
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Storages by their addresses. `fresh` are those that the operator made; `launches`: it put work on a stream."""
+    """Addresses of storages. `fresh` are those that the operator made."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     fresh: tuple[int, ...]
-    launches: bool
-    barrier: bool  # of another library: what it does beside its tensors is not known
-    noticed: bool  # by autograd, which goes by the schema: whether it counts what is written to as changed
+    launches: bool  # whether it put work on a stream
+    barrier: bool  # of another library: its effects on other tensors are not known
+    noticed: bool  # whether autograd, which relies on the schema, knows of the writes
 
 
 @dataclass(frozen=True, slots=True)
-class _Schema:
+class _OperatorSchema:
     name: str
     namespace: str
     positions: tuple[int, ...]  # of arguments that are written
@@ -42,26 +48,26 @@ class _Schema:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """What is the same for all views of one memory, and for no other while a tensor of it lives."""
+    """The address of its storage: the same for all views of one, and unique while a tensor of it lives."""
     return int(tensor.untyped_storage()._cdata)
 
 
-def tensors_of(value: Any) -> list[torch.Tensor]:
+def tensors_of(value: object) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor) and is_plain(leaf)]
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it has one memory of its own: a sparse tensor has several, and no address."""
+    """Whether it has one storage. A sparse tensor has several, and no address."""
     return bool(tensor.layout == torch.strided)
 
 
 def lies_in(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Whether its memory is one of these. A sparse tensor's is none."""
+    """Whether its storage is one of these. Never for a sparse tensor."""
     return is_plain(tensor) and storage_of(tensor) in storages
 
 
 @lru_cache(maxsize=4096)
-def _schema_of(operator: Any) -> _Schema:
+def _schema_of(operator: OpOverload) -> _OperatorSchema:
     schema = operator._schema
     namespace, _, name = schema.name.partition("::")
     written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
@@ -71,7 +77,7 @@ def _schema_of(operator: Any) -> _Schema:
         written = [False] * len(written)
     names = [argument.name for argument in schema.arguments]
     training = names.index("training") if name in _BATCH_NORMS and "training" in names else None
-    return _Schema(
+    return _OperatorSchema(
         name,
         namespace,
         tuple(place for place, is_written in enumerate(written) if is_written),
@@ -80,7 +86,7 @@ def _schema_of(operator: Any) -> _Schema:
     )
 
 
-def touched_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Touched:
+def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, object], result: object) -> Touched:
     """What one call of an operator read and wrote."""
     schema = _schema_of(operator)
     given = tensors_of((args, kwargs))
@@ -105,19 +111,49 @@ def touched_by(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     )
 
 
-def decomposed(mode: TorchDispatchMode, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs the parts of a composite operator under the mode, which in inference mode gets it whole, and its schema does
-    not say what the parts write. NotImplemented where it has none."""
+class OutsideWrites(TorchDispatchMode):
+    """Watches one call. `writes`: whether it writes to tensors that are neither its inputs nor made in it."""
+
+    def __init__(self, inputs: list[torch.Tensor]) -> None:
+        TorchDispatchMode.__init__(self)
+        self.writes = False
+        self._own = {storage_of(tensor) for tensor in inputs}
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        result = func(*args, **(kwargs or {}))
+        touched = touched_by(func, args, kwargs or {}, result)
+        self._own.update(touched.fresh)
+        self.writes = self.writes or touched.barrier or not self._own.issuperset(touched.writes)
+        return result
+
+    def keeps(self, result: object) -> bool:
+        """Whether the result shares storage with such tensors."""
+        return any(storage_of(tensor) not in self._own for tensor in tensors_in(result))
+
+
+def decomposed(
+    mode: TorchDispatchMode, operator: OpOverload, args: Sequence[object], kwargs: dict[str, object]
+) -> object:
+    """Runs the parts of a composite operator under the mode; NotImplemented if it has none.
+
+    In inference mode a dispatch mode gets such operators whole, and their schemas do not say what the parts write.
+    """
     if not torch.is_inference_mode_enabled() or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CUDA"):
         return NotImplemented
     with mode:
         return operator.decompose(*args, **kwargs)
 
 
-def _given(place: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _given(place: int, name: str, args: Sequence[object], kwargs: dict[str, object]) -> object:
     return args[place] if place < len(args) else kwargs.get(name)
 
 
-def _allocates(schema: _Schema) -> bool:
-    """Whether it only takes memory and puts nothing into it."""
+def _allocates(schema: _OperatorSchema) -> bool:
+    """Whether it only allocates memory."""
     return schema.namespace == "aten" and schema.name in {"empty", "empty_like", "empty_strided", "new_empty"}

@@ -11,7 +11,7 @@ from unstall.measuring.adapters.adapter import Adapter, Array
 __all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
-def adapter_for(values: Iterable[Any]) -> Adapter:
+def adapter_for(values: Iterable[object]) -> Adapter:
     """Whose arrays these values are: those on a device before those of the host.
 
     Where none says so, and torch has CUDA in use, it is taken to be torch's: who looks then sees whether there was
@@ -72,5 +72,5 @@ def _torch_on(kind: str, index: int | None) -> Adapter:
     return TorchOther(kind, index)
 
 
-def _is_torchs(value: Any) -> bool:
+def _is_torchs(value: object) -> bool:
     return (getattr(type(value), "__module__", "") or "").split(".")[0] == "torch"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.measuring.virtual_machine import is_clock_virtual, keeper
+from unstall.measuring.virtual_gpu import is_clock_virtual, keeper
 
 SAMPLED = 1 << 16
 
@@ -28,7 +28,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryCounters:
     """Of a caching allocator: bytes in use, and how often the driver was asked for memory or given it back."""
 
     in_use: int
@@ -84,15 +84,15 @@ class Adapter:
     def synchronize(self) -> None:
         """Wait for all that the device was given."""
 
-    def wait(self, result: Any) -> None:
+    def wait(self, result: object) -> None:
         """Wait for a call's result, and whatever else it began."""
         self.synchronize()
 
-    def until_done(self, run: Callable[[], Any]) -> Callable[[], Any]:
+    def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
         """`run`, which on the CPU returns when its work is done."""
         return run
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         """Whether it is an array of this framework."""
         return isinstance(value, np.ndarray)
 
@@ -147,18 +147,18 @@ class Adapter:
     def mark(self) -> None:
         """Put a little work on the current stream, by which that is known: always the same."""
 
-    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+    def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
         """What launches all that `run` puts on the device at once, as often as one likes; each launch writes where the
         first one did. None where that is not known, and where it would not do: `run` keeps what it makes, or lets go of
         what was there. It is called once or twice, and its work is done as often before this returns."""
         return None
 
-    def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:
+    def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
         """How many kernels, copies and memsets `run` puts on the current stream, where each follows on one other; None
         where that is not known. It is called once, and its work is done once, if it can be counted."""
         return None
 
-    def memory(self) -> Memory | None:
+    def memory(self) -> MemoryCounters | None:
         """The caching allocator's counters, from a peak that begins now."""
         return None
 
@@ -166,18 +166,18 @@ class Adapter:
         """Where NVIDIA's GPU is on the PCI bus."""
         return None
 
-    def copying(self) -> tuple[Callable[[], Any], int] | None:
+    def copying(self) -> tuple[Callable[[], object], int] | None:
         """A copy that only memory holds up, and the bytes that it reads and writes."""
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes
 
-    def multiplying(self, kind: str) -> tuple[Callable[[], Any], int] | None:
+    def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
         """A product of matrices of that type, and its operations."""
         one = np.ones((1024, 1024), kind)
         return lambda: one @ one, 2 * 1024**3
 
-    def threads(self, count: int | None) -> AbstractContextManager[Any]:
+    def threads(self, count: int | None) -> AbstractContextManager[object]:
         """Use so many threads on the CPU."""
         if count is None:
             return nullcontext()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ class Cupy(Adapter):
     asynchronous = True
 
     def __init__(self) -> None:
-        self.cupy: Any = sys.modules["cupy"]
+        self.cupy: ModuleType = sys.modules["cupy"]
         runtime = self.cupy.cuda.runtime
         self.is_cuda = not runtime.is_hip
         self.device = self.cupy.cuda.Device()
@@ -39,7 +40,7 @@ class Cupy(Adapter):
     def synchronize(self) -> None:
         self.device.synchronize()
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return isinstance(value, self.cupy.ndarray)
 
     def array(self, name: str, value: Any) -> Array:
@@ -56,7 +57,7 @@ class Cupy(Adapter):
         buffer = self.cupy.zeros(2 * self.cache_bytes, dtype=self.cupy.uint8)
         return lambda: buffer.fill(0)
 
-    def event(self) -> Any:
+    def event(self) -> object:
         event = self.cupy.cuda.Event()
         event.record()
         return event
@@ -75,12 +76,12 @@ class Cupy(Adapter):
     def bus_id(self) -> str | None:
         return str(self.cupy.cuda.runtime.deviceGetPCIBusId(self.device.id)) if self.is_cuda else None
 
-    def copying(self) -> tuple[Callable[[], Any], int]:
+    def copying(self) -> tuple[Callable[[], object], int]:
         source = self.cupy.ones(64 << 20, dtype=self.cupy.float32)
         target = self.cupy.empty_like(source)
         return lambda: self.cupy.copyto(target, source), 2 * source.nbytes
 
-    def multiplying(self, kind: str) -> tuple[Callable[[], Any], int] | None:
+    def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
         one = self.cupy.ones((4096, 4096), dtype=kind)
         return lambda: one @ one, 2 * 4096**3
 

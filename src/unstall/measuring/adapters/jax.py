@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,12 @@ class Jax(Adapter):
     asynchronous = True
 
     def __init__(self, platform: str) -> None:
-        self.jax: Any = sys.modules["jax"]
+        self.jax: ModuleType = sys.modules["jax"]
         self.name = f"JAX on {platform}"
         self.is_cuda = platform in ("gpu", "cuda")
         self.asynchronous = platform != "cpu"
-        self._devices: Any = self.jax.devices(platform)
-        self._last: Any = None
+        self._devices: list[Any] = self.jax.devices(platform)
+        self._last: object = None
 
     @property
     def device_name(self) -> str:
@@ -42,15 +43,15 @@ class Jax(Adapter):
         self._last = None
         self.jax.effects_barrier()
 
-    def wait(self, result: Any) -> None:
+    def wait(self, result: object) -> None:
         self.jax.block_until_ready(result)
         self.jax.effects_barrier()
 
-    def until_done(self, run: Callable[[], Any]) -> Callable[[], Any]:
+    def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
         wait = self.jax.block_until_ready
         return lambda: wait(run())
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return isinstance(value, self.jax.Array)
 
     def array(self, name: str, value: Any) -> Array:
@@ -62,7 +63,7 @@ class Jax(Adapter):
         flat = np.asarray(array.value).reshape(-1)
         return np.array(flat[:: max(1, flat.size // most)][:most])
 
-    def copied(self, value: Any) -> Any:
+    def copied(self, value: object) -> object:
         return self.jax.numpy.array(value, copy=True)
 
     def flusher(self) -> Callable[[], None] | None:
@@ -80,13 +81,13 @@ class Jax(Adapter):
     def mark(self) -> None:
         self._last = self.jax.numpy.zeros(1) + 1
 
-    def copying(self) -> tuple[Callable[[], Any], int]:
+    def copying(self) -> tuple[Callable[[], object], int]:
         numpy = self.jax.numpy
         source = numpy.ones(64 << 20, dtype=numpy.float32)
         step = self.jax.jit(lambda x: x + 1)
         return lambda: step(source), 2 * source.nbytes
 
-    def multiplying(self, kind: str) -> tuple[Callable[[], Any], int] | None:
+    def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
         one = self.jax.numpy.ones((4096, 4096), dtype=kind)
         step = self.jax.jit(lambda x: x @ x)  # of an argument: of what is captured XLA works the product out beforehand
         return lambda: step(one), 2 * 4096**3

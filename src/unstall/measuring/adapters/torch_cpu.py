@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ class TorchCpu(Adapter):
     framework = "torch"
 
     def __init__(self) -> None:
-        self.torch: Any = sys.modules["torch"]
-        self.device: Any = self.torch.device("cpu")
+        self.torch: ModuleType = sys.modules["torch"]
+        self.device: object = self.torch.device("cpu")
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: object) -> bool:
         return isinstance(value, self.torch.Tensor)
 
     def array(self, name: str, value: Any) -> Array:
@@ -62,18 +63,18 @@ class TorchCpu(Adapter):
             return self.torch.nn.Parameter(copy, value.requires_grad)
         return copy.requires_grad_(value.requires_grad)
 
-    def copying(self) -> tuple[Callable[[], Any], int]:
+    def copying(self) -> tuple[Callable[[], object], int]:
         size = max((64 if self.virtual else 256) << 20, 4 * self.cache_bytes)
         source = self.torch.ones(size // 4, device=self.device)
         target = self.torch.empty_like(source)
         return lambda: target.copy_(source), 2 * size
 
-    def multiplying(self, kind: str) -> tuple[Callable[[], Any], int] | None:
+    def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
         size = 4096 if self.asynchronous and not self.virtual else 1024
         one = self.torch.randn(size, size, device=self.device).to(getattr(self.torch, kind))
         return lambda: one @ one, 2 * size**3
 
-    def threads(self, count: int | None) -> AbstractContextManager[Any]:
+    def threads(self, count: int | None) -> AbstractContextManager[object]:
         return self._threads(count)
 
     @contextmanager

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.measuring.adapters.adapter import SAMPLED, Array, Memory
-from unstall.measuring.adapters.torch_capture import launched
+from unstall.measuring.adapters.adapter import SAMPLED, Array, MemoryCounters
 from unstall.measuring.adapters.torch_cpu import TorchCpu
-from unstall.measuring.graph_ops import ops_in_a_row
-from unstall.measuring.virtual_machine import keeper
+from unstall.measuring.adapters.torch_graphs import launched, ops_in_a_row
+from unstall.measuring.virtual_gpu import keeper
 
 _CYCLES_PER_NS = 2  # no device's clock is much faster: a spin lasts at least as long as it is to
 
@@ -24,7 +24,7 @@ class TorchCuda(TorchCpu):
 
     def __init__(self, index: int | None = None) -> None:
         super().__init__()
-        self.cuda: Any = self.torch.cuda
+        self.cuda: ModuleType = self.torch.cuda
         self.index: int = self.cuda.current_device() if index is None else index
         self.device = self.torch.device("cuda", self.index)
         self.name = f"torch on {self.device}"
@@ -58,7 +58,7 @@ class TorchCuda(TorchCpu):
         buffer = self.torch.empty(2 * self.cache_bytes, dtype=self.torch.uint8, device=self.device)
         return lambda: buffer.zero_()
 
-    def event(self) -> Any:
+    def event(self) -> object:
         event = self.cuda.Event(enable_timing=True)
         event.record(self.cuda.current_stream(self.index))  # the program's current device may be another one
         return event
@@ -79,7 +79,7 @@ class TorchCuda(TorchCpu):
             self._pad = self.torch.empty(1, device=self.device)
         self._pad.fill_(1.0)
 
-    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+    def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
         if self.virtual:
             return None
         graph = self.cuda.CUDAGraph()
@@ -87,10 +87,10 @@ class TorchCuda(TorchCpu):
         if may_be_again is False:  # the first time, libraries may take memory for good
             graph = self.cuda.CUDAGraph()
             may_be_again = launched(self.torch, self.index, graph, run)
-        again: Callable[[], Any] = graph.replay
+        again: Callable[[], object] = graph.replay
         return again if may_be_again else None
 
-    def ops_in_a_row(self, run: Callable[[], Any]) -> int | None:
+    def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
         if self.virtual or not self.is_cuda:
             return None
         try:
@@ -111,11 +111,11 @@ class TorchCuda(TorchCpu):
             return None
         return f"{told[0]:08x}:{told[1]:02x}:{told[2]:02x}.0"
 
-    def memory(self) -> Memory:
+    def memory(self) -> MemoryCounters:
         stats = self.cuda.memory_stats(self.index)
         self.cuda.reset_peak_memory_stats(self.index)
         changes = "segment.all.allocated", "segment.all.freed"
-        return Memory(
+        return MemoryCounters(
             in_use=int(stats.get("allocated_bytes.all.current", 0)),
             peak=int(stats.get("allocated_bytes.all.peak", 0)),
             from_driver=sum(int(stats.get(name, 0)) for name in changes),

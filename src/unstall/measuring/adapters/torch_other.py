@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from unstall.measuring.adapters.torch_cpu import TorchCpu
@@ -19,7 +20,7 @@ class TorchOther(TorchCpu):
         super().__init__()
         self.device = self.torch.device(kind, index) if index is not None else self.torch.device(kind)
         self.name = f"torch on {self.device}"
-        self.module: Any = self.torch.get_device_module(self.device)
+        self.module: ModuleType = self.torch.get_device_module(self.device)
 
     @property
     def device_name(self) -> str:

@@ -1,0 +1,186 @@
+"""Records a few calls in this process by CUPTI, and returns what they did on the device and asked of the driver."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from unstall.cupti import call_stacks
+from unstall.cupti.decode import Activity, read_activity
+from unstall.cupti.driver_calls import DRIVER
+from unstall.cupti.layouts import Kind
+from unstall.cupti.recorder import Cupti
+from unstall.errors import UnstallError
+from unstall.guest import active
+from unstall.lines.places import Frame, read_places
+from unstall.timeline.columns import I8, I64, Bool, CopyDirection, DeviceKind
+
+_KINDS = {
+    Kind.KERNEL: DeviceKind.KERNEL,
+    Kind.MEMCPY: DeviceKind.COPY,
+    Kind.MEMCPY_PEER: DeviceKind.COPY,
+    Kind.MEMSET: DeviceKind.MEMSET,
+}
+# cupti_activity.h: CUpti_ActivityMemcpyKind
+_DIRECTIONS = {
+    1: CopyDirection.HOST_TO_DEVICE,
+    2: CopyDirection.DEVICE_TO_HOST,
+    8: CopyDirection.DEVICE_TO_DEVICE,
+    9: CopyDirection.HOST_TO_HOST,
+    10: CopyDirection.PEER_TO_PEER,
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpColumns:
+    """Kernels, copies and memsets, sorted by start. Times are CLOCK_MONOTONIC ns."""
+
+    start: I64
+    end: I64
+    stream: I64
+    graph: Bool  # whether the launch of a CUDA graph put it there
+    kind: I8  # DeviceKind
+    direction: I8  # CopyDirection
+    bytes: I64  # -1: not known
+    launch: I64  # row of the driver call that launched it; -1: not recorded
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DriverColumns:
+    """Calls to the driver, sorted by start. Times are CLOCK_MONOTONIC ns."""
+
+    name: tuple[str, ...]  # without the suffixes of per-thread streams
+    start: I64
+    end: I64
+    stream: I64
+    event: I64
+    stack: I64  # key of `CallRecords.stacks`
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CallRecords:
+    """Everything that one `FewCalls` recorded."""
+
+    ops: OpColumns
+    calls: DriverColumns
+    stacks: dict[int, tuple[Frame, ...]]  # innermost frame first; empty if stacks were not recorded
+
+
+class FewCalls:
+    """Records the process from the beginning of a `with` block to its end; `records` has the result.
+
+    The device must be idle when the block ends. No other recording of the process can begin meanwhile.
+
+    Args:
+        under_way: The error message for whoever begins another recording.
+        stacks: Record the Python stack of each call too, if this Python allows it.
+
+    Raises:
+        UsageError: When the block begins, if another recording of this process is active.
+        UnstallError: When the block begins or ends, if CUPTI does not record here or lost something.
+    """
+
+    def __init__(self, under_way: str, *, stacks: bool) -> None:
+        self.under_way = under_way
+        self.records: CallRecords
+        self._wants_stacks = stacks and call_stacks.unavailable() is None
+        self._has_stacks = False
+        self._folder: Path
+        self._undo = ExitStack()
+        self._stop = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            self._folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="unstall-bench-")))
+            with ExitStack() as stop:
+                active.activate(self)
+                stop.callback(active.deactivate, self)
+                recorder = Cupti(self._folder)
+                if self._wants_stacks:
+                    with suppress(UnstallError):  # no tool of sys.monitoring is free
+                        stacks = call_stacks.CallStacks(self._folder)
+                        stacks.start()
+                        stop.callback(stacks.stop)
+                        self._has_stacks = True
+                recorder.start()
+                stop.callback(recorder.stop)
+                self._stop = stop.pop_all()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._undo:
+            self._stop.close()
+            if error is None:
+                stacks = read_places(self._folder, str(Path.cwd())).stacks if self._has_stacks else {}
+                self.records = call_records(read_activity(self._folder), stacks)
+
+    # As the active recording of the process: step boundaries do not matter, and it ends before its caller goes on.
+
+    def step_boundary(self, kind: str, who: int = 0) -> None: ...
+
+    def end(self, why: str) -> None: ...
+
+    def forked(self) -> None: ...
+
+
+def call_records(activity: Activity, stacks: dict[int, tuple[Frame, ...]]) -> CallRecords:
+    """Sorts and joins CUPTI's tables."""
+    calls = activity.calls[np.argsort(activity.calls["start"], kind="stable")]
+    names = (DRIVER.get(int(what), "").removesuffix("_ptsz").removesuffix("_ptds") for what in calls["what"])
+    columns = DriverColumns(
+        tuple(names), *(calls[name].astype(np.int64) for name in ("start", "end", "stream", "event", "stack"))
+    )
+    return CallRecords(_ops(activity, calls["correlation"].astype(np.int64)), columns, stacks)
+
+
+def _ops(activity: Activity, of_calls: I64) -> OpColumns:
+    """`of_calls` are the correlation ids of the driver calls."""
+    tables = [(kind, table) for kind, table in activity.tables.items() if kind in _KINDS and len(table)]
+
+    def column(name: str) -> I64:
+        return np.concatenate([np.zeros(0, np.int64), *(_column(table, name) for _, table in tables)])
+
+    start, correlation = column("start"), column("correlation")
+    order = np.argsort(start, kind="stable")
+    kinds = [np.full(len(table), _KINDS[kind], np.int8) for kind, table in tables]
+    return OpColumns(
+        start=start[order],
+        end=column("end")[order],
+        stream=column("stream")[order],
+        graph=column("graph")[order] != 0,
+        kind=np.concatenate([np.zeros(0, np.int8), *kinds])[order],
+        direction=np.concatenate([np.zeros(0, np.int8), *(_direction(table) for _, table in tables)])[order],
+        bytes=column("bytes")[order],
+        launch=_rows_of(of_calls, correlation[order]),
+    )
+
+
+def _column(table: np.ndarray, name: str) -> I64:
+    """-1 if records of this kind do not have it."""
+    has = name in (table.dtype.names or ())
+    return table[name].astype(np.int64) if has else np.full(len(table), -1, np.int64)
+
+
+def _direction(table: np.ndarray) -> I8:
+    directions = np.zeros(256, np.int8)
+    directions[list(_DIRECTIONS)] = list(_DIRECTIONS.values())
+    has = "direction" in (table.dtype.names or ())
+    return directions[table["direction"]] if has else np.zeros(len(table), np.int8)
+
+
+def _rows_of(known: I64, wanted: I64) -> I64:
+    """For each wanted number the row of `known` that holds it, or -1."""
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(known, kind="stable")
+    at = np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)
+    return np.where(known[order][at] == wanted, order[at], -1)

@@ -1,0 +1,95 @@
+"""What a `prefetch` did and gained."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import torch
+
+from unstall.figures import counted, duration, share, size
+from unstall.fix.tensors.accelerator import milliseconds
+from unstall.fix.wrapped import Printed
+
+_LATE = 4  # copies that may be pending before the device is asked whether they have ended
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchStats(Printed):
+    """Sums over all batches so far. Times in ns."""
+
+    batches: int
+    bytes: int  # copied to the device
+    fetch_ns: int  # spent in the loader
+    stage_ns: int  # copying into pinned memory and queueing the copy
+    copy_ns: int  # on the device's copy engine
+    waited_ns: int  # the program waited for batches
+    stalled_ns: int  # the program's stream waited for copies
+    depth: int  # most batches fetched ahead; 0: none
+    note: str  # why that depth
+
+    @property
+    def hidden_ns(self) -> int:
+        """The part of fetching, staging and copying that neither the program nor its stream waited for."""
+        return max(0, self.fetch_ns + self.stage_ns + self.copy_ns - self.waited_ns - self.stalled_ns)
+
+    @property
+    def overlap(self) -> float:
+        """`hidden_ns` as a share of fetching, staging and copying: 1 if nothing waited."""
+        whole = self.fetch_ns + self.stage_ns + self.copy_ns
+        return self.hidden_ns / whole if whole else 1.0
+
+    @property
+    def text(self) -> str:
+        whole = self.fetch_ns + self.stage_ns + self.copy_ns
+        lines = [f"{counted(self.batches, 'batch')}, {size(self.bytes)} to the device; {self.note}"]
+        if whole:
+            lines.append(
+                f"  fetching {duration(self.fetch_ns)}, staging {duration(self.stage_ns)}, "
+                f"copying {duration(self.copy_ns)}; {share(self.hidden_ns, whole)} of it hidden"
+            )
+            lines.append(
+                f"  the program waited {duration(self.waited_ns)}, its stream {duration(self.stalled_ns)} for copies"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class PrefetchCounters:
+    """Sums that iterations add to. The producer's thread adds to none: each batch carries its own times."""
+
+    batches: int = 0
+    bytes: int = 0
+    fetch_ns: int = 0
+    stage_ns: int = 0
+    copy_ns: int = 0
+    waited_ns: int = 0
+    stalled_ns: int = 0
+    tensors: int = 0  # in batches
+    empty: str | None = None  # the type of a batch that had none
+    dry: int = 0  # batches in a row that the device waited for; negative: that it did not wait for
+    beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
+    ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
+    _copies: deque[tuple[torch.Event | None, torch.Event, torch.Event]] = field(default_factory=deque)
+
+    def note_copy(self, needed: torch.Event | None, start: torch.Event, end: torch.Event) -> None:
+        """Notes the events around a batch's copy, and where the program's stream first needs the batch.
+
+        `needed` is recorded when the program gets the batch: until then the program waits, not its stream. None if
+        the copy had ended by then.
+        """
+        self._copies.append((needed, start, end))
+        if len(self._copies) > _LATE:
+            self.add_copies(2)
+
+    def add_copies(self, at_most: int | None = None) -> None:
+        """Adds the times of copies that have ended."""
+        while self._copies and at_most != 0:
+            needed, start, end = self._copies[0]
+            if not (end.query() and (needed is None or needed.query())):
+                return
+            self._copies.popleft()
+            self.copy_ns += int(milliseconds(start, end) * 1e6)
+            if needed is not None:
+                self.stalled_ns += max(0, int(milliseconds(needed, end) * 1e6))
+            at_most = None if at_most is None else at_most - 1

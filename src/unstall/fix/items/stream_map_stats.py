@@ -1,0 +1,45 @@
+"""What a `stream_map` did, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unstall.figures import counted, duration, size
+from unstall.fix.wrapped import Printed
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMapStats(Printed):
+    """Sums over all items so far. Times in ns."""
+
+    items: int
+    bytes_in: int
+    bytes_out: int
+    strategy: str  # "streams", "engines" or "plain"
+    in_flight: int
+    shrunk: int  # how often memory ran out and the window was halved
+    item_ns: dict[str, int]  # by strategy: the time of an item, measured on the first ones
+    apart_ns: int | None  # one item's copy in, computation and copy out, added up
+    note: str
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as copying, computing and copying back in turn. None: not measured."""
+        mine = self.item_ns.get(self.strategy)
+        return self.apart_ns / mine if self.apart_ns and mine else None
+
+    @property
+    def text(self) -> str:
+        lines = [
+            f"{counted(self.items, 'item')}, {size(self.bytes_in)} to the device and {size(self.bytes_out)} back; "
+            f"strategy {self.strategy}, up to {self.in_flight} in flight: {self.note}"
+        ]
+        if self.apart_ns is not None:
+            each = ", ".join(f"{name} {duration(ns)}" for name, ns in self.item_ns.items())
+            lines.append(
+                f"  one item's copies and computation take {duration(self.apart_ns)}"
+                + (f"; in flight an item takes: {each}" if each else "")
+            )
+        if self.shrunk:
+            lines.append(f"  memory ran out {counted(self.shrunk, 'time')}")
+        return "\n".join(lines)

@@ -1,0 +1,378 @@
+"""`bench`: one function, four times, and what must be known to believe them.
+
+What happens in a call of `bench`, in this order:
+
+ 1. The first call, timed by itself: what is loaded, tuned or compiled in it is kept out of all figures.
+ 2. Whose arrays they are (`adapters/`) says how to wait, and whether there is a device at all.
+ 3. Calls until the last is no faster than those before.
+ 4. One call looked at from all sides (`look`): what it changes, what it leaves running, what its inputs hold.
+ 5. `host` and `wall`: single calls from an idle device, each waited for.
+ 6. `device`: single calls, of each the device's own records: by CUPTI, of the virtual GPU's simulation, else by events
+    in a queue that was filled while the device was held back.
+ 7. `throughput`: calls back to back, waited for once.
+ 8. Verdicts, of what was seen in 1 to 7.
+
+Each of 5 to 7 goes on until the median's interval is narrow enough, the noise's entropy is flat, or its share of
+`max_seconds` is over. "cold" drives all else out of the cache before each sample of 5 and 6, outside of the sample. A
+function that never touches a device is measured as Python is: several calls a sample, nothing driven out.
+Budgets go by the machine's clock, times by the program's, which on a virtual GPU is virtual.
+
+Of a function that takes so long that 3 to 7 do not fit into `max_seconds`, no call is made that tells nothing new: the
+one that is looked at (4) is the first that is timed (5), and what one call tells of the device (6) is all there is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.errors import UsageError
+from unstall.measuring import gpu_clock, peak_rates
+from unstall.measuring.adapters import Adapter, adapter_for, on_the_host
+from unstall.measuring.amounts import bytes_of, flops_of, seconds_of, share_of
+from unstall.measuring.cache import Caching
+from unstall.measuring.calls.compilations import compilations
+from unstall.measuring.calls.function_call import FunctionCall
+from unstall.measuring.calls.inspection import Inspection, inspect_call, opened, sampled_inputs
+from unstall.measuring.calls.sync_lines import sync_lines
+from unstall.measuring.calls.system_memory import page_faults, resident_bytes
+from unstall.measuring.device_time.methods import DeviceTime, device_time
+from unstall.measuring.host_time import Alone, back_to_back, by_itself, empty_call_ns, synchronised
+from unstall.measuring.measurement import Cache, Clocks
+from unstall.measuring.progress import begin
+from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until
+from unstall.measuring.shown import ShownMeasurement
+from unstall.measuring.statistics import Spread
+from unstall.measuring.verdicts import verdicts_of
+from unstall.measuring.verdicts.evidence import Evidence
+from unstall.measuring.virtual_gpu import is_clock_virtual
+
+_WARM_UPS, _LEAST_WARM_UPS = 10, 2
+_CALLS, _CALLS_OF_MODEL = 20, 50  # what is made of calls at least, where there is time for all
+_UNSTEADY = 2.0  # times another call: one of both captures, compiles or loads something
+_NO_FLUSH_S = 0.02  # of what takes longer the cache's state is no matter on a device
+_SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # of max_seconds
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What was measured so far."""
+
+    host: Spread
+    wall: Sampled
+    device: DeviceTime | None = None
+    throughput: Spread | None = None
+    sync_lines: tuple[str, ...] = ()
+    grown_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def main(self) -> Sampled:
+        return self.device.device if self.device and self.device.device else self.wall
+
+
+def bench(
+    fn: Callable[..., object],
+    /,
+    *args: object,
+    label: str | None = None,
+    cache: Cache | None = None,
+    rel_ci: float | str = 0.01,
+    max_seconds: float = 2.0,
+    bytes: float | str | None = None,
+    flops: float | str | None = None,
+    method: str = "auto",
+    num_threads: int | None = None,
+    **kwargs: object,
+) -> ShownMeasurement:
+    """Measure `fn(*args, **kwargs)`: on the device, on the host, both, and back to back.
+
+    `cache` is what the device's L2 (the CPU's last cache) holds when a call begins: "cold", nothing of it; "hot", what
+    the call before left; "rotate", what a call with other inputs left, of which copies of the arguments are made. The
+    default is "cold" on a device, "hot" on the CPU. Sampling stops where the median is known to ± `rel_ci` with 95 %
+    confidence. `bytes` and `flops` are what one call moves and computes, for its rates and their share of what the
+    device can do, as numbers or as text: "64MiB", "2GFLOP", as `rel_ci` may be "1%". `method` is how device time is
+    taken: "cupti", "events", "model" (the virtual GPU), or "auto"; "host" does without. `num_threads` are those of
+    torch on the CPU.
+
+    What `fn` raises is passed on. Raises UsageError for options that make no sense or do not work here.
+    """
+    if not callable(fn):
+        raise UsageError(f"bench() takes a function, and {type(fn).__name__} cannot be called: bench(lambda: …)")
+    rel_ci, max_seconds = share_of(rel_ci, "rel_ci"), seconds_of(max_seconds, "max_seconds")
+    size_bytes = None if bytes is None else bytes_of(bytes)
+    operations = None if flops is None else flops_of(flops)
+    call = FunctionCall(fn, args, kwargs)
+    guess = adapter_for([value for _, value in call.inputs()])
+    with guess.threads(num_threads):
+        compiled, at_first = compilations(), sampled_inputs(call, guess)
+        begin("the first call")
+        began, machine_began = time.perf_counter_ns(), time.monotonic_ns()
+        result = call()
+        returned, machine_ns = time.perf_counter_ns(), time.monotonic_ns() - machine_began
+        adapter = adapter_for([value for _, value in (*call.inputs(), *opened(result))])
+        resumed = time.perf_counter_ns()
+        adapter.wait(result)
+        done, machine_done = time.perf_counter_ns(), time.monotonic_ns()
+        first = _First(done - resumed + returned - began, machine_ns, (machine_done - machine_began) / 1e9)
+        with _unawaited(result):
+            del result
+            label = label or call.label()
+            run = _Run(
+                label, call, adapter, cache, method, rel_ci, max_seconds, first, compilations() > compiled, at_first
+            )
+            return run.measured(size_bytes, operations)
+
+
+class _First(NamedTuple):
+    """What the first call took."""
+
+    program_ns: int  # by the program's clock, with the wait for its results
+    machine_ns: int  # by the machine's, until it returned
+    done_s: float  # by the machine's, with all that came of it
+
+
+@contextmanager
+def _unawaited(result: object) -> Iterator[None]:
+    """Of a function that returns coroutines Python is not to warn of each: a verdict says it."""
+    if not inspect.iscoroutine(result):
+        del result  # whoever waits here would keep its memory
+        yield
+        return
+    result.close()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        yield
+
+
+@dataclass(slots=True)
+class _Run:
+    """One measurement under way."""
+
+    label: str
+    call: FunctionCall
+    adapter: Adapter
+    cache: Cache | None
+    method: str
+    rel_ci: float
+    max_seconds: float
+    first: _First
+    compiled_first: bool
+    at_first: dict[int, NDArray[np.generic]]
+    each_s: float = 0.0  # a call, by the machine's clock
+    deadline: float = 0.0  # by that, too
+    brief: bool = False  # whether calls take so long that there is time for few
+    alone: Alone | None = None  # the call that was looked at, where it is as good as any that is timed
+
+    def measured(self, size_bytes: int | None, flops: int | None) -> ShownMeasurement:
+        self.deadline = time.monotonic() + self.max_seconds
+        seen = self._look()
+        caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
+        if caching is not None:
+            self.adapter.mark()
+            caching.settled()
+            self.adapter.synchronize()
+        compiled = compilations()
+        before = gpu_clock.read(self.adapter.bus_id())
+        taken = self._on_device(caching) if caching is not None else None
+        if taken is None:
+            if caching is not None:
+                self.adapter = on_the_host(self.adapter.framework == "torch")
+            taken = self._on_host(single=seen.later is not None)
+        after = gpu_clock.read(self.adapter.bus_id())
+        evidence = self._evidence(taken, seen, before, after, compilations() > compiled)
+        best = taken.main.spread.median
+        bandwidth = peak_rates.bandwidth(self.adapter, size_bytes, best) if size_bytes is not None else None
+        rate = peak_rates.rate(self.adapter, flops, best, seen) if flops is not None else None
+        taken.notes += peak_rates.beyond(self.adapter, size_bytes, bandwidth, rate)
+        device = taken.device
+        return ShownMeasurement(
+            label=self.label,
+            method=device.method if device else "host",
+            cache=self._cache(),
+            host=taken.host,
+            wall=taken.wall.spread,
+            device=device.device.spread if device and device.device else None,
+            span=device.span if device else None,
+            throughput=taken.throughput,
+            device_ops=device.anatomy.ops_per_call() if device and device.anatomy else None,
+            stopped=taken.main.stopped,
+            first_call_ns=self._first_ns(),
+            compiled_ns=max(0, self._first_ns() - round(taken.wall.spread.median)) if self.compiled_first else None,
+            verdicts=verdicts_of(evidence),
+            bandwidth=bandwidth,
+            rate=rate,
+            device_name=self.adapter.device_name,
+            clocks=Clocks(before.mhz, after.mhz, after.highest_mhz, after.reasons) if before and after else None,
+            versions={"python": sys.version.split()[0], **self.adapter.versions()},
+            notes=(*(device.notes if device else ()), *taken.notes),
+        )
+
+    def _look(self) -> Inspection:
+        """At one call, once calls take no less than those before."""
+        if self._is_long(self.first.done_s):
+            begin("the second call")
+            alone = Alone(self.call, self.adapter)
+            seen = inspect_call(self.call, self.adapter, self.at_first, alone)
+            if self._is_long(alone.machine_s) and self._is_steady(alone.machine_s):
+                self.each_s, self.brief = alone.machine_s, True
+                if self._is_as_any(alone):
+                    self.alone = alone
+                return seen
+        begin("the first calls")
+        self.each_s = self._warm_up()
+        return inspect_call(self.call, self.adapter, self.at_first)
+
+    def _is_as_any(self, alone: Alone) -> bool:
+        """Whether it began as those do that are timed. A virtual GPU's host is slower for what the look does before."""
+        if self.adapter.virtual:
+            return False
+        cold = self.adapter.asynchronous and self._cache() == "cold" and alone.machine_s > _NO_FLUSH_S
+        return cold or self._cache() == "hot"
+
+    def _is_steady(self, second_s: float) -> bool:
+        """Whether the second call took what others will: if it was about as long as the first, or as the next."""
+        if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
+            return True
+        began = time.monotonic()
+        self.adapter.wait(self.call())
+        return second_s < _UNSTEADY * (time.monotonic() - began)
+
+    def _is_long(self, seconds: float) -> bool:
+        return (_CALLS_OF_MODEL if self.adapter.virtual else _CALLS) * seconds > self.max_seconds
+
+    def _warm_up(self) -> float:
+        """What a call takes by the machine's clock, s, at its fastest."""
+        until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
+        fastest = float("inf")
+        for number in range(_WARM_UPS):
+            began = time.monotonic()
+            self.adapter.wait(self.call())
+            took = time.monotonic() - began
+            settled = number >= _LEAST_WARM_UPS and took > 0.9 * fastest
+            fastest = min(fastest, took)
+            if settled or (time.monotonic() > until and number + 1 >= _LEAST_WARM_UPS):
+                break
+        return fastest
+
+    def _cache(self) -> Cache:
+        return self.cache or ("cold" if self.adapter.asynchronous else "hot")
+
+    def _on_device(self, caching: Caching) -> _Taken | None:
+        """None where the device had nothing to do."""
+        adapter = self.adapter
+        begin("calls one by one")
+        host, wall = synchronised(caching, adapter, self._until("wall"), self.alone)
+        taken = _Taken(host, wall)
+        if adapter.virtual:
+            taken.notes.append("the virtual GPU knows of no caches: cold and hot are the same")
+            if not is_clock_virtual():
+                taken.notes.append(
+                    "the virtual GPU's block has ended, and its clock with it: host, wall and throughput are what "
+                    "simulating takes here"
+                )
+        if self.method != "host":
+            begin("time on the device")
+            taken.device = device_time(
+                caching,
+                adapter,
+                self.method,
+                wall.spread.median,
+                self._until("device"),
+            )
+            if taken.device.anatomy is not None and not len(taken.device.anatomy.call):
+                return None
+            if taken.device.anatomy is None:
+                taken.sync_lines = sync_lines(self.call, adapter)
+        if self.brief and self._has_no_time_for_several():
+            taken.notes.append("there was no time for calls back to back: what throughput is is not known")
+            return taken
+        begin("calls back to back")
+        taken.throughput = back_to_back(caching, adapter, wall.spread.median, self._until("throughput")).spread
+        return taken
+
+    def _has_no_time_for_several(self) -> bool:
+        """On a virtual GPU that is to depend little on how fast this machine is."""
+        if self.adapter.virtual:
+            return self.each_s > self.max_seconds
+        return time.monotonic() + 2 * self.each_s > self.deadline
+
+    def _on_host(self, *, single: bool) -> _Taken:
+        if self.method not in ("auto", "host"):
+            raise UsageError(f'method="{self.method}" is of a device, and {self.label} has no work on one')
+        caching = Caching(self.call, self._cache(), self.adapter)
+        before = resident_bytes()
+        begin("calls one by one")
+        there = self.alone.wall if self.alone is not None else ()
+        wall = by_itself(caching, self.adapter, self._until(), single=single, there=there)
+        taken = _Taken(wall.spread, wall, grown_bytes=max(0, resident_bytes() - before))
+        if is_clock_virtual():
+            taken.notes.append("nothing of it runs on the virtual GPU: the times are this machine's")
+        return taken
+
+    def _first_ns(self) -> int:
+        return self.first.machine_ns if self.adapter.clock is time.monotonic_ns else self.first.program_ns
+
+    def _until(self, what: str | None = None) -> Until:
+        """When to stop: for a part of the time, or all that is left after warming up."""
+        share = _SHARES[what] if what else 1 - _SHARES["warm up"]
+        left = max(0.0, self.deadline - time.monotonic())
+        seconds = min(share * self.max_seconds, left) if self.brief else share * self.max_seconds
+        return Until(self.rel_ci, seconds, self.each_s, alike=self._alike(), brief=self.brief)
+
+    def _alike(self) -> int:
+        """So many of a model's samples tell all; more than two where calls may differ and there is time to see it."""
+        if not self.adapter.virtual:
+            return 0
+        return FEWEST if self.brief else LEAST
+
+    def _page_faults(self) -> float:
+        if self.adapter.asynchronous:
+            return 0.0
+        if self.brief:
+            return self.alone.page_faults if self.alone is not None else 0.0
+        return page_faults(self.call)
+
+    def _evidence(
+        self,
+        taken: _Taken,
+        seen: Inspection,
+        before: gpu_clock.ClockReading | None,
+        after: gpu_clock.ClockReading | None,
+        compiled_later: bool,
+    ) -> Evidence:
+        torch = sys.modules.get("torch")
+        return Evidence(
+            asynchronous=self.adapter.asynchronous,
+            virtual=self.adapter.virtual,
+            framework=self.adapter.framework,
+            has_current_stream=self.adapter.has_current_stream,
+            cache=self._cache(),
+            cache_bytes=self.adapter.cache_bytes,
+            host=taken.host,
+            wall=taken.wall.spread,
+            throughput=taken.throughput,
+            device=taken.device,
+            inspection=seen,
+            converged=taken.main.converged,
+            stopped=taken.main.stopped,
+            first_call_ns=self._first_ns(),
+            compiled_first=self.compiled_first,
+            compiled_later=compiled_later,
+            empty_call_ns=empty_call_ns(self.adapter),
+            page_faults=self._page_faults(),
+            grown_bytes=taken.grown_bytes,
+            before=before,
+            after=after,
+            sync_lines=taken.sync_lines,
+            gpu_is_there=bool(torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available()),
+        )

@@ -1,0 +1,1 @@
+"""The function under measurement, and what one call of it shows."""

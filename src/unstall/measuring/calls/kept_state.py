@@ -1,0 +1,52 @@
+"""What a function keeps from one call to the next: which objects it holds by which name, how many, and what they have
+left to give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from unstall.measuring.adapters import Adapter
+from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """At one moment. Objects are held, so that no other has their id meanwhile."""
+
+    arrays: dict[str, object]
+    sizes: dict[str, tuple[object, int]]  # of containers
+    hits: dict[str, int]  # of functions that keep their results: how often one was found
+    iterators: tuple[str, ...]
+
+    @staticmethod
+    def of(call: FunctionCall, adapter: Adapter) -> KeptState:
+        known = call.known()
+        return KeptState(
+            arrays={name: value for name, value in known if adapter.holds(value)},
+            sizes={name: (value, len(value)) for name, value in known if isinstance(value, CONTAINERS)},
+            hits=dict(_hits([(call.label(), call.fn), *known])),
+            iterators=tuple(name for name, value in known if isinstance(value, Iterator)),
+        )
+
+    def replaced(self, after: KeptState) -> tuple[str, ...]:
+        """Names of which another array is there now."""
+        return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
+
+    def resized(self, after: KeptState) -> tuple[str, ...]:
+        """Names of containers that hold more now, or less."""
+        both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
+        return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
+
+    def found(self, after: KeptState) -> tuple[str, ...]:
+        """Names of functions that had a result at hand."""
+        return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
+
+
+def _hits(values: list[tuple[str, object]]) -> Iterator[tuple[str, int]]:
+    for name, value in values:
+        told = getattr(value, "cache_info", None)  # functools.lru_cache
+        if callable(told) and callable(value):
+            hits = getattr(told(), "hits", None)
+            if isinstance(hits, int):
+                yield name, hits

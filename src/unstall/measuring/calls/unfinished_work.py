@@ -1,0 +1,67 @@
+"""What is still at work after a call has returned, or has not begun by then."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import time
+from types import FrameType
+
+_REST_S = 0.004
+_LAZY = (map, filter, zip)
+
+
+class PythonThreads:
+    """Python's threads before a call: made just before it, `moved` and `new` are asked just after it."""
+
+    def __init__(self) -> None:
+        self._there = set(threading.enumerate())
+        first = _frames()
+        time.sleep(_REST_S)
+        second = _frames()
+        self._still = {thread: at for thread, at in second.items() if first.get(thread) == at}
+
+    def moved(self) -> list[str]:
+        """Names of those that did nothing before, and do something now."""
+        now = _frames()
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        return [names.get(thread, "?") for thread, at in self._still.items() if now.get(thread, at) != at]
+
+    def new(self) -> list[str]:
+        """Names of those that were not there."""
+        return [each.name for each in threading.enumerate() if each not in self._there]
+
+
+def left_running(values: list[object], new: list[str], moved: list[str]) -> str | None:
+    """What goes on, in words. `values` are what the call returned, with what is within it; `new` are threads that are
+    there after its results were waited for, `moved` those that worked right after it returned."""
+    for value in values:
+        kind = _not_begun(value)
+        if kind is not None:
+            return f"the call returns {kind}, and none of its body has run"
+    if new:
+        return f"the call leaves a thread at work ({new[0]})"
+    for value in values:
+        if callable(getattr(value, "done", None)) and callable(getattr(value, "result", None)):
+            return f"the call returns a {type(value).__name__}, whose work goes on"
+    if moved:
+        return f"the call hands work to a thread ({moved[0]}) and does not wait for it"
+    return None
+
+
+def _not_begun(value: object) -> str | None:
+    """What a value is that computes nothing until somebody asks it to."""
+    if inspect.iscoroutine(value):
+        value.close()  # else Python warns that nobody awaited it
+        return "a coroutine"
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        return "a generator"
+    if isinstance(value, _LAZY):
+        return f"a {type(value).__name__}"
+    return None
+
+
+def _frames() -> dict[int, tuple[FrameType, int]]:
+    mine = threading.get_ident()
+    return {thread: (frame, frame.f_lasti) for thread, frame in sys._current_frames().items() if thread != mine}

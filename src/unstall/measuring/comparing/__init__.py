@@ -1,0 +1,1 @@
+"""Which of several functions is faster, and whether they compute the same."""

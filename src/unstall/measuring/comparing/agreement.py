@@ -1,0 +1,309 @@
+"""Do two functions compute the same? Their results, value by value, in units in the last place and relatively.
+
+Of floating-point results two answers can both be right: which one is nearer to the truth is said by the reference
+itself, computed in float64, where it can be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+_CHUNK = 1 << 22  # values held in float64 at once
+_MORE_ERROR = 2.0  # times the reference's own error against float64
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far a result is from the reference's.
+
+    `ulp` and `relative` are the largest distance of any value: in units in the last place of the coarser type, and over
+    the largest magnitude in the reference's array (1 where that is 0). They are None of what has no numbers.
+    `error` and `reference_error` are the relative distances of both from float64, where that could be computed.
+    """
+
+    agrees: bool
+    text: str
+    ulp: float | None = None
+    relative: float | None = None
+    error: float | None = None
+    reference_error: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Between two arrays."""
+
+    ulp: float
+    relative: float
+    within: bool  # the tolerance
+    nan: int = 0  # values that are none in both
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """An array's values on the host, in pieces, and the precision of its own type."""
+
+    value: torch.Tensor | NDArray[np.generic]
+    shape: tuple[int, ...]
+    dtype: str
+    epsilon: float  # 0 of types that hold whole numbers
+    tiny: float
+
+    def pieces(self) -> Iterator[NDArray[np.generic]]:
+        """Flat pieces: float64 where its type is floating, two values for each complex one."""
+        flat = _flat(self.value)
+        size = int(np.prod(self.shape, dtype=np.int64)) * (2 if "complex" in self.dtype else 1)
+        for start in range(0, size, _CHUNK):
+            yield _on_host(flat[start : start + _CHUNK], floating=self.epsilon > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoPair:
+    """Why a part of a result cannot be held against the reference's."""
+
+    why: str
+
+
+def agreement(
+    result: object,
+    reference: object,
+    *,
+    exact: object = None,
+    rel_tolerance: float | None = None,
+    ulp: float | None = None,
+) -> Agreement:
+    """Whether a result is the reference's.
+
+    A floating-point value agrees within `ulp` units in the last place, or within `rel_tolerance` of the largest
+    magnitude in its array; without either the latter is the type's epsilon to the power 3/4: 6e-6 of float32. A whole
+    array does, too, that is no farther than twice as far as the reference from `exact`, the reference in float64. All
+    else must be equal.
+    """
+    pairs = list(_paired("result", result, reference))
+    exacts = dict(_leaves("result", exact)) if exact is not None else {}
+    far, near, error, own = 0.0, 0.0, None, None
+    has_numbers, told, nan, values = False, False, 0, 0
+    for name, one, other in pairs:
+        if isinstance(one, _NoPair):
+            return Agreement(False, f"{name} {one.why}")
+        if not isinstance(one, _Leaf):
+            if not _equal(one, other):
+                return Agreement(False, f"{name} is {_brief(one)}, the reference's {_brief(other)}")
+            told = told or not (one is None or name.startswith("len(") or _is_plain_object(one))
+            continue
+        if one.shape != other.shape:
+            return Agreement(False, f"{name} has shape {one.shape}, the reference's {other.shape}")
+        has_numbers = True
+        distance = _distance(one, other, rel_tolerance, ulp)
+        nan, values = nan + distance.nan, values + int(np.prod(one.shape, dtype=np.int64))
+        far, near = max(far, distance.ulp), max(near, distance.relative)
+        truth = exacts.get(name)
+        if isinstance(truth, _Leaf) and truth.shape == other.shape and other.epsilon > truth.epsilon > 0:
+            mine, its = _distance(one, truth, None, None).relative, _distance(other, truth, None, None).relative
+            error, own = max(error or 0.0, mine), max(own or 0.0, its)
+            if rel_tolerance is None and ulp is None and mine <= _MORE_ERROR * max(its, other.epsilon / 2):
+                continue
+        if not distance.within:
+            return Agreement(False, _apart(name, one, other, distance), far, near, error, own)
+    if not has_numbers:
+        return Agreement(True, "the results are equal" if told else "there are no results that could be compared")
+    both = f"; NaN in both, {nan:,} of {values:,} values" if nan else ""
+    return Agreement(True, _together(far, near, error, own) + both, far, near, error, own)
+
+
+def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
+    """The function's result with its floating-point arguments in float64; None where it has none, or cannot do it."""
+    changed = False
+
+    def widen(value: Any) -> Any:
+        nonlocal changed
+        if isinstance(value, np.ndarray) and value.dtype.kind in "f":
+            changed = True
+            return value.astype(np.float64)
+        if _is_torch(value) and value.is_floating_point():
+            changed = True
+            return value.detach().double()
+        if isinstance(value, list | tuple) and type(value) in (list, tuple):
+            return type(value)(map(widen, value))
+        return {key: widen(each) for key, each in value.items()} if type(value) is dict else value
+
+    wide_args, wide_kwargs = widen(tuple(args)), widen(dict(kwargs))
+    if not changed:
+        return None
+    try:
+        return fn(*wide_args, **wide_kwargs)
+    except Exception:  # whatever keeps it from float64: types it mixes, memory, kernels there are none of
+        return None
+
+
+def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, Any]]:
+    ours, theirs = dict(_leaves(name, one)), dict(_leaves(name, other))
+    for each in theirs:
+        if each not in ours:
+            yield each, _NoPair("is missing, and the reference's is there"), None
+            return
+    for each in ours:
+        if each not in theirs:
+            yield each, _NoPair("is there, and the reference's is not"), None
+            return
+        mine, its = ours[each], theirs[each]
+        if isinstance(mine, _Leaf) != isinstance(its, _Leaf):
+            yield each, _NoPair(f"is {_brief(mine)}, the reference's {_brief(its)}"), None
+            return
+        yield each, mine, its
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Arrays and plain values by name, with containers opened."""
+    leaf = _leaf(value)
+    if leaf is not None:
+        yield name, leaf
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(f"{name}[{key!r}]", each)
+    elif isinstance(value, list | tuple):
+        yield f"len({name})", len(value)
+        for number, each in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", each)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _leaves(f"{name}.{field.name}", getattr(value, field.name))
+    else:
+        yield name, value
+
+
+def _leaf(value: Any) -> _Leaf | None:
+    if _is_torch(value):
+        torch = sys.modules["torch"]
+        if value.is_sparse or value.layout is not torch.strided:
+            value = value.to_dense()
+        if value.is_quantized:
+            value = value.dequantize()
+        dtype = value.dtype
+        kind = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else None
+        epsilon, tiny = (float(kind.eps), float(kind.tiny)) if kind else (0.0, 0.0)
+        return _Leaf(value.detach(), tuple(value.shape), str(dtype).removeprefix("torch."), epsilon, tiny)
+    if isinstance(value, float | complex | np.ndarray | np.generic) or hasattr(value, "__array_interface__"):
+        return _numpy_leaf(np.asarray(value))
+    if hasattr(value, "__cuda_array_interface__") and hasattr(value, "get"):  # CuPy
+        return _numpy_leaf(value.get())
+    if hasattr(value, "__array__") and hasattr(value, "dtype"):  # JAX, whose bfloat16 numpy knows by ml_dtypes
+        return _numpy_leaf(np.asarray(value))
+    return None
+
+
+def _numpy_leaf(array: NDArray[Any]) -> _Leaf | None:
+    if array.dtype.kind in "fc":
+        limits = np.finfo(array.dtype)
+        return _Leaf(array, array.shape, str(array.dtype), float(limits.eps), float(limits.tiny))
+    if array.dtype.kind in "iub":
+        return _Leaf(array, array.shape, str(array.dtype), 0.0, 0.0)
+    if "float" in str(array.dtype):  # an ml_dtypes type
+        finfo = sys.modules["ml_dtypes"].finfo(array.dtype)
+        return _Leaf(array, array.shape, str(array.dtype), float(finfo.eps), float(finfo.tiny))
+    return None
+
+
+def _is_torch(value: object) -> TypeGuard[torch.Tensor]:
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "Tensor") and isinstance(value, torch.Tensor)
+
+
+def _flat(value: torch.Tensor | NDArray[np.generic]) -> torch.Tensor | NDArray[np.generic]:
+    if _is_torch(value):
+        torch = sys.modules["torch"]
+        value = value.resolve_conj().resolve_neg()
+        return (torch.view_as_real(value) if value.is_complex() else value).reshape(-1)
+    flat = np.ascontiguousarray(value).reshape(-1)
+    return flat.view(flat.real.dtype) if flat.dtype.kind == "c" else flat
+
+
+def _on_host(flat: torch.Tensor | NDArray[np.generic], *, floating: bool) -> NDArray[np.generic]:
+    if _is_torch(flat):
+        flat = flat.cpu()
+        return np.asarray((flat.double() if floating else flat).numpy())
+    return np.asarray(flat, np.float64) if floating else np.asarray(flat)
+
+
+def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float | None) -> Distance:
+    """How far one is from the other, whose type's precision is the measure, unless its own is coarser."""
+    epsilon, tiny = max(one.epsilon, other.epsilon), max(one.tiny, other.tiny)
+    if not epsilon:
+        equal = all(np.array_equal(a, b) for a, b in zip(one.pieces(), other.pieces(), strict=True))
+        return Distance(0.0, 0.0, True) if equal else Distance(np.inf, np.inf, False)
+    if rel_tolerance is None:
+        rel_tolerance = epsilon**0.75 if ulp is None else 0.0
+    largest = max((float(np.abs(b[np.isfinite(b)]).max(initial=0)) for b in other.pieces()), default=0.0)
+    far, apart, within, nan = 0.0, 0.0, True, 0
+    for a, b in zip(one.pieces(), other.pieces(), strict=True):
+        none = np.isnan(a) & np.isnan(b)
+        nan += int(none.sum())
+        same = (a == b) | none
+        if same.all():
+            continue
+        a, b = np.asarray(a, np.float64)[~same], np.asarray(b, np.float64)[~same]
+        with np.errstate(invalid="ignore", over="ignore"):
+            gap = np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), np.inf)
+            ulps = gap / (epsilon * np.maximum(_power_below(b), tiny))
+        far, apart = max(far, float(ulps.max())), max(apart, float(gap.max()))
+        fine = gap <= rel_tolerance * largest
+        within = within and bool((fine if ulp is None else fine | (ulps <= ulp)).all())
+    relative = apart / (largest or apart) if apart else 0.0
+    return Distance(far, relative, within, nan)
+
+
+def _power_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest power of two that is at most the magnitude; 0 of 0."""
+    mantissa, exponent = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0))
+    return np.where(mantissa > 0, np.ldexp(1.0, exponent - 1), 0.0)
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):  # of text, dates, objects or records
+            return np.array_equal(one, other, equal_nan=one.dtype.kind == other.dtype.kind and one.dtype.kind in "mM")
+        return bool(one == other) or (type(one) is type(other) and _is_plain_object(one))
+    except Exception:  # an `==` of the user's
+        return False
+
+
+def _is_plain_object(value: object) -> bool:
+    """Whether its `==` says no more than whether it is the same object."""
+    return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
+
+
+def _apart(name: str, one: _Leaf, other: _Leaf, distance: Distance) -> str:
+    kinds = f" ({one.dtype}, the reference's {other.dtype})" if one.dtype != other.dtype else ""
+    if not other.epsilon and not one.epsilon:
+        return f"{name}{kinds} is not equal to the reference's"
+    if not np.isfinite(distance.relative):
+        return f"{name}{kinds} is not finite where the reference's is, or the other way round"
+    return f"{name}{kinds} is off by {_numbers(distance.ulp, distance.relative)}"
+
+
+def _together(far: float, near: float, error: float | None, own: float | None) -> str:
+    text = "the results are equal" if not far else f"the results agree: {_numbers(far, near)} apart"
+    if error is not None and own is not None and far:
+        text += f"; {error:.1e} from float64, the reference {own:.1e}"
+    return text
+
+
+def _numbers(ulp: float, relative: float) -> str:
+    return f"{ulp:,.0f} ulp, {relative:.1e} relatively" if ulp < 1e6 else f"{ulp:.0e} ulp, {relative:.1e} relatively"
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, _Leaf):
+        return f"an array of {value.dtype}"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

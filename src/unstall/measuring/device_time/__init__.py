@@ -1,0 +1,1 @@
+"""How long the device works for a call, by three methods."""

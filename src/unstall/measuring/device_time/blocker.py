@@ -1,0 +1,97 @@
+"""Holds a CUDA stream back while the host fills its queue, and lets go when told to, or after a while in any case.
+
+The stream waits for a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all devices since Volta).
+A thread lets go when the time is up: a function that waits for the device within would else wait for ever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from types import TracebackType
+from typing import Self
+
+from unstall.measuring.adapters import Adapter
+
+_GEQ = 0
+_SPIN_NS = 20_000_000  # of a kernel that keeps the device busy, where it cannot be made to wait
+_PORTABLE = 1
+
+
+class Blocker:
+    """`with Blocker(adapter, seconds) as blocker: fill the queue`; at the end of the block the stream goes on.
+
+    `timed_out`: it went on before, since time was up.
+    """
+
+    def __init__(self, adapter: Adapter, seconds: float) -> None:
+        self._adapter = adapter
+        self._seconds = seconds
+        self._released = threading.Event()
+        self._word: ctypes.c_uint32 | None = None
+        self._thread: threading.Thread | None = None
+        self.timed_out = False
+        self.waits = False
+        """Whether the stream waits for as long as need be; else it is kept busy for a few milliseconds, or not."""
+
+    def __enter__(self) -> Self:
+        stream = self._adapter.stream()
+        gate = _gate() if stream is not None else None
+        if gate is not None and stream is not None and gate.close(stream):
+            self.waits = True
+            self._word = gate.word
+            self._thread = threading.Thread(target=self._let_go_later, name="unstall-blocker", daemon=True)
+            self._thread.start()
+        else:
+            self._adapter.spin(_SPIN_NS)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is None:
+            return
+        self._released.set()
+        self._open()
+        self._thread.join()
+
+    def _let_go_later(self) -> None:
+        if not self._released.wait(self._seconds):
+            self.timed_out = True
+            self._open()
+
+    def _open(self) -> None:
+        if self._word is not None:
+            self._word.value = 1
+
+
+class _Gate:
+    """A word of host memory that streams wait for."""
+
+    def __init__(self, driver: ctypes.CDLL, wait: Callable[..., int]) -> None:
+        memory, device = ctypes.c_void_p(), ctypes.c_uint64()
+        if driver.cuMemHostAlloc(ctypes.byref(memory), ctypes.c_size_t(64), _PORTABLE) or not memory.value:
+            raise OSError("no pinned memory")
+        if driver.cuMemHostGetDevicePointer_v2(ctypes.byref(device), memory, 0):
+            raise OSError("pinned memory has no address on the device")
+        self.word = ctypes.c_uint32.from_address(memory.value)
+        self._address, self._wait = device.value, wait
+
+    def close(self, stream: int) -> bool:
+        """The stream waits from here on. False where the driver does not do that."""
+        self.word.value = 0
+        failed = self._wait(ctypes.c_void_p(stream), ctypes.c_uint64(self._address), ctypes.c_uint32(1), _GEQ)
+        return not failed
+
+
+@lru_cache(maxsize=1)
+def _gate() -> _Gate | None:
+    """None without NVIDIA's driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        wait = getattr(driver, "cuStreamWaitValue32_v2", None) or driver.cuStreamWaitValue32
+        return _Gate(driver, wait)
+    except (OSError, AttributeError):
+        return None

@@ -1,0 +1,167 @@
+"""Device time by events: one before and one after each call, queued while the device is held back.
+
+So the device runs the calls one after the other, with no host to wait for. What is measured is the span of a call on
+its stream with what events add to it, and what other streams do only as far as this one waits for them. What is to be
+taken off is found in `added.py`, of what is measured here once and for all calls:
+
+- what two events add to a kernel that does next to nothing. That is more than two events take with nothing between (on
+  an H200 2.9 µs, not 1.3): the front end needs as long for a launch and an event, however short the kernel is. How long
+  that kernel itself runs is told by CUDA graphs of many of them, in which the next follows after next to nothing. Where
+  there are no graphs, what two events take with nothing between is taken.
+- how long the gap between two ops is on a stream: the period of ops that do next to nothing in a row, less what each
+  itself takes (on an H200 some 0.8 to 1 µs, by `benchmarks/device_delays.py`).
+
+How long the gap is in a graph no event tells, for it is in every period. So it is a constant, GRAPH_GAP_NS.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.measuring.adapters import Adapter
+from unstall.measuring.device_time.blocker import Blocker
+
+_AT_ONCE, _AT_ONCE_NS = 10, 100_000
+"""Calls in the queue: of 100 events add 0.5 to 0.7 µs more to a short one than of 10 on an H200. Those of long ones are
+few, so that between them the device may rest, as it does where its records are taken: else its clock falls."""
+_WAITS_S = 0.5
+_EMPTY = 50
+_IN_ROWS = 20, 60  # ops: less than a stream's queue holds
+_TURNS, _LAUNCHES = 3, 5
+
+GRAPH_GAP_NS = 220
+"""Between two ops in a row in a CUDA graph: the period of five ops in graphs of up to 600, with no recorder, less what
+CUPTI records of each alone, was 0.18 to 0.27 µs on an H200 (torch 2.11, driver 580)."""
+
+
+class QueueError(Exception):
+    """Not even one call can be queued: it waits for the device."""
+
+
+class ByEvents:
+    """Takes samples by events on the adapter's current stream."""
+
+    method = "events"
+
+    def __init__(self, adapter: Adapter, at_once: int = _AT_ONCE) -> None:
+        self.adapter = adapter
+        self._most = at_once
+        self.blocked = True
+        """Whether the stream could be held back each time."""
+
+    @cached_property
+    def nothing_ns(self) -> float:
+        """From one event to the next, with nothing between: the least that they add."""
+        return self._median(_nothing)
+
+    @cached_property
+    def offset_ns(self) -> float:
+        """What two events add to a kernel between them that does next to nothing."""
+        own = self._own_ns
+        return self.nothing_ns if own is None else max(0.0, self._median(self.adapter.mark) - own)
+
+    @cached_property
+    def floor_ns(self) -> float:
+        """What is measured of next to no work: what takes less cannot be told from it."""
+        return max(0.0, self._median(self.adapter.mark) - self.offset_ns)
+
+    @cached_property
+    def gap_ns(self) -> float | None:
+        """Between two ops in a row that do next to nothing. None where there are no graphs that tell it."""
+        period = self.period_ns(lambda count: partial(self._marks, count), _IN_ROWS)
+        return None if self._own_ns is None or period is None else max(0.0, period - self._own_ns)
+
+    @cached_property
+    def _own_ns(self) -> float | None:
+        """How long a kernel runs that does next to nothing: by what a graph of more of them takes longer."""
+        self.adapter.mark()
+        period = self.period_ns(lambda count: self.adapter.graph(partial(self._marks, count)), _IN_ROWS)
+        return None if period is None else max(0.0, period - GRAPH_GAP_NS)
+
+    def period_ns(
+        self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
+    ) -> float | None:
+        """What one more in a row takes, where `row` gives what launches so many; None where it gives nothing. Several
+        are queued at a time: alone on an idle device each op of a graph takes some 0.2 µs longer on an H200."""
+        short = row(counts[0])
+        long = row(counts[1]) if short is not None else None
+        if short is None or long is None:
+            return None
+        began = time.monotonic()
+        apart: list[float] = []
+        while len(apart) < _TURNS and (not apart or time.monotonic() - began < seconds):
+            apart.append(self._of_several(long) - self._of_several(short))
+        return max(0.0, float(np.median(apart)) / (counts[1] - counts[0]))
+
+    def _of_several(self, launch: Callable[[], object]) -> float:
+        return float(np.median(self._tried(lambda: self._raw(launch, min(self._most, _LAUNCHES), _nothing))))
+
+    def _marks(self, count: int) -> None:
+        for _ in range(count):
+            self.adapter.mark()
+
+    def _median(self, run: Callable[[], object], count: int = _EMPTY) -> float:
+        return float(np.median(self.take(run, count)))
+
+    def take(
+        self,
+        run: Callable[[], object],
+        count: int,
+        before: Callable[[], None] | None = None,
+        begin: Callable[[], None] | None = None,
+    ) -> NDArray[np.float64]:
+        """Samples in ns, with what events add. `before` is queued before each; `begin` is called before the first, and
+        again where all are taken anew.
+
+        Raises QueueError where a call waits for the device.
+        """
+
+        def samples() -> NDArray[np.float64]:
+            (begin or _nothing)()
+            return self._in_batches(run, count, before or _nothing)
+
+        return self._tried(samples)
+
+    def _tried(self, samples: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64]:
+        again = True
+        while True:
+            try:
+                return samples()
+            except QueueError:
+                # What loads a kernel waits for the device, once.
+                if self._most == 1 and not again:
+                    raise
+                if not again:
+                    self._most = max(1, self._most // 4)
+                again = False
+
+    def _in_batches(self, run: Callable[[], object], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
+        batches = [self._raw(run, 1, before)]
+        at_once = int(min(self._most, max(1.0, _AT_ONCE_NS / max(batches[0][0], 1.0))))
+        batches += [self._raw(run, min(at_once, count - done), before) for done in range(1, count, at_once)]
+        return np.concatenate(batches)
+
+    def _raw(self, run: Callable[[], object], count: int, before: Callable[[], None]) -> NDArray[np.float64]:
+        adapter = self.adapter
+        adapter.synchronize()
+        events: list[tuple[object, object]] = []
+        with Blocker(adapter, _WAITS_S) as blocker:
+            for _ in range(count):
+                before()
+                first = adapter.event()
+                run()
+                events.append((first, adapter.event()))
+        adapter.synchronize()
+        self.blocked = self.blocked and blocker.waits
+        if blocker.timed_out:
+            raise QueueError
+        return np.array([adapter.between_ns(first, last) for first, last in events])
+
+
+def _nothing() -> None:
+    pass

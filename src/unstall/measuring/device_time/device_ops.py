@@ -1,0 +1,126 @@
+"""`DeviceOps`: what calls of a function did on the device, op by op, whoever saw it: CUPTI or the virtual GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from unstall.timeline.columns import I8, I64, Bool
+
+
+class StreamStep(IntEnum):
+    """What of a stream's order one call to CUDA changes."""
+
+    OP = 0  # work is put on it
+    RECORD = 1  # an event is recorded on it
+    WAIT = 2  # it is made to wait for an event
+    HOST_WAIT = 3  # the host waits for it; -1: for all
+
+
+class StreamLink(NamedTuple):
+    """One call to CUDA, in the host's order."""
+
+    call: int
+    step: StreamStep
+    stream: int
+    event: int = 0
+
+
+class HostWait(NamedTuple):
+    """The host waited within a call."""
+
+    call: int
+    ns: int
+    place: str | None
+
+
+class DriverMemory(NamedTuple):
+    """Memory was taken from the driver, or given back, within a call."""
+
+    call: int
+    what: str
+    place: str | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceOps:
+    """Device ops in columns, those of one call after another; `call` -1 is for what no call launched."""
+
+    calls: int
+    call: I64
+    start: I64
+    end: I64
+    stream: I64
+    kind: I8  # DeviceKind
+    direction: I8  # CopyDirection
+    bytes: I64
+    graph: Bool  # whether a CUDA graph's launch put it there
+    place: tuple[str | None, ...]  # by op
+    main_stream: int  # that calls are made on
+    links: tuple[StreamLink, ...] = ()
+    waits: tuple[HostWait, ...] = ()
+    taken: tuple[DriverMemory, ...] = ()
+
+    def busy_ns(self) -> I64:
+        """By call: how long any of its ops ran. Ops side by side count once, gaps not at all."""
+        order = np.lexsort((self.start, self.call))
+        order = order[self.call[order] >= 0]
+        busy = np.zeros(self.calls, np.int64)
+        if not len(order):
+            return busy
+        call, start, end = self.call[order], self.start[order], self.end[order]
+        # Each call's times are moved beyond all earlier calls', so that one running maximum serves all.
+        shift = call * (int(end.max()) - int(start.min()) + 1)
+        begin, reach = start + shift, np.maximum.accumulate(end + shift)
+        covered = np.concatenate(([np.iinfo(np.int64).min], reach[:-1]))
+        np.add.at(busy, call, np.maximum(0, end + shift - np.maximum(begin, covered)))
+        return busy
+
+    def span_ns(self) -> I64:
+        """By call: from its first op's beginning to its last one's end; 0 without ops."""
+        mine = self.call >= 0
+        first = np.full(self.calls, np.iinfo(np.int64).max)
+        last = np.full(self.calls, np.iinfo(np.int64).min)
+        np.minimum.at(first, self.call[mine], self.start[mine])
+        np.maximum.at(last, self.call[mine], self.end[mine])
+        return np.where(last > first, last - first, 0)
+
+    def ops_per_call(self) -> float:
+        """Kernels, copies and memsets."""
+        return float((self.call >= 0).sum()) / max(1, self.calls)
+
+    def escaped_streams(self) -> set[int]:
+        """Streams with work of a call that the stream it was called on was not made to wait for, nor the host."""
+        escaped: set[int] = set()
+        for number in {link.call for link in self.links if link.call >= 0}:
+            escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)
+        return escaped
+
+
+def _left_alone(links: list[StreamLink], main: int) -> set[int]:
+    """Vector clocks: by stream, how many ops of each stream come before whatever it is given next."""
+    before: dict[int, dict[int, int]] = {}
+    recorded: dict[int, dict[int, int]] = {}
+    done: dict[int, int] = {}
+    for link in links:
+        clock = before.setdefault(link.stream, {})
+        if link.step is StreamStep.OP:
+            clock[link.stream] = clock.get(link.stream, 0) + 1
+        elif link.step is StreamStep.RECORD:
+            recorded[link.event] = dict(clock)
+        elif link.step is StreamStep.WAIT:
+            _raise(clock, recorded.get(link.event, {}))
+        else:
+            waited = before if link.stream == -1 else {link.stream: clock}
+            for each in recorded.get(link.event, {}), *waited.values():
+                _raise(done, each)
+    _raise(done, before.get(main, {}))
+    return {stream for stream, clock in before.items() if clock.get(stream, 0) > done.get(stream, 0)} - {main}
+
+
+def _raise(clock: dict[int, int], to: dict[int, int]) -> None:
+    for stream, count in to.items():
+        clock[stream] = max(clock.get(stream, 0), count)

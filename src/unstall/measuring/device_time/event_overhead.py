@@ -1,0 +1,130 @@
+"""What events add to a call, so that the device's own time is what they tell less that.
+
+The simple answer is what they add to one short kernel, and a gap for each further op, as short kernels in a row have
+it. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides some of
+what is added. So where that could matter the call itself is asked: in a CUDA graph of many calls gaps are short, and
+much alike. What one call more takes there, less such a gap for each op, is the call's time without gaps. What that
+lacks of the time by events on the stream, both with warm caches, is what they add to this call.
+
+The same is taken off with cold caches. There some 0.4 µs for each distinct kernel remain of an H200's time, since its
+code is fetched anew after the flush, before the beginning that CUPTI records; and gaps that are up to 0.3 µs longer. No
+event tells those from the ops' own time, and no constant is taken off for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from unstall.measuring.device_time.by_events import GRAPH_GAP_NS, ByEvents, QueueError
+from unstall.measuring.wording import precise
+
+_MATTERS = 0.03  # of a call's time: the simple answer is right to a third, and in graphs of long calls the clock falls
+_SAMPLES, _LEAST_SAMPLES = 30, 5
+_OPS, _NS = 400, 3e6  # of the longer graph, about
+_MOST_OPS = 2_000
+_GAPS = 3  # what is taken off is at most so many simple gaps an op
+
+
+@dataclass(frozen=True, slots=True)
+class EventOverhead:
+    """What events add to each sample of a call, ns, and how it was found, where that must be known."""
+
+    ns: float
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call, and what is known of it on its stream with warm caches."""
+
+    run: Callable[[], object]
+    ops: int
+    raw_ns: float  # by events
+    each_s: float  # on the host, with the wait
+
+
+def added(events: ByEvents, run: Callable[[], object], seconds: float) -> EventOverhead:
+    """`run` is called for about so long, some of it while its stream is captured.
+
+    Raises QueueError where a call waits for the device.
+    """
+    # What waits for the device is not to be captured: it would end in the midst.
+    about_ns = float(np.median(events.take(run, _LEAST_SAMPLES)))
+    gap_ns = events.gap_ns
+    ops = None if gap_ns is None else events.adapter.ops_in_a_row(run)
+    if gap_ns is None or ops is None:
+        held = "device time by events holds the gaps between a call's kernels, if there are several"
+        return EventOverhead(events.offset_ns, held)
+    gaps = max(0, ops - 1)
+    simple_ns = events.offset_ns + gaps * gap_ns
+    less = f"device time by events is the span less {gaps} gaps of {precise(gap_ns)} between a call's ops"
+    simple = EventOverhead(simple_ns, less if gaps else None)
+    if not ops or simple_ns < _MATTERS * about_ns:
+        return simple
+    call = _on_the_stream(events, run, ops, seconds)
+    counts = _counts(call, seconds / 2)
+    if counts is None:
+        return simple
+    try:
+        in_graph_ns = _in_graphs(events, call, counts, seconds / 2)
+    except QueueError:
+        in_graph_ns = None
+    if in_graph_ns is None:
+        lacks = "CUDA graphs of many calls would tell more, and cannot be had of it"
+        return EventOverhead(simple_ns, _and(simple.note, lacks))
+    in_graph_ns -= ops * GRAPH_GAP_NS
+    most_ns = events.offset_ns + _GAPS * ops * gap_ns
+    if not 0 < in_graph_ns < call.raw_ns or call.raw_ns - in_graph_ns > most_ns:
+        times = f"{precise(call.raw_ns)} between events and {precise(in_graph_ns)} in CUDA graphs of many calls"
+        return EventOverhead(
+            simple_ns, _and(simple.note, f"a call takes {times}, which gaps between ops do not explain")
+        )
+    ns = max(events.nothing_ns, call.raw_ns - in_graph_ns)
+    found = f"so much shorter is it in CUDA graphs of {counts[0]} and {counts[1]} calls in a row"
+    return EventOverhead(ns, f"device time by events is the time between them less {precise(ns)}: {found}")
+
+
+def _on_the_stream(events: ByEvents, run: Callable[[], object], ops: int, seconds: float) -> _Call:
+    """Samples with warm caches, as many as a quarter of so many seconds gives."""
+    began = time.monotonic()
+    samples = events.take(run, _LEAST_SAMPLES)
+    each_s = (time.monotonic() - began) / len(samples)
+    count = _within(seconds / 4, each_s, _LEAST_SAMPLES, _SAMPLES)
+    return _Call(run, ops, float(np.median(events.take(run, count))), each_s)
+
+
+def _counts(call: _Call, seconds: float) -> tuple[int, int] | None:
+    """Calls in the shorter and in the longer graph: enough for a slope, soon captured, and soon done. None where there
+    is none such."""
+    more = min(_OPS // call.ops, int(_NS / call.raw_ns), int(0.7 * seconds / call.each_s))
+    most = _MOST_OPS // call.ops
+    if most < 2 or 3 * call.each_s > seconds:
+        return None
+    more = min(max(3, more), most)
+    return max(1, more // 3), more
+
+
+def _in_graphs(events: ByEvents, call: _Call, counts: tuple[int, int], seconds: float) -> float | None:
+    """What one call more takes in a graph of several, ns. None where it has no graph that may be launched often."""
+
+    def row(count: int) -> Callable[[], object] | None:
+        def calls() -> None:
+            for _ in range(count):
+                call.run()  # results are let go at once, so that each call writes where the last one did
+
+        return events.adapter.graph(calls)
+
+    launches = ByEvents(events.adapter)  # of graphs a stream's queue may hold fewer than of calls
+    return launches.period_ns(row, counts, seconds)
+
+
+def _within(seconds: float, each_s: float, least: int, most: int) -> int:
+    return most if most * each_s <= seconds else max(least, int(seconds / each_s))
+
+
+def _and(note: str | None, more: str) -> str:
+    return f"{note}; {more}" if note else more

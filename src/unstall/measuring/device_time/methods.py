@@ -1,0 +1,177 @@
+"""Which way to device time works here, and its samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unstall.errors import UnstallError, UsageError
+from unstall.measuring.adapters import Adapter
+from unstall.measuring.cache import Caching
+from unstall.measuring.device_time.by_events import ByEvents, QueueError
+from unstall.measuring.device_time.device_ops import DeviceOps
+from unstall.measuring.device_time.event_overhead import EventOverhead, added
+from unstall.measuring.measurement import Method
+from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until, sample_until
+from unstall.measuring.statistics import Spread
+
+_LOOKED_AT = 3  # calls whose ops, waits and places are looked at
+_FIRST = 100  # samples of the first recording: each costs some 100 ms to begin and to end
+_ADDED = 0.5  # of the time, for what events add to a call
+
+
+class DeviceObserver(Protocol):
+    """Sees every op of every call."""
+
+    @property
+    def method(self) -> Method: ...
+
+    def observe(
+        self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]
+    ) -> DeviceOps: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """How long the device was at work for a call; `anatomy` is of a few calls, where they could be looked into."""
+
+    method: Method
+    device: Sampled | None
+    span: Spread | None
+    anatomy: DeviceOps | None
+    notes: tuple[str, ...] = ()
+    floor_ns: float = 0.0  # the least that can be measured so
+    waits_inside: bool = False  # where no call could be queued, since each waits
+
+
+def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
+    """What sees every op here, and why nothing does. Raises UsageError where `method` asks for what does not work."""
+    if method not in ("auto", "cupti", "events", "model", "host"):
+        raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
+    if method == "model" and not adapter.virtual:
+        raise UsageError('method="model" is for the virtual GPU')
+    if adapter.virtual and method == "cupti":
+        raise UsageError('method="cupti" is for real devices: the virtual GPU tells by method="model"')
+    if adapter.virtual and method in ("auto", "model"):
+        from unstall.measuring.device_time.by_model import ByModel
+
+        return ByModel(), None
+    if method not in ("auto", "cupti") or not adapter.is_cuda:
+        if method == "cupti":
+            raise UsageError(f'method="cupti" is for CUDA devices, and this is {adapter.name}')
+        return None, None
+    try:
+        from unstall.measuring.device_time.by_cupti import ByCupti
+
+        return ByCupti(places=True), None
+    except UnstallError as error:
+        if method == "cupti":
+            raise
+        return None, str(error)
+
+
+def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float, until: Until) -> DeviceTime:
+    """Samples of the device's time. `each_ns` is about what a call takes. Raises UsageError as `observer_for` does,
+    and for a method that this framework lacks."""
+    observer, why = observer_for(adapter, method)
+    if observer is not None:
+        try:
+            return _observed(observer, caching, adapter, each_ns, until)
+        except UnstallError as error:
+            if method not in ("auto",):
+                raise
+            why = str(error)
+    notes = (f"no records of the device: {why}",) if why else ()
+    adapter.synchronize()
+    if adapter.event() is None:
+        if method == "events":
+            raise UsageError(f"{adapter.name} has no events that tell the time")
+        return DeviceTime("host", None, None, None, (*notes, f"{adapter.name} tells no device time"))
+    return _by_events(caching, adapter, each_ns, notes, until)
+
+
+def _observed(observer: DeviceObserver, caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> DeviceTime:
+    anatomy = observer.observe(caching.run, _looked_at(until), adapter, caching.settled)
+    if not len(anatomy.call):
+        return DeviceTime(observer.method, None, None, anatomy)
+    spans: list[np.ndarray] = []
+    there: np.ndarray = np.zeros(0)
+    if until.brief or adapter.virtual:  # where looking for lines does not change what calls take, or there is no time
+        there = anatomy.busy_ns()
+        spans.append(anatomy.span_ns())
+    if observer.method == "cupti":
+        from unstall.measuring.device_time.by_cupti import ByCupti
+
+        observer = ByCupti()
+
+    def take(count: int) -> np.ndarray:
+        seen = observer.observe(caching.run, count, adapter, caching.settled)
+        spans.append(seen.span_ns())
+        return seen.busy_ns()
+
+    first = (
+        LEAST - len(there)
+        if adapter.virtual
+        else int(max(LEAST, min(_FIRST, 0.5e9 * until.seconds / max(each_ns, 1.0))))
+    )
+    sampled = sample_until(take, until, first=until.affords(first, until.least(len(there))), there=there)
+    return DeviceTime(observer.method, sampled, Spread.of(np.concatenate(spans)), anatomy)
+
+
+def _looked_at(until: Until) -> int:
+    if until.brief:
+        return FEWEST if until.alike else 1
+    return until.affords(_LOOKED_AT, 1)
+
+
+def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[str, ...], until: Until) -> DeviceTime:
+    events = ByEvents(adapter, 1) if until.brief else ByEvents(adapter)
+    before = caching.before if caching.cache == "cold" else None
+    first = int(max(10, min(_FIRST, 0.3e9 * until.seconds / max(each_ns, 1.0))))
+    try:
+        began = time.monotonic()
+        if until.brief:
+            first = until.affords(LEAST, 1)
+            less = EventOverhead(events.offset_ns, "device time by events holds the gaps between a call's kernels")
+        else:
+            for _ in range(2):
+                events.take(caching.run, min(first, 10), before)
+            less = added(events, caching.same, _ADDED * until.seconds)
+        left = replace(until, seconds=max(_ADDED * until.seconds, until.seconds - (time.monotonic() - began)))
+        spans: list[NDArray[np.float64]] = []
+
+        def take(count: int) -> NDArray[np.float64]:
+            raw = events.take(caching.run, count, before)
+            spans.append(np.maximum(raw - min(events.offset_ns, less.ns), 0.0))
+            return np.maximum(raw - less.ns, 0.0)
+
+        sampled = sample_until(take, left, first=first)
+    except QueueError:
+        sampled = sample_until(
+            lambda count: _one_by_one(events, caching, adapter, count), until, first=until.affords(LEAST, 1)
+        )
+        waited = "each call waits for the device, so that device time by events holds the host's time between"
+        return DeviceTime("events", sampled, sampled.spread, None, (*notes, waited), events.floor_ns, True)
+    if less.note:
+        notes = (*notes, less.note)
+    if not events.blocked:
+        notes = (*notes, "the device could not be held back while its queue was filled: gaps may be counted")
+    return DeviceTime("events", sampled, Spread.of(np.concatenate(spans)), None, notes, events.floor_ns)
+
+
+def _one_by_one(events: ByEvents, caching: Caching, adapter: Adapter, count: int) -> list[float]:
+    """With no queue: from before to after each call."""
+    offset, samples = events.offset_ns, []
+    for _ in range(count):
+        caching.before()
+        first = adapter.event()
+        caching.run()
+        last = adapter.event()
+        adapter.synchronize()
+        samples.append(max(0.0, adapter.between_ns(first, last) - offset))
+    return samples

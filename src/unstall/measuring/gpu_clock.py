@@ -1,0 +1,51 @@
+"""The device's clock and what holds it down, from NVIDIA's management library, which comes with the driver."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import NamedTuple
+
+_SM = 1  # nvml.h: NVML_CLOCK_SM
+# nvml.h: nvmlClocksEventReasons; those that take speed away from what runs.
+_REASONS = {
+    0x004: "the power cap",
+    0x008: "a hardware slowdown",
+    0x020: "heat",
+    0x040: "heat",
+    0x080: "the power brake",
+}
+
+
+class ClockReading(NamedTuple):
+    """At one moment."""
+
+    mhz: int
+    highest_mhz: int
+    reasons: tuple[str, ...]
+
+
+def read(bus_id: str | None) -> ClockReading | None:
+    """Of the GPU at that place of the PCI bus ("00000000:19:00.0"). None where nobody tells."""
+    library = _library()
+    if library is None or bus_id is None:
+        return None
+    device = ctypes.c_void_p()
+    if library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.encode(), ctypes.byref(device)):
+        return None
+    now, highest, reasons = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_ulonglong()
+    if library.nvmlDeviceGetClockInfo(device, _SM, ctypes.byref(now)):
+        return None
+    library.nvmlDeviceGetMaxClockInfo(device, _SM, ctypes.byref(highest))
+    library.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons))
+    told = dict.fromkeys(text for bit, text in _REASONS.items() if reasons.value & bit)
+    return ClockReading(now.value, highest.value, tuple(told))
+
+
+@lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        return None if library.nvmlInit_v2() else library
+    except (OSError, AttributeError):
+        return None

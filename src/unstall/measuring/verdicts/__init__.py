@@ -1,0 +1,36 @@
+"""What a reader must know about the figures: one function a verdict, each from the evidence alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from unstall.measuring.measurement import Verdict
+from unstall.measuring.verdicts import of_device, of_inspection, of_times
+from unstall.measuring.verdicts.evidence import Evidence
+
+_RULES: tuple[Callable[[Evidence], Iterable[Verdict]], ...] = (
+    of_times.bound,
+    of_device.sync_inside,
+    of_device.copies_inside,
+    of_device.escapes,
+    of_times.throttled,
+    of_times.not_converged,
+    of_times.first_call,
+    of_times.too_short,
+    of_device.allocates,
+    of_device.keeps_memory,
+    of_inspection.unused,
+    of_device.stale_graph,
+    of_times.other_threads,
+    of_device.cpu_tensor,
+    of_device.warm_cache,
+)
+
+
+def verdicts_of(evidence: Evidence) -> tuple[Verdict, ...]:
+    """All verdicts that hold, serious ones first."""
+    found = [
+        *(verdict for rule in _RULES for verdict in rule(evidence)),
+        *of_inspection.of_inspection(evidence.inspection, virtual=evidence.virtual),
+    ]
+    return tuple(sorted(found, key=lambda verdict: not verdict.serious))
