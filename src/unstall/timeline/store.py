@@ -44,7 +44,7 @@ from unstall.timeline.columns import (
     Waits,
 )
 
-SCHEMA = "unstall.timeline.columns/1"
+SCHEMA = "unstall.timeline/1"
 _HEADER = "timeline.json"
 _FURTHEST_NS = 2**54  # from the run's zero
 _MOST_BYTES = 16 << 30
