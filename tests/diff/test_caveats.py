@@ -29,7 +29,7 @@ def _optimizing(name: str) -> TraceBuilder:
 def test_recorders_that_differ_are_named() -> None:
     (text,) = _texts(compared(recorded(launching(100)), recorded(launching(100), recorder="torch")), "recorded")
     assert text.startswith("A was recorded by unstall's recorder cupti, B by unstall's recorder torch: ")
-    assert text.endswith("Operators are known in one run only: waits are matched by place alone.")
+    assert text.endswith("Only one run has operators: waits are matched by place alone.")
 
 
 def test_a_profile_of_torchs_own_is_another_recorder_with_operators_too() -> None:
@@ -46,15 +46,15 @@ def test_that_one_run_is_simulated_is_said_first() -> None:
     simulated = recorded(launching(100), recorder="virtual", known_error="a step within 9 %")
     first, *others = compared(recorded(launching(100), recorder="torch"), simulated).caveats
     assert first.text == (
-        "B is simulated, A was recorded: a difference in time may be the prediction's, or the recorder's, which slows "
-        "the host of A alone. Known error: a step within 9 %."
+        "B is simulated, A was recorded: a difference in time may come from the prediction, or from the recorder, "
+        "which slows only the host of A. Known error: a step within 9 %."
     )
     assert not any("recorder" in caveat.text for caveat in others)
 
 
 def test_operators_that_only_a_simulated_run_knows_are_said() -> None:
     result = compared(recorded(launching(100), recorder="virtual"), recorded(launching(100)))
-    assert _texts(result, "recorded") == ["Operators are known in one run only: waits are matched by place alone."]
+    assert _texts(result, "recorded") == ["Only one run has operators: waits are matched by place alone."]
 
 
 def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
@@ -79,7 +79,7 @@ def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
 )
 def test_steps_that_the_recorder_told_apart_by_other_marks_may_be_other_work(marks: str, words: str) -> None:
     (text,) = _texts(compared(recorded(launching(100)), recorded(launching(100), marks=marks)), "steps")
-    assert text.startswith(f"Steps were told apart by different marks: in A by the optimizer step, in B by {words}. ")
+    assert text.startswith(f"Steps were found by different boundaries: in A by the optimizer step, in B by {words}. ")
 
 
 def _layers(times: int) -> Callable[[TraceBuilder, int], object]:
@@ -97,7 +97,7 @@ def test_steps_told_apart_by_other_marks_are_compared_where_they_run_the_same_ke
     result = compared(recorded(_layers(3)), recorded(_layers(3), marks="explicit", count=7))
     (text,) = _texts(result, "steps")
     assert text.endswith(
-        "Of 2 kernels that both run, 2 come as often in a step of A as in one of B: they are taken for the same work."
+        "Of 2 kernels that both run, 2 run as often in a step of A as in one of B: a step counts as the same work."
     )
     assert result.step_ns
 
@@ -105,7 +105,7 @@ def test_steps_told_apart_by_other_marks_are_compared_where_they_run_the_same_ke
 def test_of_steps_told_apart_by_other_marks_that_are_other_work_nothing_is_compared() -> None:
     result = compared(recorded(_layers(16)), recorded(_layers(1), marks="forward", count=64))
     (text,) = _texts(result, "steps")
-    assert "Of 2 kernels that both run, 0 come as often in a step of A as in one of B, so nothing is compared." in text
+    assert "Of 2 kernels that both run, 0 run as often in a step of A as in one of B, so nothing is compared." in text
     assert "Put unstall.step() at the end of each step in both programs" in text
     assert result.step_ns is None
     assert (result.kernels, result.lines, result.accounts, result.launches) == ((), (), (), None)
@@ -115,7 +115,7 @@ def test_of_steps_told_apart_by_other_marks_that_are_other_work_nothing_is_compa
 def test_of_steps_told_apart_by_other_marks_with_no_kernel_in_common_nothing_is_compared() -> None:
     result = compared(recorded(launching(100)), recorded(launching(100, kernel="fused"), marks="explicit"))
     (text,) = _texts(result, "steps")
-    assert "No kernel is in both by which to tell whether a step is the same work, so nothing is compared." in text
+    assert "No kernel runs in both to show whether a step is the same work, so nothing is compared." in text
     assert result.step_ns is None
 
 
