@@ -1,20 +1,24 @@
 """The exception tree.
 
-UnstallError                 the user's mistake or bad input: a sentence, and the exit code to leave with
-├── UsageError      (2)      an option or argument that makes no sense
-├── TraceError      (3)      an input that cannot be read, with the file and the place in it
-└── GraphedError    (1)      what `graphed(…, strict=True)` cannot serve by a graph
+UnstallError        (1)      a mistake of the user's or bad input; the number is the command line's exit code
+├── UsageError      (2)      an option, argument or call that makes no sense
+├── TraceError      (3)      an input that cannot be read; the message names the file and the place in it
+└── GraphedError    (1)      a call that `graphed(…, strict=True)` cannot serve by a graph
 """
 
 
 class UnstallError(Exception):
-    """Base of all errors meant for the user: the message is a sentence that says what to do next."""
+    """Base of all errors meant for the user. The message is one sentence that says what is wrong and what to do.
+
+    Attributes:
+        exit_code: The exit code of the command line after this error.
+    """
 
     exit_code = 1
 
 
 class UsageError(UnstallError):
-    """The command or the call was given something that it cannot work with."""
+    """A command or a function got an option or an argument that it cannot work with."""
 
     exit_code = 2
 
@@ -26,4 +30,4 @@ class TraceError(UnstallError):
 
 
 class GraphedError(UnstallError):
-    """What was to be graphed cannot be, and `strict=True` asked to be told so."""
+    """A function cannot be served by a CUDA graph, and `strict=True` asked for an error then."""

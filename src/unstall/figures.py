@@ -1,4 +1,4 @@
-"""Figures as people write them: durations, shares, counts and bytes, in as few digits as tell them apart."""
+"""Durations, shares, counts and sizes as people write them, with three digits or fewer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from unstall.errors import UsageError
 
 MOST_NS = 2**62
-"""No time that a file or an option tells is as long: so sums of two are numbers of 64 bits."""
+"""Every time in a file or an option must be shorter than this, so that the sum of two fits 64 bits."""
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def duration(ns: int) -> str:
-    """Three digits and a unit: "640 ns", "5.54 ms", "38.4 ms", "1 min 12 s"."""
+    """Returns nanoseconds with three digits and a unit: "640 ns", "5.54 ms", "38.4 ms", "1 min 12 s"."""
     if ns < 0:
         return "-" + duration(-ns)
     if ns == 0:
@@ -29,7 +29,7 @@ def duration(ns: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A percentage that is 0 or 100 only when that is exact."""
+    """Returns part / whole as a percentage, such as "38.4 %". It is 0 or 100 only if that is exact."""
     if whole <= 0 or part == 0:
         return "0 %"
     if part == whole:
@@ -43,12 +43,12 @@ def share(part: int, whole: int) -> str:
 
 
 def good_to(error: float | None) -> str:
-    """How good an estimate is that is off by such a part as a rule; None where that is not known."""
+    """Returns how good an estimate is. `error` is its usual error as a fraction, None if it is not known."""
     return "how good cannot be told" if error is None else f"good to {100 * error:.0f} % or so"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun: "1 wait", "2,388 launches"."""
+    """Returns a number and its noun: "1 wait", "2,388 launches"."""
     return f"{number:,} {noun if number == 1 else _plural(noun)}"
 
 
@@ -59,7 +59,7 @@ def _plural(noun: str) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in binary units: "512 B", "1.50 GiB"."""
+    """Returns bytes in binary units: "512 B", "1.50 GiB"."""
     if count < 0:
         return "-" + size(-count)
     if count < 1024:
@@ -74,7 +74,7 @@ def size(count: int) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of "1.5ms", "200 us" or "2s". Raises UsageError where the unit is missing or unknown."""
+    """Returns the nanoseconds of "1.5ms", "200 us" or "2s". Raises UsageError if the unit is missing or unknown."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)\s*", text)
     if not match:
         raise UsageError(f"{text!r} is not a time: write a number and its unit, such as 500us, 1.5ms or 2s")
@@ -82,9 +82,9 @@ def parse_duration(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """The fraction that "20%" stands for. Raises UsageError outside 0 to 100.
+    """Returns the fraction that "20%" stands for. Raises UsageError outside of 0 to 100.
 
-    The sign may be left out where no fraction can be meant: "20", but not "0.2".
+    The percent sign may be omitted if the number cannot be a fraction: "20", but not "0.2".
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     if not match or float(match[1]) > 100:

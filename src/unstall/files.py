@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one, nor loses another."""
+"""Writes files atomically, and refuses to overwrite inputs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from unstall.errors import UsageError
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write beside `path`, then rename over it. Raises UsageError where the place cannot be written.
+    """Write to a file beside `path`, then rename that to `path`. Raises UsageError if it cannot be written.
 
-    What is no regular file (`/dev/stdout`, a pipe) is written straight to.
+    Anything but a regular file (`/dev/stdout`, a pipe) is written to directly.
     """
     with writing_atomically(path) as file:
         file.write(data)
@@ -23,7 +23,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
-    """The same for what is written piece by piece: `path` is there once the block has ended, and not if it raises."""
+    """The same, written piece by piece in a `with` block. If the block raises, `path` is not changed."""
     target = Path(path)
     try:
         if target.exists() and not target.is_file():
@@ -47,9 +47,9 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = ()) -> None:
-    """Raise UsageError for a target that is an input or another target, by whatever name, or has no folder to be in.
+    """Raise UsageError for a target that is an input or another target (links count), or whose folder does not exist.
 
-    What is no regular file (`/dev/stdout`, a pipe) loses nothing by being written to twice.
+    Anything but a regular file (`/dev/stdout`, a pipe) may be a target twice.
     """
     taken = [(Path(path), "it is the input, which would be lost") for path in inputs]
     for target in map(Path, targets):
@@ -66,7 +66,7 @@ def check_targets(targets: Sequence[str | Path], inputs: Sequence[str | Path] = 
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Whether both name one file, through links too, or would once it is there."""
+    """Returns whether both paths name one file, also through links, or would once it exists."""
     try:
         return one.samefile(other)
     except OSError:
@@ -74,7 +74,7 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _mode(target: Path) -> int:
-    """The mode an ordinary `open` would leave: the file's own, or that of a new file under the umask."""
+    """Returns the mode that `open` would give: that of the existing file, or of a new one under the umask."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,8 +1,8 @@
 """The result of `explain`: plain data, and its versioned JSON form (`unstall.explain/1`).
 
-All times are int nanoseconds. `accounts` are sums over the window that the steps span; the figures of a
-finding or a line are per step. `gain_ns`, `replay`, `floor_ns` and `plan` come of replaying the run; they are null
-where nothing can be replayed.
+All times are int nanoseconds. The figures in `accounts` are sums over the window that the steps span. The figures of a
+finding or a line are means per step. `gain_ns`, `replay`, `floor_ns` and `plan` come from replaying the run; they are
+null if nothing can be replayed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,32 @@ IDLE_CAUSES = (
     "event",
     "latency",
 )
-"""Why a device was idle, in the order of DESIGN's accounts: the index is the cause's code in columns."""
+"""Why a device was idle. The index of a cause is its code in columns."""
 BUSY_PARTS = ("compute", "both", "copy", "comm")
 """What a device was busy with, in the order that reports show."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The run, recorded or simulated. `known_error` says how far off simulated times were on known programs."""
+    """The run that a result is about, recorded or simulated.
+
+    Attributes:
+        path: The file that was read, or another name for the input.
+        reader: The file format: "kineto", or the kind of live source.
+        recorder: The recorder of unstall that wrote it; None for any other.
+        known_error: For a simulated run, how far off its times are on known programs.
+        device: Model name of the device.
+        torch: Version of torch.
+        cuda: Version of the CUDA runtime.
+        rank: Rank of the process in a distributed run.
+        world_size: Number of processes in a distributed run.
+        has_stacks: Whether Python stacks were recorded.
+        host_events: Number of host events.
+        device_ops: Number of device ops.
+    """
 
     path: str
     reader: str
-    recorder: Recorder | None = None  # which of unstall's own it was, if any
+    recorder: Recorder | None = None
     known_error: str | None = None
     device: str | None = None
     torch: str | None = None
@@ -51,23 +66,38 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def simulated(self) -> bool:
-        """Whether it ran on a virtual GPU: nothing was recorded, and no recorder slowed it."""
+        """Whether it ran on a virtual GPU, where no recorder slows it."""
         return self.recorder == "virtual"
 
 
 class Integrity(msgspec.Struct, frozen=True, kw_only=True):
-    """`ok` is False when something missing may change a figure; `notes` say what was repaired or dropped."""
+    """What was wrong with the input.
+
+    Attributes:
+        ok: False if something is missing that may change a figure.
+        notes: What was repaired or dropped, one sentence each.
+    """
 
     ok: bool
     notes: tuple[str, ...] = ()
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """How the run was cut into steps: the window's length is `wall_ns`, and `mean_ns` that over `count`."""
+    """How the run was cut into steps.
+
+    Attributes:
+        found_by: What showed the steps; "whole" if nothing did, and the run is one step.
+        name: The annotation, the optimizer or the launch that begins a step.
+        marks: What marked the step boundaries for unstall's recorder.
+        count: Number of steps.
+        start_ns: When the window begins, on the run's clock.
+        wall_ns: Length of the window, which all steps together span.
+        mean_ns: `wall_ns` over `count`.
+    """
 
     found_by: Literal["annotation", "optimizer", "period", "whole"]
-    name: str | None = None  # the annotation, the optimizer, or the launch that marks a step
-    marks: Literal["optimizer", "loader", "forward", "explicit"] | None = None  # what told unstall's recorder of them
+    name: str | None = None
+    marks: Literal["optimizer", "loader", "forward", "explicit"] | None = None
     count: int
     start_ns: int
     wall_ns: int
@@ -81,7 +111,14 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One edit of the plan: the step time after it and all before it, and what stopped a part of it."""
+    """One edit of the plan.
+
+    Attributes:
+        edit: The edit, as `unstall whatif --edit` takes it.
+        step_ns: Step time after this edit and all before it.
+        gain_ns: How much this edit takes off the step time.
+        notes: What stopped a part of it, one sentence each.
+    """
 
     edit: str
     step_ns: int
@@ -90,7 +127,14 @@ class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Busy(msgspec.Struct, frozen=True, kw_only=True):
-    """Time with work on the device: kernels alone, copies alone, both at once, collectives with nothing beside."""
+    """ns with work on the device.
+
+    Attributes:
+        compute: Kernels, and no copy.
+        copy: Copies, and no kernel.
+        both: Kernels and copies at once.
+        comm: Collectives, and nothing else.
+    """
 
     compute: int = 0
     copy: int = 0
@@ -99,7 +143,7 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """Time with no work on the device, by cause."""
+    """ns with no work on the device, by cause (`IDLE_CAUSES`)."""
 
     sync: int = 0
     launch: int = 0
@@ -114,7 +158,7 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounts(msgspec.Struct, frozen=True, kw_only=True):
-    """wall_ns == the sum of all parts, exactly."""
+    """Where the time of the window went: `wall_ns` is exactly the sum of all parts of `busy_ns` and `idle_ns`."""
 
     wall_ns: int
     busy_ns: Busy
@@ -122,34 +166,50 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceAccounts(Accounts, frozen=True, kw_only=True):
-    """The same for one device alone."""
+    """The accounts of one device, with its index and its model name."""
 
     device: int
     name: str | None = None
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the engine gives the measured run back, and what the run is without the recorder's cost.
+    """How well the replay reproduces the measured run, and the run without the recorder's overhead.
 
-    `undistorted_mean_step_ns` is what many steps in a row settle to; `accounts` are those of the same few steps as
-    were measured. `host_free_step_ns` is the step time if the host took no time at all.
+    Attributes:
+        mean_step_ns: Step time of the replayed run.
+        error: How far `mean_step_ns` is from the measured step time, as a fraction of that.
+        undistorted_mean_step_ns: Step time without the recorder's overhead, once many steps have run in a row.
+        undistorted_by: What the overhead was known by.
+        usual_error: Usual error of the estimate, as a fraction, if `undistorted_by` is "usual cost".
+        plain_step_ns: Step time measured without recording.
+        left_out_ns: Pauses seen in only one step, which are left out: their sum over all steps.
+        device_stretch: Factor on kernel times that was needed to match the plain step time.
+        host_free_step_ns: Step time if the host took no time at all.
+        accounts: Accounts of the recorded steps without the recorder's overhead.
+        inferred: Facts that the file does not have and the replay assumes, one phrase each.
     """
 
     mean_step_ns: int
-    error: float  # of mean_step_ns, as a share of the measured one
+    error: float
     undistorted_mean_step_ns: int
     undistorted_by: Literal["plain step time", "host-only steps", "usual cost", "nothing"]
-    usual_error: float | None = None  # of an estimate by the recorder's usual cost, as a share
-    plain_step_ns: int | None = None  # as measured without recording
-    left_out_ns: int = 0  # pauses that one step alone had, in all steps together
-    device_stretch: float = 1.0  # by how much kernels had to change their length to meet the plain step time
+    usual_error: float | None = None
+    plain_step_ns: int | None = None
+    left_out_ns: int = 0
+    device_stretch: float = 1.0
     host_free_step_ns: int
     accounts: Accounts
-    inferred: tuple[str, ...] = ()  # what the file does not say and the replay takes for true, a phrase each
+    inferred: tuple[str, ...] = ()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds the run: `device`, an idle cause, or `none` when there is no device work."""
+    """What bounds the run.
+
+    Attributes:
+        bound_by: "device", one of `IDLE_CAUSES`, or "none" if there is no device work.
+        basis: Whether that is true of the run as recorded, or without the recorder's overhead.
+        text: The same in sentences, with figures.
+    """
 
     bound_by: str
     basis: Literal["recorded", "undistorted"]
@@ -157,7 +217,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """The next frame outward that is the user's too."""
+    """The nearest caller in the user's own code."""
 
     file: str
     line: int
@@ -165,7 +225,16 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the user's source. Without stacks `file` is null and `function` is an annotation."""
+    """A place in the user's source.
+
+    Attributes:
+        file: The file; None if no stacks were recorded.
+        line: The line, from 1.
+        line_is: "exact" for the line that ran, "def" for the first line of its function.
+        function: The function; an annotation's name if there is no file.
+        op: The outermost operator, if the place is about one.
+        called_from: The nearest caller in the user's own code.
+    """
 
     file: str | None = None
     line: int | None = None
@@ -176,15 +245,34 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing worth knowing, with its place, what it costs per step and what to do about it."""
+    """One thing worth knowing: its place, its cost per step, and what to do about it.
+
+    Attributes:
+        rule: Name of the rule that found it.
+        title: What happens, in a sentence.
+        where: The place in the source.
+        count: How often it happens in the whole window.
+        steps_seen: In how many steps it happens; None in results that older versions saved.
+        wait_ns: How long the host is blocked, per step.
+        exposed_ns: How long the device is idle because of it, per step. For copies and collectives: how long they run
+            while nothing computes.
+        gain_ns: How much shorter a step gets with `edit` made; None if that was not replayed.
+        edit: The edit that models the fix, as `unstall whatif --edit` takes it; None if there is none.
+        saw: The evidence.
+        fix: What to do.
+        safe_if: The condition under which `fix` keeps the program correct.
+        confidence: How sure the rule is.
+        harmless: Whether it costs nothing, and is listed because people look for it.
+        wrong: Whether the program may compute a wrong result. Such findings come first, whatever they cost.
+        spans: (start, end) in ns of up to 100 of its costliest instances, in order of time.
+    """
 
     rule: str
     title: str
     where: Where
-    count: int  # in the whole window
-    steps_seen: int | None = None  # in how many of the steps; null in results saved by versions before
-    wait_ns: int  # host blocked, per step
-    # Device idle because of it, per step; of copies and collectives the time they ran with no computation beside them.
+    count: int
+    steps_seen: int | None = None
+    wait_ns: int
     exposed_ns: int
     gain_ns: int | None = None
     edit: str | None = None
@@ -192,25 +280,51 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     safe_if: str
     confidence: Confidence
-    harmless: bool = False  # listed because people look for it, not because it costs
-    wrong: bool = False  # the program may compute something else than it means to: listed first, whatever it costs
-    spans: tuple[tuple[int, int], ...] = ()  # up to 100 (start, end) of its costliest instances, for the timeline
+    harmless: bool = False
+    wrong: bool = False
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 class LineCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one line costs per step: device time of the ops it launched, host blocked, device idle because of it."""
+    """The cost of one source line.
+
+    Attributes:
+        where: The line.
+        launches: Host calls in it that put work on a device, in the whole window.
+        device_ops: Device ops that they launched, in the whole window.
+        device_ns: Device time of these ops, per step.
+        wait_ns: How long the host is blocked at the line, per step.
+        idle_ns: How long the device is idle because of the line, per step.
+        idle_cause: The cause of most of `idle_ns`.
+    """
 
     where: Where
-    launches: int  # host calls that put work on a device, in the whole window
+    launches: int
     device_ops: int
     device_ns: int
     wait_ns: int
     idle_ns: int
-    idle_cause: str | None = None  # the largest one
+    idle_cause: str | None = None
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a report shows."""
+    """Everything that a report shows: schema `unstall.explain/1`.
+
+    Attributes:
+        schema: Name and version of this form.
+        version: The version of unstall.
+        source: The run.
+        integrity: What was wrong with the input.
+        steps: How the run was cut into steps.
+        replay: The replayed run; None if nothing can be replayed.
+        accounts: Where the time went, over all devices: busy if any device is.
+        by_device: The same for each device.
+        verdict: What bounds the run.
+        findings: All findings: wrong results first, then by gain.
+        lines: Cost by line, the costliest first.
+        plan: Edits in the order to make them; None if nothing can be replayed.
+        floor_ns: The device's own busy time per step once the plan is carried out.
+    """
 
     schema: str = SCHEMA
     version: str
@@ -224,20 +338,37 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     lines: tuple[LineCost, ...]
     plan: tuple[PlanStep, ...] | None = None
-    floor_ns: int | None = None  # the device's own busy time a step, once the plan is carried out
+    floor_ns: int | None = None
 
 
 class EditStep(PlanStep, frozen=True, kw_only=True):
-    """One edit asked about; `about` says what it does."""
+    """One edit that was asked about. `about` says what it does, in a sentence."""
 
     about: str = ""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """What edits would make of a run: schema `unstall.whatif/1`. Times are ns a step.
+    """What edits would make of a run: schema `unstall.whatif/1`. Times are ns per step.
 
-    `measured_step_ns` and `replayed_step_ns` are of the recorded steps, the recorder at work; the undistorted and the
-    predicted step are what many steps in a row settle to without it.
+    Attributes:
+        schema: Name and version of this form.
+        version: The version of unstall.
+        source: The run.
+        integrity: What was wrong with the input.
+        steps: How the run was cut into steps.
+        measured_step_ns: Step time as recorded, with the recorder's overhead.
+        replayed_step_ns: Step time of the replay of the recorded steps, with the overhead too.
+        plain_step_ns: Step time measured without recording.
+        undistorted_step_ns: Step time without the overhead, once many steps have run in a row.
+        undistorted_by: What the overhead was known by.
+        usual_error: Usual error of that estimate, as a fraction.
+        predicted_step_ns: Step time with all edits made, once many steps have run in a row.
+        floor_ns: The device's own busy time per step, with all edits made.
+        edits: The edits, in order, each with the step time after it.
+        inferred: Facts that the file does not have and the replay assumes, one phrase each.
+        before: Accounts without the overhead.
+        after: The same with all edits made.
+        bound_by: What bounds the run before and after the edits.
     """
 
     schema: str = WHATIF_SCHEMA
@@ -252,9 +383,9 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     undistorted_by: Literal["plain step time", "host-only steps", "usual cost", "nothing"]
     usual_error: float | None = None
     predicted_step_ns: int
-    floor_ns: int  # the device's own busy time, after all edits
+    floor_ns: int
     edits: tuple[EditStep, ...]
-    inferred: tuple[str, ...] = ()  # what the file does not say and the replay takes for true, a phrase each
-    before: Accounts  # of the undistorted run
-    after: Accounts  # of the edited one
-    bound_by: tuple[str, str]  # before, after
+    inferred: tuple[str, ...] = ()
+    before: Accounts
+    after: Accounts
+    bound_by: tuple[str, str]

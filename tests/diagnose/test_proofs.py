@@ -23,7 +23,7 @@ def recorded(function: str, *, us: float) -> TraceBuilder:
 
 
 def proofs(trace: TraceBuilder) -> list[str]:
-    return [note for note in result_of(trace).integrity.notes if "proving" in note]
+    return [note for note in result_of(trace).integrity.notes if "checking its captures" in note]
 
 
 @pytest.mark.parametrize("function", ["_capture", "Graphed._capture", "Graphed._observe"])

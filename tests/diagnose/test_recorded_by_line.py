@@ -130,7 +130,7 @@ def test_dispatching_is_no_python_and_a_wait_is_a_wait(report: Diagnosis) -> Non
 def test_autograd_hands_over_to_its_caller_in_the_replay(report: Diagnosis) -> None:
     assert report.result.replay
     assert abs(report.result.replay.error) < 0.005
-    assert any("hand over to each other" in phrase for phrase in report.result.replay.inferred)
+    assert any("wait for each other" in phrase for phrase in report.result.replay.inferred)
 
 
 def test_each_gain_is_of_its_own_line(report: Diagnosis) -> None:

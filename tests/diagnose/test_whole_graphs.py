@@ -53,4 +53,4 @@ def test_what_stands_in_no_function_must_become_one() -> None:
             with trace.step():
                 small(trace, 50)
     finding = only(trace, "launch-bound")
-    assert finding.fix.startswith("capture what each step does here, as a function of its own, in a CUDA graph")
+    assert finding.fix.startswith("put what each step does here into a function, and capture that in a CUDA graph")

@@ -29,7 +29,7 @@ def _optimizing(name: str) -> TraceBuilder:
 def test_recorders_that_differ_are_named() -> None:
     (text,) = _texts(compared(recorded(launching(100)), recorded(launching(100), recorder="torch")), "recorded")
     assert text.startswith("A was recorded by unstall's recorder cupti, B by unstall's recorder torch: ")
-    assert text.endswith("Operators are known in one run only: waits are matched by place alone.")
+    assert text.endswith("Only one run has operators: waits are matched by place alone.")
 
 
 def test_a_profile_of_torchs_own_is_another_recorder_with_operators_too() -> None:
@@ -46,15 +46,15 @@ def test_that_one_run_is_simulated_is_said_first() -> None:
     simulated = recorded(launching(100), recorder="virtual", known_error="a step within 9 %")
     first, *others = compared(recorded(launching(100), recorder="torch"), simulated).caveats
     assert first.text == (
-        "B is simulated, A was recorded: a difference in time may be the prediction's, or the recorder's, which slows "
-        "the host of A alone. Known error: a step within 9 %."
+        "B is simulated, A was recorded: a difference in time may come from the prediction, or from the recorder, "
+        "which slows only the host of A. Known error: a step within 9 %."
     )
     assert not any("recorder" in caveat.text for caveat in others)
 
 
 def test_operators_that_only_a_simulated_run_knows_are_said() -> None:
     result = compared(recorded(launching(100), recorder="virtual"), recorded(launching(100)))
-    assert _texts(result, "recorded") == ["Operators are known in one run only: waits are matched by place alone."]
+    assert _texts(result, "recorded") == ["Only one run has operators: waits are matched by place alone."]
 
 
 def test_two_simulated_runs_are_predictions_and_know_of_no_recorder() -> None:
@@ -115,7 +115,7 @@ def test_of_steps_told_apart_by_other_marks_that_are_other_work_nothing_is_compa
 def test_of_steps_told_apart_by_other_marks_with_no_kernel_in_common_nothing_is_compared() -> None:
     result = compared(recorded(launching(100)), recorded(launching(100, kernel="fused"), marks="explicit"))
     (text,) = _texts(result, "steps")
-    assert "No kernel is in both by which to tell whether a step is the same work, so nothing is compared." in text
+    assert "No kernel runs in both to show whether a step is the same work, so nothing is compared." in text
     assert result.step_ns is None
 
 

@@ -153,7 +153,7 @@ def test_an_event_nested_too_deeply_is_dropped() -> None:
 def test_negative_durations_count_as_nothing_and_are_counted() -> None:
     events = of_text(document([event(0, dur=-2), event(1, dur=-0.001), event(2)]))
     assert events.duration.tolist() == [0, 0, 1500]
-    assert events.meta.notes == ("took the negative duration of 2 events as 0",)
+    assert events.meta.notes == ("set the negative duration of 2 events to 0",)
     assert events.meta.sound
 
 
@@ -164,7 +164,7 @@ def test_events_without_a_time_are_dropped_and_counted() -> None:
     assert [row["name"] for row in rows_of(events)] == ["op 0"]
     assert events.meta.notes == (
         "dropped 1 event that had no time",
-        "dropped 1 event that had a time beyond all clocks",
+        "dropped 1 event that had a time out of range",
     )
     assert not events.meta.sound
 

@@ -94,7 +94,7 @@ def test_metadata_of_any_length_is_left_out_rather_than_kept(tmp_path: Path) -> 
     path.write_bytes(b'{"traceEvents":[{"ph":"X","ts":1}],"log":"' + b"a" * (20 * MB) + b'"}')
     events = read(path)
     assert len(events.name) == 1
-    assert events.meta.notes == ("left out what follows the events: it is too long for metadata",)
+    assert events.meta.notes == ("ignored the text after the events: it is too long for metadata",)
 
 
 def test_distinct_texts_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,7 +269,7 @@ class TestForged:
 
     def test_another_schema_is_named(self, saved: bytes) -> None:
         def change(member: bytes) -> bytes:
-            return msgspec.json.encode(msgspec.json.decode(member) | {"schema": "unstall.timeline.columns/99"})
+            return msgspec.json.encode(msgspec.json.decode(member) | {"schema": "unstall.timeline/99"})
 
         with pytest.raises(TraceError, match=r"unstall\.timeline/99.*this version reads 'unstall\.timeline/1'"):
             self.forge(saved, "timeline.json", change)

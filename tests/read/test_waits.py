@@ -120,7 +120,7 @@ def test_a_wait_for_an_event_from_before_the_recording_is_not_told_and_noted() -
     events = [event for event in numbered(trace.events) if event["args"].get("correlation") != lost.correlation]
     timeline = trace.timeline(events)
     assert record_times(timeline) == [-1, 11_000]
-    assert timeline.meta.notes == ("of 2 waits for an event, 1 do not say which it was",)
+    assert timeline.meta.notes == ("1 of 2 waits for an event do not say which event",)
 
 
 def test_the_launches_of_another_thread_tell_nothing_of_a_wait() -> None:
@@ -147,7 +147,7 @@ def test_a_guess_that_the_devices_own_order_belies_is_dropped_and_noted() -> Non
     trace.launch("relu", 10, stream=20)
     timeline = trace.timeline()
     assert timeline.waits.record.tolist() == [-1]
-    assert timeline.meta.notes == ("of 1 waits for an event, 1 do not say which it was",)
+    assert timeline.meta.notes == ("1 of 1 waits for an event do not say which event",)
 
 
 def test_a_program_without_waits_has_none() -> None:

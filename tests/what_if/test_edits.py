@@ -76,7 +76,7 @@ def upload(trace: TraceBuilder) -> None:
 def test_a_copy_that_blocks_by_itself_is_no_wait_to_remove() -> None:
     subject = edited(subject_of(run(upload)), "remove-syncs:train.py:10")
     assert steady_step_ns(subject.program) / 1000 == step_us(run(upload))
-    assert subject.notes == ("not all: 4 copies block the host by themselves: pin their memory first",)
+    assert subject.notes == ("4 waits stay, as the copies themselves block the host: first pin their memory",)
 
 
 # pin-copies, overlap-copies
@@ -101,7 +101,7 @@ def test_a_copy_that_the_host_waits_for_cannot_overlap() -> None:
     subject = edited(subject_of(trace), "overlap-copies", "pin-copies")
     assert steady_step_ns(subject.program) / 1000 == step_us(trace, "pin-copies")
     assert subject.notes == (
-        "not all: the host waits for 4 of 4 copies: pin their memory, or copy without blocking, first",
+        "4 of 4 copies stay as they are, as the host waits for them: first pin their memory, or copy without blocking",
     )
 
 
@@ -145,7 +145,7 @@ def test_a_graph_ends_at_a_wait() -> None:
 
     assert captured(run(body), "graph") == [10, 4] * 4
     assert edited(subject_of(run(body)), "graph").notes == (
-        "2 graphs a step, not one whole: a wait cannot be captured, and the host waits 1 time a step in between",
+        "2 graphs a step instead of one: a graph cannot hold a wait, and the host waits 1 time a step in between",
     )
     assert captured(run(body), "remove-syncs", "graph") == [14] * 4
 
@@ -394,7 +394,7 @@ def test_memory_that_is_kept_is_neither_given_back_nor_taken() -> None:
         trace.call("cudaMalloc", 30)
         trace.launch("gemm", 100)
 
-    # The free ends 20 µs after the device ran dry, and the next kernel begins 38 µs after that.
+    # The free ends 20 µs after the device ran out of work, and the next kernel begins 38 µs after that.
     assert step_us(run(body)) == us(100 + 20 + 30 + 8 + 100)
     assert step_us(run(body), "keep-cache") == us(200)
 

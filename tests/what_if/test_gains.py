@@ -102,7 +102,7 @@ def test_a_gain_that_several_findings_share_is_told_once_and_said_to_be_theirs()
     assert len(sharing) > 1
     told = [finding for finding in sharing if finding.gain_ns is not None]
     assert len(told) == 1
-    assert told[0].saw.endswith(f"; the gain is that of all {len(sharing)} findings that the same change mends")
+    assert told[0].saw.endswith(f"; the same change fixes {len(sharing)} findings, and the gain is that of all")
 
 
 def stalled() -> TraceBuilder:
@@ -189,4 +189,4 @@ def test_a_step_of_the_plan_that_gains_more_than_its_finding_does_alone_says_so(
     alone = {finding.edit: finding.gain_ns or 0 for finding in result.findings}
     beyond = [made for made in result.plan if made.gain_ns > 2 * alone[made.edit] + 2_000]
     assert beyond
-    assert all("by itself: it is what holds a step up" in made.notes[-1] for made in beyond)
+    assert all(": it holds a step up only once the changes before it are made" in made.notes[-1] for made in beyond)

@@ -83,7 +83,7 @@ def add_user_option(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         action="append",
         default=[],
-        help="count only these files as yours, such as 'src/*'; may be repeated",
+        help="count only these files as your code, such as 'src/*'; may be repeated",
     )
 
 
@@ -98,11 +98,11 @@ def add_output_group(
         metavar="FILE",
         action="append",
         default=[],
-        help=f"write {it} to FILE too, in the format of its ending (.html .json .md .txt), "
-        "or for any other ending in that of --format; may be repeated",
+        help=f"also write {it} to FILE: in the format of its ending (.html .json .md .txt), "
+        "or else in that of --format; may be repeated",
     )
     group.add_argument("--format", choices=formats, help=prints)
-    group.add_argument("--json", dest="format", action="store_const", const="json", help="--format json")
+    group.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     return group
 
 
@@ -110,14 +110,14 @@ def add_size_options(group: argparse._ArgumentGroup, largest: str) -> None:
     """--top and --scrub-paths."""
     add_value(group, "--top", "N", parse_count, f"show the N {largest} (default: 10)")
     group.add_argument(
-        "--scrub-paths", action="store_true", help="shorten paths, so that none names a home or a machine"
+        "--scrub-paths", action="store_true", help="shorten paths, so that none names a home folder or a machine"
     )
 
 
 def add_quiet_option(group: argparse._ArgumentGroup, but: str = "nothing but") -> None:
     """-q."""
     group.add_argument(
-        "-q", "--quiet", action="store_true", help=f"no progress, and {but} what --format and -o ask for"
+        "-q", "--quiet", action="store_true", help=f"print no progress, and {but} what --format and -o ask for"
     )
 
 
@@ -128,11 +128,11 @@ def add_plain_step_options(parser: argparse.ArgumentParser) -> None:
         "--plain-step-ms",
         "MS",
         parse_ms,
-        "the step time measured without recording, to take the recorder's cost out by (default: the file's, "
-        "else what recording usually costs)",
+        "the step time without recording, to subtract the recorder's overhead by (default: as in the file, else "
+        "the overhead is estimated)",
         dest="plain_step_ns",
     )
-    parser.add_argument("--as-recorded", action="store_true", help="leave the recorder's cost in")
+    parser.add_argument("--as-recorded", action="store_true", help="do not subtract the recorder's overhead")
 
 
 def parse_ms(text: str) -> int:

@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 def add_budget_options(parser: argparse.ArgumentParser) -> None:
     """--max-idle, --max-exposed."""
-    group = parser.add_argument_group("budgets", "exit with 1 where the run, as recorded, is over one")
+    group = parser.add_argument_group("budgets", "exit with 1 if the recorded run is over one")
     group.add_argument(
-        "--max-idle", metavar="PERCENT", type=named("--max-idle", parse_share), help="device idle, of a step: 20%%"
+        "--max-idle",
+        metavar="PERCENT",
+        type=named("--max-idle", parse_share),
+        help="the share of a step that the device may idle: 20%%",
     )
     group.add_argument(
         "--max-exposed",
         metavar="TIME",
         type=named("--max-exposed", parse_duration),
-        help="what the device may lose because of any one finding, per step: 500us, 1ms",
+        help="the device time per step that any one finding may cost: 500us, 1ms",
     )
 
 

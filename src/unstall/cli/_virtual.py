@@ -36,7 +36,7 @@ def add_virtual_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--host",
         choices=HOST_CLOCKS,
-        help="the host's own work takes as long as on the GPU's host, or as measured here (default: modelled)",
+        help="how long the host's work takes: as on the GPU's own host, or as measured here (default: modelled)",
     )
 
 

@@ -1,12 +1,12 @@
-"""Measure a statement, or compare several: on the device, on the host, and both.
+"""Measure a statement, or compare several: their time on the device and on the host.
 
     unstall bench "x.sum()" --setup "x = torch.ones(4096, device='cuda')"
     unstall bench "x.sum()" --vs "x @ x" --setup "x = torch.ones(4096)"
 
-The names torch, np, jnp, cp, F, nn and math stand for what they usually do.
-Statements that are compared run by turns, and their values are compared first.
-A statement that computes something else than the first fails, as does one that
-is slower than the baseline allows.
+The names torch, np, jnp, cp, F, nn and math can be used without an import.
+Statements to compare run in turns, once their results have been compared. The
+exit code is 1 if a result differs from that of the first statement, or if a
+statement is slower than its baseline allows.
 """
 
 from __future__ import annotations
@@ -40,48 +40,62 @@ _NO_GPU = ("not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("statement", metavar="STATEMENT", help="what to measure")
-    parser.add_argument("--setup", metavar="CODE", default="", help="run once before, with the statements' globals")
+    parser.add_argument("--setup", metavar="CODE", default="", help="code to run once before, with the same globals")
     parser.add_argument(
         "--vs",
         metavar="STATEMENT",
         action="append",
         default=[],
-        help="compare this one with the first; may be repeated",
+        help="another statement, to compare with the first; may be repeated",
     )
     group = parser.add_argument_group("measuring")
-    group.add_argument("--cache", choices=_CACHES, help="what the cache holds before (default: cold on a device)")
-    add_value(group, "--max-seconds", "S", _seconds, "for a statement, or for a comparison (default: 2, 5)")
-    add_value(group, "--num-threads", "N", parse_count, "torch's threads on the CPU")
+    group.add_argument("--cache", choices=_CACHES, help="the cache before each call (default: cold on a device)")
+    add_value(
+        group, "--max-seconds", "S", _seconds, "the most time to take (default: 2 for a statement, 5 for a comparison)"
+    )
+    add_value(group, "--num-threads", "N", parse_count, "how many CPU threads torch uses")
     group.add_argument("--gpu", metavar="NAME", help="measure on a virtual GPU, such as h200")
     group = parser.add_argument_group("one statement")
-    add_value(group, "--rel-ci", "SHARE", parse_share, "how well the median is to be known: 1%% (the default) or 0.01")
     add_value(
-        group, "--bytes", "SIZE", parse_bytes, "what it moves, such as 64MiB: its rate, and the share of the device's"
+        group, "--rel-ci", "SHARE", parse_share, "how exactly the median must be known: 1%% (the default) or 0.01"
     )
-    add_value(group, "--flops", "N", parse_flops, "what it computes, such as 2e9 or 2GFLOP: as --bytes")
+    add_value(
+        group,
+        "--bytes",
+        "SIZE",
+        parse_bytes,
+        "the bytes that it moves, such as 64MiB, to show its rate and the share of the device's peak",
+    )
+    add_value(
+        group, "--flops", "N", parse_flops, "the operations that it computes, such as 2e9 or 2GFLOP, to show the same"
+    )
     group.add_argument(
-        "--method", choices=_METHODS, help="how device time is taken (default: auto; model is the virtual GPU's)"
+        "--method", choices=_METHODS, help="how to measure device time (default: auto; model is for a virtual GPU)"
     )
     group = parser.add_argument_group("a comparison")
     group.add_argument(
         "--by",
         choices=_TIMES,
-        help="the time to compare (default: the device's, but throughput where the host bounds a statement)",
+        help="the time to compare (default: device, or throughput if the host bounds a statement)",
     )
     add_value(
-        group, "--same-within", "SHARE", parse_share, "what is to be called the same: 1.5%% (the default) or 0.015"
+        group,
+        "--same-within",
+        "SHARE",
+        parse_share,
+        "times that differ by less count as the same: 1.5%% (the default) or 0.015",
     )
     add_output_options(parser)
     add_value(parser, "--html", "FILE", _no_html, argparse.SUPPRESS)
-    group = parser.add_argument_group("baselines", "exit with 1 where a statement is slower than one")
+    group = parser.add_argument_group("baselines", "exit with 1 if a statement is slower than its baseline allows")
     group.add_argument("--save-baseline", metavar="FILE", help="add these times to FILE")
-    group.add_argument("--baseline", metavar="FILE", help="hold the times against those in FILE")
+    group.add_argument("--baseline", metavar="FILE", help="compare the times with those in FILE")
     add_value(
         group,
         "--fail-above",
         "SHARE",
         parse_share,
-        "how much slower than the baseline is allowed: 5%% (the default) or 0.05",
+        "how much slower than its baseline a statement may be: 5%% (the default) or 0.05",
     )
 
 

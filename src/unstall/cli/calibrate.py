@@ -1,8 +1,7 @@
-"""Measure the GPU at hand, so that it can be a virtual one elsewhere.
+"""Measure this machine's GPU, to use it as a virtual one elsewhere.
 
-Runs operators over grids of shapes, copies, launches and waits, and writes what they took as one JSON file, for `--gpu
-FILE`. It takes what time it is given:
-what matters most comes first.
+Runs operators on many shapes, copies, launches and waits, and writes their times to a JSON file, for `--gpu FILE`. It
+stops at the time limit. The calls that matter most come first.
 """
 
 from __future__ import annotations
@@ -15,10 +14,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="gpu.json", help="where to write it (default: gpu.json)"
     )
-    parser.add_argument("--minutes", type=float, default=6.0, metavar="N", help="how long it may take (default: 6)")
-    parser.add_argument("--quick", action="store_true", help="only the calls that matter most")
-    parser.add_argument("--dry-run", action="store_true", help="try every call by its shapes alone; needs no GPU")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--minutes", type=float, default=6.0, metavar="N", help="the time limit, in minutes (default: 6)"
+    )
+    parser.add_argument("--quick", action="store_true", help="measure only the calls that matter most")
+    parser.add_argument("--dry-run", action="store_true", help="try every call with shapes alone; needs no GPU")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress")
 
 
 def run(args: argparse.Namespace) -> int:

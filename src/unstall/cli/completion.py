@@ -1,6 +1,6 @@
-"""Print a script that completes unstall's verbs and options in a shell.
+"""Print a shell script that completes unstall's verbs and options.
 
-What each shell loads it by:
+To load it:
 
     bash  eval "$(unstall completion bash)"     in ~/.bashrc
     zsh   eval "$(unstall completion zsh)"      in ~/.zshrc, after compinit

@@ -1,7 +1,7 @@
-"""Say what changed between two recorded runs: step time, waits, copies, kernels, lines.
+"""Compare two recorded runs: step time, waits, copies, kernels, lines.
 
-A and B are files that torch.profiler wrote, or timelines that `unstall explain --save-timeline` wrote: the run
-before and the run after. They are matched by line and operator, and where a function moved, by its name.
+A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Places in the two are
+matched by line and operator; if a function has moved, by its name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the run before")
     parser.add_argument("b", metavar="B", help="the run after")
-    parser.add_argument("--step", metavar="NAME", help="the annotation around one step, in both (default: found)")
+    parser.add_argument(
+        "--step", metavar="NAME", help="the name of the annotation around one step, in both runs (default: found)"
+    )
     add_user_option(parser)
     add_output_options(parser, largest="largest changes of a kind")
     group = parser.add_argument_group("budget")
@@ -32,7 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--fail-on-slower",
         metavar="SHARE",
         type=_share,
-        help="exit with 1 if B's mean step is slower than A's by more: 5%% or 0.05",
+        help="exit with 1 if B's mean step is slower than A's by more than this: 5%% or 0.05",
     )
 
 

@@ -1,6 +1,6 @@
-"""What this machine has, and what the rest would be good for.
+"""Show what unstall can use on this machine, and what the missing parts would add.
 
-Explaining a trace needs none of what may be missing here.
+Explaining a trace needs none of the parts that may be missing.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _in_c() -> list[Check]:
         Check(
             name="C in graphed",
             found="built" if graphs else None,
-            instead="not built: Python looks whether a graph still holds",
-            enables=f"calls of a graph that are looked at ten times as fast; {needs}",
+            instead="not built: Python checks whether a graph is still valid",
+            enables=f"checks before each replay of a graph, ten times as fast; {needs}",
         ),
     ]
 
@@ -275,7 +275,7 @@ def torch_recorder(torch: str | None, seen: Mapping[str, str], environment: Mapp
 
 
 def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool) -> Check:
-    """How the line that runs is told while recording; there is always a way.
+    """Returns how lines are found while recording; there is always a way.
 
     `stacks` is why the recorder cupti cannot read them at each call, None where it can; `is_built` is of the line
     clock's C extension, which is used instead.
@@ -290,9 +290,9 @@ def source_lines(python: tuple[int, int], *, stacks: str | None, is_built: bool)
     else:
         found = "read at each call to CUDA; with the torch recorder by its own stacks"
     if python < (3, 12):
-        notes.append("from Python 3.12 on sys.monitoring tells lines where torch's stacks tell functions")
+        notes.append("from Python 3.12 on, sys.monitoring finds lines; torch's stacks have functions only")
     if not is_built:
-        notes.append("the line clock's C extension is not built: callbacks in C cost less than those in Python")
+        notes.append("the line clock's C extension is not built: without it, following lines costs more")
     return Check(name="source lines", found=found, enables="the line behind each launch and wait", notes=notes)
 
 

@@ -1,6 +1,6 @@
 """Explain a recorded run: where the time went, which line, and why.
 
-TRACE is a file that torch.profiler wrote (.json, .json.gz), or a timeline that --save-timeline wrote.
+TRACE is a file that `unstall run` or torch.profiler wrote (.json, .json.gz), or a timeline that --save-timeline wrote.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from unstall.cli._output import add_output_options, check_outputs, check_replace
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="the file to explain; - for stdin")
-    parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
+    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: found)")
     add_user_option(parser)
     add_plain_step_options(parser)
-    add_value(parser, "--save-timeline", "FILE", parse_file, "save what was read, to be read faster again")
+    add_value(
+        parser,
+        "--save-timeline",
+        "FILE",
+        parse_file,
+        "save the timeline to FILE, which is faster to read than the trace",
+    )
     add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")
     add_budget_options(parser)
 

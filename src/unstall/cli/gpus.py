@@ -1,6 +1,6 @@
-"""List the GPUs that can be virtual ones.
+"""List the GPUs that can be used as virtual ones.
 
-Those that were measured, and those known from their data sheet, whose times are scaled from a measured one's.
+Some were measured. The others are known from their data sheets, and their times are scaled from a measured GPU.
 """
 
 from __future__ import annotations

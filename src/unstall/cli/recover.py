@@ -1,11 +1,11 @@
-"""Write the trace of a recording that `unstall run` did not come to write.
+"""Write the trace of a recording that `unstall run` could not finish.
 
     unstall recover
     unstall recover FOLDER
     unstall recover FOLDER train.trace.json.gz
 
-Where `unstall run` is killed, or fails as it writes the trace, the folder that it recorded to stays among the temporary
-files. Without FOLDER, those that are there are listed. FOLDER is left as it is, and may be removed.
+If `unstall run` is killed, or fails while it writes the trace, what it recorded stays in a temporary folder. Without
+FOLDER, such folders are listed. FOLDER itself is not changed. You may remove it afterwards.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="FOLDER", nargs="?", help="what was recorded (default: list what there is)")
+    parser.add_argument(
+        "folder", metavar="FOLDER", nargs="?", help="the folder of the recording (default: list such folders)"
+    )
     parser.add_argument(
         "trace",
         metavar="TRACE",
         nargs="?",
         type=parse_file,
-        help="the file to write (default: FOLDER's name, here)",
+        help="the file to write (default: FOLDER's name with .trace.json.gz, in this folder)",
     )
 
 

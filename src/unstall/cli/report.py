@@ -1,7 +1,7 @@
 """Show a saved result again, in any format.
 
-RESULT is what `unstall explain TRACE -o result.json` wrote. It holds no timeline, so that an HTML report
-made from it has none either: explain the trace for that.
+RESULT is a file that `unstall explain TRACE -o result.json` wrote. It holds no timeline, so an HTML report made from it
+shows none. To see one, explain the trace again.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@
     torchrun --nproc-per-node 8 -m unstall run train.py
     unstall run --gpu h200 train.py
 
-What stands before SCRIPT or -m is for unstall, all that follows for the program. The program runs as plain Python would
-run it, and unstall exits as the program did. The explanation is printed to stderr once the program has ended. With
---format or --json it has stdout to itself, and what the program prints goes to stderr.
+Options before SCRIPT or -m are for unstall; everything after that goes to the program. The program runs as it would
+under plain Python, and unstall exits as the program did. When the program has ended, the explanation is printed to
+stderr. With --format or --json, the explanation goes to stdout and the program's own output to stderr.
 
-With --gpu the program runs on a virtual GPU, and so do the processes that it starts. No GPU is needed, the program's
-clock is the virtual one, and the steps after the first three are explained, or those that --warmup and --steps ask for;
---after 0 explains all of the run.
+With --gpu, the program and the processes that it starts run on a virtual GPU, and the program's clock is a virtual one.
+No GPU is needed. All steps after the first three are explained. Use --warmup and --steps to explain others, or --after
+0 to explain the whole run.
 """
 
 from __future__ import annotations
@@ -54,31 +54,41 @@ _USUAL = Settings("")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [options] SCRIPT [ARGS...]\n       %(prog)s [options] -m MODULE [ARGS...]"
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name, as for python -m")
-    parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program, and its arguments")
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="SCRIPT is the name of a module, as with python -m"
+    )
+    parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program and its arguments")
     group = parser.add_argument_group("recording")
     begins, ends = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
-    add_value(begins, "--warmup", "N", _parse_warmup, f"let N steps go by first (default: {_USUAL.warmup})")
+    add_value(begins, "--warmup", "N", _parse_warmup, f"skip N steps first (default: {_USUAL.warmup})")
     add_value(ends, "--steps", "N", parse_count, f"record N steps (default: {_USUAL.steps}; with --gpu, all)")
     add_value(
-        begins, "--after", "S", parse_seconds, "let S seconds go by first, not steps; with --gpu, of the virtual clock"
+        begins, "--after", "S", parse_seconds, "skip S seconds instead of steps; with --gpu, of the virtual clock"
     )
     add_value(
-        ends, "--for", "S", _parse_length, "record S seconds, not steps; with --gpu, of the virtual clock", dest="for_"
+        ends,
+        "--for",
+        "S",
+        _parse_length,
+        "record S seconds instead of steps; with --gpu, of the virtual clock",
+        dest="for_",
     )
     group.add_argument(
-        "--recorder", choices=RECORDERS, default="auto", help="cupti costs least; torch adds operators (default: auto)"
+        "--recorder",
+        choices=RECORDERS,
+        default="auto",
+        help="cupti costs least; torch also records operators (default: auto)",
     )
     group.add_argument(
-        "--lines", choices=LINE_CLOCKS, default="auto", help="how source lines are followed (default: auto)"
+        "--lines", choices=LINE_CLOCKS, default="auto", help="how source lines are found (default: auto)"
     )
-    group.add_argument("--shapes", action="store_true", help="record the shapes of operators too (torch)")
-    where = "write the trace to FILE (default: SCRIPT's name and .trace.json.gz, here)"
+    group.add_argument("--shapes", action="store_true", help="also record the shapes of operators (recorder torch)")
+    where = "write the trace to FILE (default: SCRIPT's name with .trace.json.gz, in this folder)"
     add_value(group, "--trace", "FILE", parse_file, where)
     group.add_argument(
         "--keep-arguments",
         action="store_true",
-        help="keep the program's arguments and environment in the trace, which may hold secrets",
+        help="keep the program's arguments and environment in the trace; they may hold secrets",
     )
     add_virtual_options(parser)
     add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")

@@ -1,7 +1,7 @@
-"""Say what changes would gain: replay a recorded run with them made.
+"""Predict what changes would gain: replay a recorded run with the changes made.
 
-TRACE is a file that torch.profiler wrote, or a timeline that `unstall explain --save-timeline` wrote. Edits are made
-one after the other; the findings of `unstall explain` name theirs. Without an edit it says how well the run replays.
+TRACE is a trace or a saved timeline, as for `unstall explain`, whose findings name the edits to try. Several edits are
+made one after the other. Without an edit, it shows how well the replay agrees with the recorded run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="EDIT",
         action="append",
         default=[],
-        help="a change: remove-syncs, pin-copies, reuse-pinned, make-on-device, read-later, overlap-copies, keep-cache "
-        "(each also with :FILE:LINE, :FILE:LINE:OP or :OP), graph[:FILE:FUNCTION], leave-out:FILE:FUNCTION, "
+        help="a change to make: remove-syncs, pin-copies, reuse-pinned, make-on-device, read-later, overlap-copies, "
+        "keep-cache (each also with :FILE:LINE, :FILE:LINE:OP or :OP), graph[:FILE:FUNCTION], leave-out:FILE:FUNCTION, "
         "host-speed:K, kernel-speed:K[:FILE:LINE]; may be repeated",
     )
     add_plain_step_options(parser)
-    parser.add_argument("--step", metavar="NAME", help="the annotation around one step (default: found)")
+    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: found)")
     add_user_option(parser)
     add_output_options(parser)
 

@@ -27,6 +27,6 @@ def note_of_proofs(run: Run) -> str | None:
     if took <= _WORTH * run.wall:  # also where there is nothing of either
         return None
     return (
-        f"{share(took, run.wall)} of what was recorded is unstall.graphed proving its captures, which it does once: "
-        "record later steps (unstall run --warmup N) to see what the program does from then on"
+        f"{share(took, run.wall)} of the recorded time goes to unstall.graphed checking its captures, once each: "
+        "record later steps (unstall run --warmup N) to see the steady state"
     )

@@ -1,4 +1,4 @@
-"""One sentence: what bounds this run, and how far the data bear that out."""
+"""The verdict: what bounds this run, in a few sentences."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from unstall.timeline.columns import Bool
 _SAYS = {
     "device": "Device-bound: the device computes {share} of the time.",
     "launch": "Launch-bound: {share} of the time the device waits for the host to dispatch the next operator.",
-    "sync": "Sync-bound: {share} of the time the device idles because the host had waited and drained its queue.",
+    "sync": "Sync-bound: {share} of the time the device idles because the host waited for it and queued nothing.",
     "input": "Input-bound: {share} of the time the device waits for data loading.",
     "copy": "Copy-bound: {share} of the time goes to copies.",
     "allocator": "Allocator-bound: {share} of the time the device waits for cudaMalloc, cudaFree or empty_cache.",
-    "comm": "Communication-bound: {share} of the time goes to collectives with no computation beside them.",
-    "startup": "Start-up: {share} of the time goes to first use (context, modules, kernel choice). Record later steps "
-    "to judge the steady state.",
-    "python": "Python-bound: {share} of the time the device waits while the host dispatches nothing for long.",
-    "event": "Stream-bound: {share} of the time streams wait for each other while the device has nothing to do.",
-    "latency": "Latency-bound: {share} of the time is short gaps between operations that were already queued.",
+    "comm": "Communication-bound: {share} of the time goes to collectives while nothing computes.",
+    "startup": "Start-up: {share} of the time goes to one-time set-up (CUDA context, loading and choosing kernels). "
+    "Record later steps to see the steady state.",
+    "python": "Python-bound: {share} of the time the device waits while the host does other work and launches nothing.",
+    "event": "Stream-bound: {share} of the time the device idles because streams wait for each other.",
+    "latency": "Latency-bound: {share} of the time goes to short gaps between operations that are already queued.",
 }
 _ASLEEP = (
-    "Held up: {share} of the time the device waits while the host dispatches nothing for long, as it sleeps, or waits "
-    "for another process, a connection or a file."
+    "Held up: {share} of the time the device waits while the host sleeps, or waits for another process, a connection "
+    "or a file."
 )
 _SATURATED = 0.95
 _NOTABLE = 0.05
-_PARTLY = 0.2  # idle for so much of the time, a device is not what alone bounds the run
+_MIXED = 0.2  # idle for so much of the time, the device is not alone what bounds the run
 _WHILE = {
-    "sync": "after a wait had drained its queue",
-    "launch": "waiting for launches, which the host dispatches too slowly",
+    "sync": "because the host waited for it",
+    "launch": "waiting for launches",
     "input": "waiting for data",
     "copy": "waiting for copies that block the host",
     "allocator": "waiting for memory from the driver",
     "comm": "waiting for collectives",
-    "startup": "during first use",
-    "python": "while the host dispatched nothing for long",
+    "startup": "during one-time set-up",
+    "python": "while the host did other work",
     "event": "waiting for another stream",
-    "latency": "in short gaps between operations that were already queued",
+    "latency": "in short gaps between queued operations",
 }
 
 
@@ -62,19 +62,19 @@ def judge(run: Run) -> Verdict:
     sentences = [_says(run, bound)]
     if len(run.by_device) > 1:
         one_by_one = ", ".join(share(_busy(own), own.wall_ns) for own, _ in run.by_device)
-        sentences.append(f"Taken one by one, its devices are busy {one_by_one}.")
+        sentences.append(f"Device by device, they are busy {one_by_one} of the time.")
         turns = sum(int(part.length.sum()) for part in waits_for_others(run))
         if turns >= _NOTABLE * accounts.wall_ns * len(run.by_device):
             alone = share(one_at_work(run), accounts.wall_ns)
-            sentences.append(f"They take turns: for {alone} of the time one alone is at work.")
-    else:
-        sentences.append(_rest(run, bound))
+            sentences.append(f"They take turns: for {alone} of the time only one of them works.")
+    elif rest := _rest(run, bound):
+        sentences.append(rest)
     if uneven := of_long_steps(run):
         sentences.append(uneven)
     unknown = _unknown_share(run)
     if sum(unknown.values()) >= _NOTABLE * accounts.wall_ns:
         lost = share(sum(unknown.values()), accounts.wall_ns)
-        sentences.append(f"For {lost} of the time nothing can be said: the launches that ended it are not in the file.")
+        sentences.append(f"{lost} of the time cannot be explained: the launches that ended it are not in the file.")
     if run.waiting and bound != "sync":
         sentences.append(_of_waits(run))
     if not run.timeline.meta.sound:
@@ -83,7 +83,7 @@ def judge(run: Run) -> Verdict:
 
 
 def bound_by(run: Run) -> str:
-    """What most of the time goes to, of what is known of the program; the recorder's own start is none of it."""
+    """The cause that most of the time goes to. The recorder's set-up and idle time of unknown cause do not count."""
     shares = _shares(run)
     return max(shares, key=lambda name: shares[name])
 
@@ -97,7 +97,7 @@ def _shares(run: Run) -> dict[str, int]:
 
 
 def _idle(run: Run) -> dict[str, int]:
-    """ns of idle time by cause, of what is known of the program."""
+    """ns of idle time by cause, without the recorder's set-up and idle time of unknown cause."""
     busy, shares = run.accounts.busy_ns, _shares(run)
     return {cause: shares[cause] for cause in IDLE_CAUSES} | {
         "copy": shares["copy"] - busy.copy - (busy.both if _copies_longest(run.accounts) else 0),
@@ -107,15 +107,9 @@ def _idle(run: Run) -> dict[str, int]:
 
 def _says(run: Run, bound: str) -> str:
     """The first sentence: what bounds the run, and for how much of the time."""
-    accounts, recorder = run.accounts, _recorder_share(run)
-    wall, length = accounts.wall_ns, _shares(run)[bound]
-    if bound == "device" and recorder >= _NOTABLE * wall:
-        says = (
-            f"Device-bound, but for {share(recorder, wall)} of the time in which the recorder set itself up: the "
-            f"device computes {share(length, wall - recorder)} of the rest."
-        )
-    elif bound == "device" and wall - _busy(accounts) >= _PARTLY * wall:
-        says = f"Device-bound more than anything else: the device computes {share(length, wall)} of the time."
+    wall, length = run.accounts.wall_ns, _shares(run)[bound]
+    if bound == "device":
+        says = _says_device(run, length)
     elif bound == "python" and 2 * _asleep(run) >= length:
         says = _ASLEEP.format(share=share(length, wall))
     else:
@@ -123,15 +117,48 @@ def _says(run: Run, bound: str) -> str:
     return says if len(run.by_device) == 1 else says.replace("the device", "one device or another")
 
 
+def _says_device(run: Run, computes_ns: int) -> str:
+    """The first sentence if the device's own time is the largest part; it is not alone if the device idles a lot."""
+    set_up, wall = _set_up_ns(run), _wall_without_set_up(run)
+    without = f", not counting {share(set_up, run.wall)} in which the recorder set itself up" if set_up else ""
+    if not _is_mixed(run):
+        return f"Device-bound: the device computes {share(computes_ns, wall)} of the time{without}."
+    idles = f"idles {share(wall - _busy(run.accounts), wall)}, {_mostly(run)}{without}."
+    return f"Mixed: the device computes {share(computes_ns, wall)} of the time and {idles}"
+
+
+def _is_mixed(run: Run) -> bool:
+    wall = _wall_without_set_up(run)
+    return wall - _busy(run.accounts) >= _MIXED * wall
+
+
+def _mostly(run: Run) -> str:
+    """What the largest part of the idle time is spent on: "mostly waiting for launches (12.8 %)"."""
+    idle, wall = _idle(run), _wall_without_set_up(run)
+    cause = max(idle, key=lambda cause: idle[cause])
+    how = "mostly" if 2 * idle[cause] > wall - _busy(run.accounts) else "the largest part of it"
+    return f"{how} {_WHILE[cause]} ({share(idle[cause], wall)})"
+
+
+def _set_up_ns(run: Run) -> int:
+    """ns in which the recorder set itself up; 0 if they are too few to mention."""
+    recorder = _recorder_share(run)
+    return recorder if recorder >= _NOTABLE * run.wall else 0
+
+
+def _wall_without_set_up(run: Run) -> int:
+    return run.wall - _set_up_ns(run)
+
+
 def _asleep(run: Run) -> int:
-    """ns of the time that "python" stands for in which the host slept, of what is known of the program."""
+    """ns of the idle time of cause "python" in which the host slept, without idle time of unknown cause."""
     gaps, chosen = run.gaps, run.gaps_by("python")
     chosen = chosen[~_unknown(run)[chosen]]
     return int(run.activity.asleep.covered(gaps.start[chosen], gaps.end[chosen]).sum())
 
 
 def _of_waits(run: Run) -> str:
-    """How long the host waits for the device, and what that leaves it idle for."""
+    """How long the host waits for the device, and for how long that leaves the device idle."""
     wall, idle = run.wall, run.accounts.idle_ns
     cost = idle.sync + idle.copy
     left = (
@@ -145,28 +172,26 @@ def _nothing(what: str, end: str) -> Verdict:
     return Verdict(bound_by="none", basis="recorded", text=text)
 
 
-def _rest(run: Run, bound: str) -> str:
-    """How busy the device is, and what the rest of the time goes to."""
+def _rest(run: Run, bound: str) -> str | None:
+    """How busy the device is, and what the rest of the time goes to; None if the first sentence has said that."""
     accounts, busy, total = run.accounts, run.accounts.busy_ns, _busy(run.accounts)
     if bound != "device":
         beside = bound == "copy" and busy.both >= _NOTABLE * accounts.wall_ns
-        more = f", and for {share(busy.both, accounts.wall_ns)} it computes beside a copy" if beside else ""
+        more = f", and for {share(busy.both, accounts.wall_ns)} it computes during a copy" if beside else ""
         return f"The device is busy {share(total, accounts.wall_ns)} of the time{more}."
-    recorder = _recorder_share(run)
-    wall = accounts.wall_ns - (recorder if recorder >= _NOTABLE * accounts.wall_ns else 0)
+    if _is_mixed(run):
+        return None
+    wall = _wall_without_set_up(run)
     if total < _SATURATED * wall:
-        idle = _idle(run)
-        most = max(idle, key=lambda cause: idle[cause])
-        part = "most of it" if 2 * idle[most] > wall - total else "the largest part"
-        return f"It idles {share(wall - total, wall)}, {part} {_WHILE[most]} ({share(idle[most], wall)})."
+        return f"It idles {share(wall - total, wall)}, {_mostly(run)}."
     if busy.copy + busy.comm >= _NOTABLE * wall:
         alone = share(busy.copy + busy.comm, wall)
-        return f"It is hardly ever idle: {alone} go to copies or collectives with nothing beside them."
+        return f"It is hardly ever idle; {alone} of the time goes to copies or collectives while nothing computes."
     return "It is hardly ever idle: only faster or fewer kernels help."
 
 
 def _recorder_share(run: Run) -> int:
-    """ns of start-up that are the recorder's: they bound the recorded run, but not the program."""
+    """ns of idle time in which the recorder set itself up: they bound the recorded run, but not the program."""
     gaps = run.gaps
     chosen = run.gaps_by("startup")
     return int(run.activity.recorder.covered(gaps.start[chosen], gaps.end[chosen]).sum())
@@ -191,7 +216,7 @@ def _busy(accounts: Accounts) -> int:
 
 
 def parts(accounts: Accounts) -> dict[str, int]:
-    """ns that each candidate accounts for. What computes beside a copy counts for the one that takes longer in all."""
+    """ns by candidate for `bound_by`. Time with a kernel and a copy counts for whichever takes longer in all."""
     busy, idle = accounts.busy_ns, accounts.idle_ns
     shares: dict[str, int] = {"device": busy.compute}
     shares |= {cause: int(getattr(idle, cause)) for cause in IDLE_CAUSES}

@@ -63,7 +63,7 @@ class Way:
 MAKES_TENSOR = r"<built-in (method|function) (tensor|as_tensor|asarray|scalar_tensor)\b"
 """The frame of torch.tensor(…) and its kind: their uploads are a way to wait, and no business of the copy rules."""
 
-_SHAPE_SAFE = "the result may have a fixed shape, or its size is known beforehand"
+_SHAPE_SAFE = "the result can have a fixed shape, or its size is known beforehand"
 
 WAYS = (
     Way(
@@ -86,7 +86,8 @@ WAYS = (
         frame=r"torch/distributions/distribution\.py: .*(?:__init__|_validate_sample)$",
         title="torch.distributions checks its arguments on the host",
         fix="pass validate_args=False, or once torch.distributions.Distribution.set_default_validate_args(False)",
-        safe_if="the parameters and the values are known to be valid, as of a softmax or the distribution's own sample",
+        safe_if="the parameters and the values are known to be valid, such as the output of a softmax or the "
+        "distribution's own sample",
         check=True,
     ),
     Way(
@@ -155,8 +156,8 @@ WAYS = (
         rule="sync-item",
         op=r"aten::(item|_local_scalar_dense|__(float|int|index|complex)__)$",
         title=".item() (or float(), int() of a tensor) waits for its value",
-        fix="keep the tensors (.detach()) and read them together every N steps, torch.stack(kept).tolist(), or each a "
-        "step late (unstall.MetricBuffer); adding them up on the device would launch kernels at every step",
+        fix="keep the tensors (.detach()) and read them together every N steps (torch.stack(kept).tolist()), or read "
+        "each a step later (unstall.MetricBuffer); adding them up on the device would launch kernels at every step",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(
@@ -208,16 +209,16 @@ WAYS = (
     Way(
         rule="sync-item",
         read="value",
-        title="A value read on the host waits: .item(), float(), `if tensor`, or a call that does so",
-        fix="keep the tensors (.detach()) and read them together every N steps, torch.stack(kept).tolist(), or each a "
-        "step late (unstall.MetricBuffer); of a call that reads by itself (GradScaler, clip_grad_norm_, unique) "
-        "use the version that does not",
+        title="Reading a value on the host waits: .item(), float(), `if tensor`, or a call that does so",
+        fix="keep the tensors (.detach()) and read them together every N steps (torch.stack(kept).tolist()), or read "
+        "each a step later (unstall.MetricBuffer); if a library call reads the value (GradScaler, clip_grad_norm_, "
+        "unique), use its version that does not",
         safe_if="nothing on the host depends on the value at this point",
     ),
     Way(
         rule="sync-cpu",
         read="data",
-        title="A tensor copied to the host is waited for: .cpu(), .numpy(), .tolist() or print",
+        title="The host waits for a tensor that it copies: .cpu(), .numpy(), .tolist() or print",
         fix="copy into a pinned tensor with non_blocking=True and read it after an event, a step later "
         "(unstall.to_host); or copy once, at the end",
         safe_if="the host copy is not read before its event has been reached",

@@ -25,7 +25,7 @@ _RECORDERS = {
     None: "torch.profiler or another tool",
 }
 _LONGEST_ERROR = 400
-_ONE_KNOWS = "Operators are known in one run only: waits are matched by place alone."
+_ONE_KNOWS = "Only one run has operators: waits are matched by place alone."
 _HARMLESS = "no Python stacks were recorded"  # the start of a note that is said here in other words
 
 
@@ -63,7 +63,7 @@ def _same_extent(a: Result, b: Result) -> bool:
 
 
 def _simulated(a: Source, b: Source) -> Said:
-    """That times are predictions, and how good those are known to be."""
+    """Says that times are predictions, and how good such predictions are known to be."""
     if a.simulated == b.simulated:
         errors = dict.fromkeys(short(of.known_error, _LONGEST_ERROR) for of in (a, b) if of.known_error)
         if not a.simulated:
@@ -73,8 +73,8 @@ def _simulated(a: Source, b: Source) -> Said:
     name, other, of = ("A", "B", a) if a.simulated else ("B", "A", b)
     known = f" Known error: {short(of.known_error, _LONGEST_ERROR)}." if of.known_error else ""
     text = (
-        f"{name} is simulated, {other} was recorded: a difference in time may be the prediction's, or the "
-        f"recorder's, which slows the host of {other} alone.{known}"
+        f"{name} is simulated, {other} was recorded: a difference in time may come from the prediction, or from the "
+        f"recorder, which slows only the host of {other}.{known}"
     )
     return [("simulated", text)]
 
@@ -111,7 +111,7 @@ def _steps(a: Result, b: Result, common: Shared) -> Said:
 
 def _often(common: Shared) -> str:
     if not common.kernels:
-        return "No kernel is in both by which to tell whether a step is the same work"
+        return "No kernel runs in both to show whether a step is the same work"
     kernels = counted(common.kernels, "kernel")
     which = f"Of {kernels} that both run, {common.as_often:,} run as often in a step of A as in one of B"
     return f"{which}: they are treated as the same work." if common.same_work else which
@@ -151,13 +151,13 @@ def _hardware(a: Result, b: Result) -> Said:
     if one.device and other.device and one.device != other.device:
         text = (
             f"A ran on {short(one.device, 60)}, B on {short(other.device, 60)}: "
-            "a difference in time may be the hardware's."
+            "a difference in time may come from the hardware."
         )
         said.append(("device", text))
     if has_work(a) and has_work(b) and len(a.by_device) != len(b.by_device):
         text = (
             f"A used {len(a.by_device)} of its devices, B {len(b.by_device)}: "
-            "accounts are of all taken together, busy when any is."
+            "the accounts are of all of them together, which are busy if any is."
         )
         said.append(("devices", text))
     if one.rank is not None and other.rank is not None and (one.rank, one.world_size) != (other.rank, other.world_size):
@@ -187,20 +187,20 @@ def _recorded(a: Diagnosis, b: Diagnosis, matched_by: MatchedBy) -> Said:
             f"{has_none} has no Python stacks: places are matched by annotation and operator, not by line."
             if one_simulated
             else f"{has_none} was recorded without Python stacks: places are matched by annotation and operator, not "
-            "by line. Recording stacks slows the host, so part of what the host took longer may be the recorder's."
+            "by line. Recording stacks slows the host, so part of the host's extra time may come from the recorder."
         )
         said.append(("stacks", text))
     elif not stacks[0]:
         said.append(("stacks", "Neither run has Python stacks: places are annotations and operators, not lines."))
     elif matched_by == "function":
-        text = "Only one run knows the line that runs, the other the line of its function: costs are by function."
+        text = "One run has the lines that ran, the other only the first lines of functions: costs are by function."
         said.append(("stacks", text))
     if a.run and b.run:
         said += _recorders(a.run, b.run)
     if a.result.source.reader != b.result.source.reader:
         text = (
             f"A is a {short(a.result.source.reader, 30)} trace, B a {short(b.result.source.reader, 30)} one: "
-            "recorders differ in what they cost."
+            "recorders differ in overhead."
         )
         said.append(("recorded", text))
     return said
@@ -215,8 +215,8 @@ def _recorders(a: Run, b: Run) -> Said:
     elif recorders[0] != recorders[1]:
         names = [_RECORDERS[recorder] for recorder in recorders]
         text = (
-            f"A was recorded by {names[0]}, B by {names[1]}: recorders differ in what they cost, so part of what the "
-            "host took longer may be the recorder's."
+            f"A was recorded by {names[0]}, B by {names[1]}: recorders differ in overhead, so part of the host's "
+            "extra time may come from the recorder."
         )
         if has_operators(a.timeline) != has_operators(b.timeline):
             text += f" {_ONE_KNOWS}"
@@ -234,8 +234,8 @@ def _chance(step: Time | None, a: Result, b: Result) -> Said:
     if step.noise is None:
         text = "Each run has a single step, so that change cannot be told from chance: "
         if a.source.simulated and b.source.simulated:
-            return [("noise", f"{text}let them run several.")]
-        text += "record several, schedule(wait=2, warmup=2, active=5)."
+            return [("noise", f"{text}let them run several steps.")]
+        text += "record several steps: schedule(wait=2, warmup=2, active=5)."
         return [("noise", text)]
     return []
 

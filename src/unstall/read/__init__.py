@@ -1,4 +1,4 @@
-"""A file → a `Timeline`."""
+"""Reads a recorded run from a file into a `Timeline`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ __all__ = ["load"]
 
 
 def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """Read a trace that `torch.profiler` wrote, or a saved timeline; the content decides, not the name.
+    """Read a trace of `unstall run` or `torch.profiler`, or a saved timeline. The content decides which, not the name.
 
-    `progress` is called with (bytes read, bytes in all). Raises TraceError if the file cannot be read.
+    Args:
+        path: The file: Chrome trace JSON, plain or packed (gzip, zstd), or what `Timeline.save` wrote.
+        progress: Called with (bytes of the file read so far, its size in bytes) while a trace is read.
+
+    Returns:
+        The whole run. `Timeline.meta.notes` says what was repaired or dropped.
+
+    Raises:
+        TraceError: The file cannot be opened, is neither a trace nor a saved timeline, or breaks a size limit.
     """
     path = Path(path)
     if store.is_timeline(path):

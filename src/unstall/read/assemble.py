@@ -141,7 +141,7 @@ def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
     for times in (events.start, events.flow_time, events.memory_time):
         times -= zero
     events.meta = replace(events.meta, zero_ns=events.meta.zero_ns + zero)
-    return [f"{len(far):,} events are months away from the others, or last as long, and were dropped"]
+    return [f"{len(far):,} events were dropped: they are months away from the others, or last for months"]
 
 
 def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:

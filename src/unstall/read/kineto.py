@@ -125,12 +125,12 @@ def _notes(window: Window, cutter: Cutter, decoder: Decoder) -> tuple[list[str],
         (window.damage or cutter.cut_off, ended),
         (cutter.unreadable, f"dropped {events(cutter.unreadable)} that could not be read, {first}"),
         (decoder.timeless, f"dropped {events(decoder.timeless)} that had no time"),
-        (decoder.beyond, f"dropped {events(decoder.beyond)} that had a time beyond all clocks"),
+        (decoder.beyond, f"dropped {events(decoder.beyond)} that had a time out of range"),
     )
     mended = (
         (decoder.mended_text, f"mended the text of {events(decoder.mended_text)} {broken}"),
         (decoder.mended_values, f"replaced values of the wrong type in {events(decoder.mended_values)}"),
-        (decoder.negative, f"took the negative duration of {events(decoder.negative)} as 0"),
+        (decoder.negative, f"set the negative duration of {events(decoder.negative)} to 0"),
     )
     notes = [note for happened, note in missing + mended if happened]
     return notes, any(happened for happened, _ in missing)

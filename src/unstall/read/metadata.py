@@ -77,7 +77,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     """
     members, notes = _members(before, b"}" if after is None else after, end)
     if after is None:
-        notes.append("left out what follows the events: it is too long for metadata")
+        notes.append("ignored the text after the events: it is too long for metadata")
     distributed = _value(members, "distributedInfo", _Distributed) or _Distributed()
     # Apart, so that one that is not as it should be leaves the others.
     recorded = _value(members, "unstall", _Recorded) or _Recorded()
@@ -132,9 +132,9 @@ def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], lis
     first, second = _decoded(b"{" + before + key + b"}"), _decoded(b"{" + key + after)
     notes = []
     if first is None:
-        notes.append("what stands before the events is broken")
+        notes.append("the text before the events is broken")
     if second is None:
-        notes.append(f"what follows the events is cut off or broken, up to byte {end:,} of the text")
+        notes.append(f"the text after the events is cut off or broken, up to byte {end:,} of the text")
     return {**(first or {}), **(second or {})}, notes
 
 

@@ -65,7 +65,7 @@ def find_waits(
     unresolved = int((open_ & (on_stream < 0) & (record < 0)).sum())
     notes = []
     if unresolved:
-        notes.append(f"of {int(is_event.sum()):,} waits for an event, {unresolved:,} do not say which it was")
+        notes.append(f"{unresolved:,} of {int(is_event.sum()):,} waits for an event do not say which event")
     return waits, notes
 
 

@@ -160,15 +160,15 @@ def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins
     unknown = int((events & (waits.record < 0)).sum())
     shared = int((np.bincount(part_of[part_of >= 0], minlength=1) > 1).sum())
     said = (
-        (guessed, f"{guessed:,} waits for an event: which one, by the order of calls"),
+        (guessed, f"{guessed:,} waits for an event: which one was worked out from the order of calls"),
         (
             unknown,
-            f"{unknown:,} waits for an event that is not known: the host's for all of its device, a stream's for none",
+            f"{unknown:,} waits for an unknown event: the host waits for its whole device, a stream for nothing",
         ),
         (follows, f"{follows:,} ops start as another stream's op ends, with no event between them: they follow it"),
-        (orphans, f"{orphans:,} ops have no call in the file: they were launched with the one before them"),
-        (shared, "threads that take turns, as autograd's and its caller do, hand over to each other"),
-        (joins, f"{joins:,} times another thread went on after a pause: it had waited for the steps' thread"),
+        (orphans, f"{orphans:,} ops have no call in the file: they were launched together with the op before them"),
+        (shared, "threads that take turns, such as autograd's and its caller's, wait for each other"),
+        (joins, f"{joins:,} times another thread continued after a pause: it had waited for the thread of the steps"),
     )
     return tuple(sentence for count, sentence in said if count)
 

@@ -1,10 +1,9 @@
 """A `Timeline`: one recorded run as frozen numpy columns.
 
-Every table is a struct of arrays, one row an event. Times are int64 nanoseconds from the run's own zero
-(`Meta.zero_ns` holds that zero in the file's clock). Text is interned in `Timeline.strings`; a column named
-for a text holds indices into it. -1 stands for "none" in every index column and "not known" in every
-quantity. Rows point at rows of other tables by index, never by id: all joins were done once, when the
-timeline was made.
+Every table is a struct of arrays: one-dimensional columns of one length, and one row per event. Times are int64
+nanoseconds from the run's own zero; `Meta.zero_ns` is that zero on the file's clock. `Timeline.strings` holds each
+text once, and a column of texts holds int32 indices into it. -1 means "none" in an index column and "not known" in a
+quantity. Rows refer to rows of other tables by index, never by id: all joins are done once, when the timeline is made.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ StepMarks: TypeAlias = Literal["optimizer", "loader", "forward", "explicit", "ti
 
 
 class HostKind(IntEnum):
-    """What the host did in one event. LAUNCH to MEMSET put work on a stream; SYNC blocks the host."""
+    """What the host did in one event. LAUNCH to MEMSET put work on a stream. SYNC blocks the host."""
 
     OP = 0  # an operator: aten::add, an autograd node, a compiled region
     LAUNCH = 1  # one kernel
@@ -54,7 +53,7 @@ class DeviceKind(IntEnum):
 
 
 class CopyDirection(IntEnum):
-    """From where to where a copy goes; NONE for what is no copy."""
+    """From where to where a copy goes; NONE for an op that is no copy."""
 
     NONE = 0
     HOST_TO_DEVICE = 1
@@ -65,7 +64,7 @@ class CopyDirection(IntEnum):
 
 
 class HostMemory(IntEnum):
-    """What kind of host memory a copy reads or writes."""
+    """The kind of host memory that a copy reads or writes."""
 
     UNKNOWN = 0
     PAGEABLE = 1
@@ -73,7 +72,7 @@ class HostMemory(IntEnum):
 
 
 class WaitKind(IntEnum):
-    """What is waited for. STREAM_EVENT makes a stream wait; the others block the host."""
+    """What a wait waits for. STREAM_EVENT makes a stream wait; the others block the host."""
 
     STREAM = 0
     EVENT = 1
@@ -82,13 +81,13 @@ class WaitKind(IntEnum):
 
 
 class RaceKind(IntEnum):
-    """What two accesses that nothing orders do to the same bytes; the worst first."""
+    """How two unordered accesses touch the same bytes, the worst first."""
 
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
     OVERWRITTEN_EARLY = 2  # overwritten before a read has finished
-    REUSED = 3  # used once it was freed and allocated anew, before another stream's use of it has finished
-    TAKEN_EARLY = 4  # used on another stream than it was allocated on, before that one's earlier use of it has finished
+    REUSED = 3  # freed and allocated again before another stream has finished using it
+    TAKEN_EARLY = 4  # used on another stream before the stream that allocated it has finished its earlier use
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -131,9 +130,10 @@ class Device:
         return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
-        """Ops that ran before the first on their stream whose launch is known: a stream keeps the order of launches.
+        """Returns which ops ran before the first op of their stream whose launch is known.
 
-        `of_unknown`: and all ops of streams without such a one.
+        A stream keeps the order of launches, so these were launched before it. `of_unknown` also selects all ops of
+        streams on which no launch is known. One bool per op.
         """
         known = np.flatnonzero(self.launch >= 0)
         first = np.full(int(self.stream.max(initial=-1)) + 1, len(self) if of_unknown else 0)
@@ -145,7 +145,7 @@ class Device:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waits:
-    """One row a wait, in the order of `host`."""
+    """One row per wait, in the order of `host`."""
 
     host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
     kind: I8  # WaitKind
@@ -160,7 +160,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Threads:
-    """Host threads, by text index of the process, then of the thread: not by name, nor by time."""
+    """Host threads, sorted by the text index of the process, then of the thread."""
 
     process: I32  # text of the process id
     thread: I32  # text of the thread id
@@ -221,7 +221,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Races:
-    """Data races, where every access and every ordering is known: a row each, by when they happened first."""
+    """Data races, one row each, in order of their first occurrence. Only runs that record every access have any."""
 
     kind: I8  # RaceKind
     earlier: I32  # host row of the call or operator that was asked for first, -1 where not known
@@ -245,7 +245,7 @@ Table: TypeAlias = Host | Device | Waits | Threads | Streams | Lines | Stacks | 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Where a timeline came from, and what is wrong with it."""
+    """The source of a timeline, and what was wrong with it."""
 
     path: str
     reader: str
@@ -257,19 +257,34 @@ class Meta:
     zero_ns: int = 0  # the file's clock at time 0
     has_stacks: bool = False
     recorder: Recorder | None = None  # which of unstall's own it was, if any
-    step_marks: StepMarks | None = None  # what told the recorder's steps apart
+    step_marks: StepMarks | None = None  # what marked the step boundaries for the recorder
     exact_lines: bool = False  # frames are of the lines that ran; else of the functions' first
-    frames_at_calls: bool = False  # frames are known where calls were made: between two, only those of both
+    frames_at_calls: bool = False  # frames were read at calls to CUDA only, not in between
     plain_step_ns: int | None = None  # step time measured without recording
     plain_steps_ns: tuple[int, int] | None = None  # … of which it is the mean: before the recording and after it
-    known_error: str | None = None  # of a simulated run: how far off such times were on known programs
+    known_error: str | None = None  # of a simulated run: how far off its times are on known programs
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
     sound: bool = True  # False when a verdict may rest on something missing
 
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Timeline:
-    """One run. See the module's docstring for the conventions."""
+    """One recorded run, as tables of numpy columns. The module's docstring has the conventions.
+
+    Attributes:
+        strings: Every text, once. Text columns hold indices into it.
+        host: What the host's threads did: operators, calls to CUDA, Python frames, annotations.
+        device: Kernels, copies and memsets, sorted by start.
+        waits: What each wait of the host or of a stream waited for.
+        threads: The host's threads.
+        streams: The streams of all devices.
+        lines: Distinct places in source.
+        stacks: Call stacks, as a prefix tree of frames.
+        memory: Changes of the allocator's state, if they were recorded.
+        races: Data races, if the run recorded every access.
+        host_times: The host's times without CUPTI, if they were recorded.
+        meta: The source of the run, and what was wrong with it.
+    """
 
     strings: tuple[str, ...]
     host: Host
@@ -288,18 +303,28 @@ class Timeline:
         return f"<Timeline of {self.meta.path or 'no file'}: {counts}>"
 
     def text(self, index: int) -> str:
-        """The interned text, or "" for none."""
+        """Returns the text at this index of `strings`, or "" for -1."""
         return self.strings[index] if index >= 0 else ""
 
     @property
     def queued_before(self) -> Bool:
-        """Which device ops were launched before the recording began, as far as can be told: on a stream of which no
-        launch is known, calls may be lost instead, where the run is not sound."""
+        """Which device ops were launched before the recording began, as far as can be known: one bool per op.
+
+        On a stream without a known launch, the calls may have been lost instead, if the run is not sound.
+        """
         return self.device.heads(of_unknown=self.meta.sound)
 
     def save(self, path: str | Path) -> None:
-        """Write it to a compact file of its own, which `unstall.load` reads far faster than the trace."""
-        from unstall.timeline.store import save  # the store knows the timeline, not the other way round
+        """Write the timeline to a compact file, which `unstall.load` reads far faster than the trace.
+
+        Args:
+            path: The file to write. An existing one is replaced, once the new one is whole.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        # Imported here, since the store imports the tables of this module.
+        from unstall.timeline.store import save
 
         save(self, Path(path))
 

@@ -1,7 +1,7 @@
-"""A timeline's own file: a zip of .npy columns and one JSON header. Compact, quick, and safe to open.
+"""The file of a saved timeline: a zip of .npy columns and one JSON header, which is safe to open.
 
-Nothing in it is unpickled. Every column is checked against the schema before use: type, length, and that
-each index points into its table.
+Nothing in it is unpickled. Every column is checked against the schema before use: its type, its length, and that each
+index points into its table.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from unstall.timeline.columns import (
     Waits,
 )
 
-SCHEMA = "unstall.timeline.columns/1"
+SCHEMA = "unstall.timeline/1"
 _HEADER = "timeline.json"
 _FURTHEST_NS = 2**54  # from the run's zero
 _MOST_BYTES = 16 << 30
-_MOST_EXPANSION = 100  # large ones pack to a sixth; what any file may unpack to beyond that is:
-_ALWAYS_ALLOWED = 64 << 20
+_MOST_EXPANSION = 100  # large files pack to a sixth
+_ALWAYS_ALLOWED = 64 << 20  # bytes that any file may unpack to
 _TABLES: dict[str, type[Any]] = {
     "host": Host,
     "device": Device,
@@ -60,7 +60,7 @@ _TABLES: dict[str, type[Any]] = {
     "memory": Memory,
     "races": Races,
 }
-_NOT_ALWAYS: dict[str, Any] = {"races": Races.none}  # files from before there was one
+_NOT_ALWAYS: dict[str, Any] = {"races": Races.none}  # absent from files of older versions
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -112,7 +112,7 @@ class _Header(msgspec.Struct):
 
 
 def is_timeline(path: Path) -> bool:
-    """Whether the file begins as a saved timeline does."""
+    """Returns whether the file begins as a saved timeline does, as a zip file."""
     try:
         with path.open("rb") as file:
             return file.read(4) == b"PK\x03\x04"
@@ -121,7 +121,7 @@ def is_timeline(path: Path) -> bool:
 
 
 def save(timeline: Timeline, path: Path) -> None:
-    """Write a timeline; a file of that name is always whole. Raises UsageError where it cannot be written."""
+    """Write a timeline. A file at `path` is always a whole one. Raises UsageError if it cannot be written."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))

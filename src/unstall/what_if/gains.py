@@ -57,20 +57,20 @@ def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple
         return finding.saw
     saw = finding.saw.removesuffix(COSTS_NOTHING)
     if mends > 1 and gain >= _NOTHING:
-        saw += f"; the gain is that of {'both' if mends == 2 else f'all {mends}'} findings that the same change mends"
+        saw += f"; the same change fixes {mends} findings, and the gain is that of {'both' if mends == 2 else 'all'}"
     if finding.edit not in planned or gain >= (WORTH if finding.harmless else _NOTHING):
         return saw
     number, gain_ns = planned[finding.edit]
     there = f"as step {number} of the plan {duration(gain_ns)}" if gain_ns > 0 else "but the plan needs it"
-    return f"{saw}; mending it alone gains next to nothing, {there}"
+    return f"{saw}; fixed alone it gains next to nothing, {there}"
 
 
 def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
     """Why a step of the plan gains more than its finding does by itself."""
     if gain_ns - alone_ns < max(WORTH * base_ns, alone_ns):
         return []
-    own = f"{duration(round(alone_ns))} by itself" if alone_ns >= _NOTHING * base_ns else "nothing by itself"
-    return [f"{own}: it is what holds a step up once the changes before it are made"]
+    alone = duration(round(alone_ns)) if alone_ns >= _NOTHING * base_ns else "nothing"
+    return [f"alone it gains {alone}: it holds a step up only once the changes before it are made"]
 
 
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:

@@ -57,7 +57,7 @@ def model(
     simulated = timeline.meta.recorder == "virtual"
     if plain_step_ns is not None and simulated:
         raise UsageError(
-            "plain_step_ns: this run was simulated: it has no recorder's cost, which a plain step time would tell"
+            "plain_step_ns: this run was simulated, so there is no recorder's cost to take out: leave plain_step_ns out"
         )
     program = build(timeline, steps.start, steps.end)
     start, end = steps.window

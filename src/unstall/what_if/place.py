@@ -104,7 +104,7 @@ def parse_line(text: str) -> Place:
     if _OPERATOR.fullmatch(text) and not _LINE.fullmatch(text):
         return Place(file=None, op=text)
     if (match := _LINE.fullmatch(text)) is None:
-        raise UsageError(f"{text!r} is no place: write FILE:LINE or FILE:LINE:OP, as findings have it")
+        raise UsageError(f"{text!r} is no place: write FILE:LINE or FILE:LINE:OP, as in the findings")
     file, line = match["file"], match["line"]
     return Place(file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"])
 
@@ -112,7 +112,7 @@ def parse_line(text: str) -> Place:
 def parse_function(text: str) -> Place:
     """FILE:FUNCTION. Raises UsageError."""
     if (match := _FUNCTION.fullmatch(text)) is None:
-        raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as findings have it")
+        raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as in the findings")
     if match["function"].isdecimal():
         raise UsageError(f"{text!r} is a line: a graph is of a function, FILE:FUNCTION")
     return Place(file=match["file"], function=match["function"])

@@ -77,9 +77,9 @@ def test_it_says_only_what_was_called_and_in_how_many_steps() -> None:
     malloc, free = only(allocating("cudaMalloc"), "allocator-churn"), only(allocating("cudaFree"), "allocator-churn")
     assert malloc.title == "Device memory is taken from the driver"
     assert (malloc.count, malloc.steps_seen) == (4, 4)
-    assert malloc.saw == "4 calls of cudaMalloc: the host is held up in the driver"
+    assert malloc.saw == "4 calls of cudaMalloc: the host waits in the driver"
     assert free.title == "Device memory is given back to the driver"
-    assert free.saw == "4 calls of cudaFree: giving it back waits for the whole device"
+    assert free.saw == "4 calls of cudaFree: giving memory back waits for the whole device"
     trace = TraceBuilder()
     for step in range(STEPS):
         with trace.step(), trace.frame("train.py", 12, "train"):
@@ -100,4 +100,4 @@ def test_of_memory_that_is_never_given_back_no_empty_cache_is_blamed() -> None:
     grown, given_back = only(trace, "allocator-churn"), only(allocating("cudaFree"), "allocator-churn")
     assert "empty_cache" not in grown.fix
     assert "unstall.warm_up" in grown.fix
-    assert "leave torch.cuda.empty_cache() out" in given_back.fix
+    assert "remove torch.cuda.empty_cache()" in given_back.fix

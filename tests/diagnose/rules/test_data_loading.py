@@ -117,13 +117,13 @@ def fetched_by_prefetch(trace: TraceBuilder) -> TraceBuilder:
 
 def test_prefetch_that_stands_aside_is_not_advised_again() -> None:
     finding = only(fetched_by_prefetch(TraceBuilder()), "data-loading")
-    assert "fetches none ahead: its stats() say why" in finding.saw
+    assert "fetches no batch ahead: its stats() say why" in finding.saw
     assert "prefetch(" not in finding.fix
 
 
 def test_prefetch_that_fetches_the_first_batches_of_an_epoch_and_then_ahead_is_not_said_to_fetch_none() -> None:
     findings = found(fetched_by_prefetch(fed_by_a_thread()), "data-loading")
     first = next(finding for finding in findings if "a thread fetches ahead" not in finding.saw)
-    assert "fetches none ahead" not in first.saw
-    assert "unstall.prefetch has it fetch the first ones of each epoch" in first.saw
+    assert "fetches no batch ahead" not in first.saw
+    assert "unstall.prefetch lets it make the first batches of each epoch" in first.saw
     assert "prefetch(" not in first.fix

@@ -21,7 +21,9 @@ def test_loading_a_module_in_the_first_step_is_first_use() -> None:
     assert (finding.count, finding.wait_ns) == (1, 0)
     assert finding.exposed_ns == 5_010_000 / STEPS
     assert "cuModuleLoadData" in finding.saw
-    assert finding.saw.startswith("the device waited 5.01 ms in all, not in each step (the figure is a mean over 4): ")
+    assert finding.saw.startswith(
+        "the device waited 5.01 ms in all (once, not in each step: the figure above is a mean over 4 steps); "
+    )
 
 
 def test_an_operator_that_is_slow_in_the_first_step_alone_is_first_use() -> None:

@@ -25,7 +25,7 @@ def test_idle_time_between_short_kernels_is_the_launches() -> None:
     assert finding.exposed_ns == 12_000 + 19 * 4_000
     assert finding.wait_ns == 0
     assert finding.edit == "graph:model/net.py:forward"
-    assert "20 launches, ops of 3.00 µs (median)" in finding.saw
+    assert "20 launches of ops that take 3.00 µs (median)" in finding.saw
 
 
 def test_kernels_longer_than_their_dispatch_are_not_launch_bound() -> None:
@@ -68,7 +68,7 @@ def test_the_lines_of_a_function_hold_it_together_and_the_costliest_is_named() -
     assert finding.where.line_is == "exact"
     assert finding.count == 40
     assert finding.edit == "graph:model/net.py:forward"
-    assert "most of it at model/net.py:52 forward" in finding.saw
+    assert "most of the idle time ends at model/net.py:52 forward" in finding.saw
 
 
 def test_within_generate_it_is_told_what_can_be_captured_there() -> None:
@@ -124,7 +124,7 @@ def test_a_host_that_restarts_late_at_each_step_is_told_what_a_graph_gains() -> 
                         trace.launch("gemm", length, host_us=18)
             trace.item()
     finding = only(trace, "launch-bound")
-    assert "; 25 came when the device had run dry" in finding.saw  # and the very first
+    assert "; 25 came after the device had run out of work" in finding.saw  # and the very first
     assert not finding.harmless
     assert finding.gain_ns is not None
     assert finding.gain_ns > 0.02 * 80 * 20_000
@@ -141,7 +141,7 @@ def test_it_says_how_many_came_late_and_how_far_ahead_the_others_were() -> None:
             with trace.op("aten::relu"):
                 trace.launch("relu", 3)
     finding = only(trace, "launch-bound")
-    assert "; 30 came when the device had run dry, the others with 26 ops queued (median)" in finding.saw
+    assert "; 30 came after the device had run out of work, the others with 26 ops still queued (median)" in finding.saw
 
 
 def test_what_it_shows_is_the_idle_time_and_not_the_calls() -> None:
@@ -167,8 +167,8 @@ def test_launches_between_graphs_are_told_to_join_them() -> None:
             trace.graph([3] * 20)
             trace.item()
     finding = only(trace, "launch-bound")
-    assert "runs CUDA graphs already" in finding.fix
-    assert "(20 launches here)" in finding.fix
+    assert "already runs CUDA graphs" in finding.fix
+    assert "capture the 20 launches outside them too" in finding.fix
     assert not finding.fix.startswith("capture")
 
 
@@ -182,7 +182,7 @@ def test_tiny_kernels_within_a_stretch_are_part_of_it_and_no_finding_of_their_ow
                         trace.launch(f"{name}_{i % kernels}", 3)
     finding = only(trace, "launch-bound")
     assert place(finding) == ("train.py", 12, "train")
-    assert "between 40 kernels of 3.00 µs (median) in rows of 32 or more" in finding.saw
+    assert "lies between 40 kernels of 3.00 µs (median), in rows of 32 or more" in finding.saw
     assert found(trace, "tiny-kernels") == []
 
 
@@ -193,4 +193,4 @@ def test_kernels_shorter_than_the_clocks_tick_are_said_to_be() -> None:
         for i in range(30):
             with trace.op("aten::relu"):
                 trace.launch("relu", 0 if i % 3 else 2)
-    assert "ops of less than 1 µs (median)" in only(trace, "launch-bound").saw
+    assert "ops that take less than 1 µs (median)" in only(trace, "launch-bound").saw

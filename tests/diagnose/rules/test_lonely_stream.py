@@ -44,7 +44,7 @@ def test_several_streams_at_a_line_are_one_finding() -> None:
             trace.stream_wait(trace.record(stream=stream), stream=7)
     finding = only(trace, "lonely-stream")
     assert (finding.count, finding.exposed_ns) == (4, 4 * 80_000)
-    assert "4 ops on streams 20 and 24, 320 µs, of which 0 % overlapped" in finding.saw
+    assert "4 ops on streams 20 and 24 take 320 µs, of which 0 % overlaps" in finding.saw
 
 
 def test_one_that_overlaps_is_not() -> None:

@@ -163,4 +163,4 @@ def test_batches_that_are_made_in_this_process_need_a_worker_to_be_pinned_aside(
 def test_what_the_program_makes_of_a_batch_is_to_be_made_on_the_device(loader: str) -> None:
     finding = only(from_a_loader(loader, "aten::stack"), "pageable-copy")
     assert finding.edit == "reuse-pinned:train.py:12:aten::to"
-    assert finding.fix.startswith("it is made on the host of what a DataLoader gave: copy the batch itself")
+    assert finding.fix.startswith("the tensor is made on the host from a DataLoader's batch: copy the batch itself")

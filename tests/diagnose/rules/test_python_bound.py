@@ -67,7 +67,7 @@ def test_what_sleeps_is_told_from_what_computes() -> None:
     assert finding.fix.startswith("wait for that on another thread")
     assert verdict.bound_by == "python"
     assert verdict.text.startswith("Held up: ")
-    assert "as it sleeps, or waits for another process, a connection or a file" in verdict.text
+    assert "while the host sleeps, or waits for another process, a connection or a file" in verdict.text
     assert "twice as fast" not in verdict.text
 
 
@@ -99,7 +99,7 @@ def test_what_waits_for_another_thread_computes_nothing(waits: str) -> None:
 
     finding = only(pausing_in(pause), "python-bound")
     assert finding.title == "The device waits while the host waits for another thread"
-    assert finding.fix.startswith("have that thread begin earlier")
+    assert finding.fix.startswith("start that thread's work earlier")
 
 
 def test_a_thread_that_launches_nothing_may_sleep() -> None:
@@ -152,7 +152,7 @@ def test_where_lines_are_those_that_ran_it_is_at_one() -> None:
     finding = only(pausing(500, exact=True), "python-bound")
     assert place(finding) == ("data.py", 7, "tokenize")
     assert finding.where.line_is == "exact"
-    assert "dispatched nothing for 200 µs or more: it was at this line" in finding.saw
+    assert "launched nothing for 200 µs or more: it was at this line" in finding.saw
 
 
 def test_where_frames_are_known_at_calls_alone_it_is_between_two_lines() -> None:
@@ -168,7 +168,7 @@ def test_where_frames_are_known_at_calls_alone_it_is_between_two_lines() -> None
     finding = only(trace, "python-bound")
     assert place(finding) == ("train.py", 14, "train")
     assert finding.count == STEPS
-    assert finding.saw.endswith("this came next, after train.py:12 train")
+    assert finding.saw.endswith("this line came next, after train.py:12 train")
 
 
 def test_before_a_backward_pass_it_is_after_what_another_thread_called() -> None:
@@ -184,7 +184,7 @@ def test_before_a_backward_pass_it_is_after_what_another_thread_called() -> None
                 trace.launch("gemm", 50)
     finding = only(trace, "python-bound")
     assert place(finding) == ("train.py", 12, "train")
-    assert finding.saw.endswith("this came next, after train.py:13 train")
+    assert finding.saw.endswith("this line came next, after train.py:13 train")
 
 
 @pytest.mark.parametrize(("us", "is_python"), [(180, False), (220, True)])

@@ -32,7 +32,7 @@ def test_each_waits_while_the_other_works() -> None:
 
 
 def test_the_verdict_says_so() -> None:
-    assert "They take turns: for 99.9 % of the time one alone" in judge(analyse(pipeline(in_turn=True).timeline())).text
+    assert "They take turns: for 99.9 % of the time only one" in judge(analyse(pipeline(in_turn=True).timeline())).text
     assert "They take turns" not in judge(analyse(pipeline(in_turn=False).timeline())).text
 
 

@@ -15,13 +15,13 @@ _PINNED = re.compile(r"(cuda|cu|hip)(Host|MallocHost|FreeHost|MemHost|MemAllocHo
 
 
 _KEEP = (
-    "let the caching allocator keep its blocks: leave torch.cuda.empty_cache() out; if sizes vary, "
+    "let the caching allocator keep its blocks: remove torch.cuda.empty_cache(); if sizes vary, set "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
 )
 _GROWS = (
-    "none is given back, so the cache grows: where that ends with the set-up there is nothing to do; else call the "
-    "largest sizes first (unstall.warm_up), or, if sizes vary, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad "
-    "to a few fixed shapes"
+    "nothing is given back, so the cache is growing: if that stops after the set-up, there is nothing to do; if not, "
+    "call the largest sizes first (unstall.warm_up); if sizes vary, set "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True or pad to a few fixed shapes"
 )
 
 
@@ -41,14 +41,14 @@ def _device_memory(run: Run, group: Group, fix: str, exposed: int) -> Finding:
     kinds = run.timeline.host.kind[group.rows]
     taken, returned = bool((kinds == HostKind.ALLOC).any()), bool((kinds == HostKind.FREE).any())
     what = "taken from, or given back to," if taken and returned else "given back to" if returned else "taken from"
-    waits = ": giving it back waits for the whole device" if returned else ": the host is held up in the driver"
+    waits = ": giving memory back waits for the whole device" if returned else ": the host waits in the driver"
     return run.finding(
         "allocator-churn",
         group,
         title=f"Device memory is {what} the driver",
         saw=_calls(run, group) + waits,
         fix=fix,
-        safe_if="the device has room for what the cache keeps",
+        safe_if="the device has enough memory for the cache",
         count=len(group.rows),
         edit="keep-cache",
         confidence="high" if len(run.steps) > 1 else "low",
@@ -62,8 +62,8 @@ def _pinned_memory(run: Run, group: Group, exposed: int) -> Finding:
         "pinned-allocation",
         group,
         title="Pinned host memory is allocated",
-        saw=_calls(run, group) + ": pinning pages is slow, and stops the host",
-        fix="allocate pinned buffers once and copy into them; DataLoader(pin_memory=True) does it on its own thread",
+        saw=_calls(run, group) + ": pinning pages is slow and blocks the host",
+        fix="allocate pinned buffers once and copy into them; DataLoader(pin_memory=True) pins on a thread of its own",
         safe_if="a buffer is not refilled before its last copy has ended",
         count=len(group.rows),
         total_exposed_ns=exposed,

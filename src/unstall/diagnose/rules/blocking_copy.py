@@ -28,7 +28,7 @@ def blocking_copy(run: Run) -> list[Finding]:
                 group,
                 title="Copies to the device block the host",
                 saw=f"{counted(len(mine), 'upload')}; the host was blocked in {', '.join(calls)}; the file does not "
-                "say whether the memory is pageable, which blocks whatever the call, or pinned, which need not",
+                "say whether the memory is pageable (copies always block) or pinned (copies need not block)",
                 fix="pin the source if it is not (DataLoader(pin_memory=True), or tensor.pin_memory() once), and pass "
                 "non_blocking=True: .to(device, non_blocking=True); or take batches from unstall.prefetch(loader)",
                 safe_if="the pinned source is not written before the copy has ended",

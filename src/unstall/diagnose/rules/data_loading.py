@@ -39,8 +39,8 @@ def data_loading(run: Run) -> list[Finding]:
                 "data-loading",
                 group,
                 title="The device waits for data loading",
-                saw=f"{counted(len(group.rows), 'batch request')}, with the device idle for "
-                f"{duration(round(exposed / len(group.rows)))} each; {how}",
+                saw=f"{counted(len(group.rows), 'batch request')}; the device idled "
+                f"{duration(round(exposed / len(group.rows)))} for each; {how}",
                 fix=f"{fix}; move heavy transforms to the device or do them beforehand",
                 total_exposed_ns=exposed,
                 safe_if="the dataset can be read from several processes",
@@ -55,32 +55,32 @@ def _remedy(*, single: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> 
     gains something; `prefetched`: that is known to be asked; `elsewhere`: a thread fetches other batches ahead."""
     if single and ahead:
         return (
-            "num_workers=0: a thread fetches ahead, and makes each batch itself, with the interpreter that the program "
-            "needs too",
-            "DataLoader(num_workers=4 or more, persistent_workers=True, prefetch_factor=4), and let the thread fetch "
-            "from that; or a data set that makes whole batches in one call",
+            "num_workers=0: a thread fetches ahead, but makes each batch itself and competes with the program for the "
+            "Python interpreter",
+            "DataLoader(num_workers=4 or more, persistent_workers=True, prefetch_factor=4), from which the thread then "
+            "fetches; or a dataset that makes whole batches in one call",
         )
     if ahead:
         return (
-            "a thread fetches ahead, and the workers are too slow for it",
+            "a thread fetches ahead, but the workers are too slow",
             "more workers than now (num_workers=), persistent_workers=True, prefetch_factor=4",
         )
     if not single:
         return (
-            "its workers are too slow, or handing their batches over is",
+            "its workers are too slow, or passing their batches to this process is",
             "more workers than now (num_workers=), pin_memory=True, persistent_workers=True, prefetch_factor=4; larger "
-            "batches, where each takes far less than a millisecond",
+            "batches if each takes far less than a millisecond",
         )
     workers = "DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
     how = "num_workers=0: the main process makes each batch itself"
     if prefetched and elsewhere:
         return (
-            f"{how}; unstall.prefetch has it fetch the first ones of each epoch, to see whether it may fetch ahead, "
-            "and all of them only where its stats() say so",
+            f"{how}; unstall.prefetch lets it make the first batches of each epoch, to see whether fetching ahead is "
+            "safe; if it makes all of them, stats() says why",
             workers,
         )
     if prefetched:
-        return f"{how}, and unstall.prefetch fetches none ahead: its stats() say why", workers
+        return f"{how}, and unstall.prefetch fetches no batch ahead: its stats() say why", workers
     return how, f"{workers}, or unstall.prefetch(loader), which fetches ahead on a thread"
 
 

@@ -29,7 +29,7 @@ def exposed_comm(run: Run) -> list[Finding]:
                 title="Collectives run with no computation beside them",
                 saw=f"{counted(len(mine), 'collective')}, {duration(total)} in all, "
                 f"{share(exposed, total)} of it with nothing else on the device "
-                "(a rank that comes early waits inside them)",
+                "(a rank that arrives early waits inside them)",
                 fix="start them earlier and wait later (DDP buckets, gradient_as_bucket_view, FSDP prefetch, "
                 "async_op=True); send less (bf16, larger accumulation); look for a slow rank",
                 safe_if="nothing between start and wait reads the result",

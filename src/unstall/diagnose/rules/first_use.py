@@ -28,15 +28,19 @@ def first_use(run: Run) -> list[Finding]:
         if exposed < _WORTH * run.wall:
             continue
         names = host.name[group.rows]
-        spread = f", not in each step (the figure is a mean over {len(run.steps):,})" if len(run.steps) > 1 else ""
+        spread = (
+            f" (once, not in each step: the figure above is a mean over {len(run.steps):,} steps)"
+            if len(run.steps) > 1
+            else ""
+        )
         by_name = [(int(cost[group.rows[names == name]].sum()), run.timeline.text(int(name))) for name in set(names)]
         shown = ", ".join(f"{text} ({duration(length)})" for length, text in sorted(by_name, reverse=True)[:4])
         findings.append(
             run.finding(
                 "first-use",
                 group,
-                title="First-use cost: paid once, not in the steady state",
-                saw=f"the device waited {duration(exposed)} in all{spread}: these ran for the first time: {shown}",
+                title="One-time cost of first use: not paid in the steady state",
+                saw=f"the device waited {duration(exposed)} in all{spread}; first calls: {shown}",
                 fix="warm up before you measure or serve: run each shape a few times first; record later steps "
                 f"({'--warmup' if run.timeline.meta.recorder else 'profiler schedule with wait and warmup'})",
                 safe_if="always",

@@ -32,8 +32,8 @@ def full_queue(run: Run) -> list[Finding]:
             group,
             title="The launch queue was full: back-pressure, not a problem",
             saw=f"{len(rows):,} launches blocked with {int(np.median(depth[blocked])):,} ops queued (median): the host "
-            "is far ahead and is held to the device's pace, which is why launching looks slow",
-            fix="nothing: the device is never short of work here; host time saved would only be waited for",
+            "is so far ahead that a launch has to wait for the device, so launching only looks slow",
+            fix="nothing: the device always has work here, and a faster host would only wait longer",
             safe_if="—",
             count=len(rows),
             total_exposed_ns=0,

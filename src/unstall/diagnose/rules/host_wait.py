@@ -50,13 +50,12 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     harmless = run.negligible(exposed)
     saw = (
         f"{counted(count, 'wait')}{_in_library(run, group)} of {duration(round(waited / count))} (mean)"
-        f"{_for_what(run, way, group)}, "
-        f"the device at work for {busy:.0%} of it"
+        f"{_for_what(run, way, group)}; the device worked for {100 * busy:.0f} % of that time"
     )
     if harmless:
         saw += COSTS_NOTHING
     else:
-        saw += f"; the device then ran dry for {duration(round(exposed / count))} each time"
+        saw += f", then had nothing to do for {duration(round(exposed / count))} each time"
     return run.finding(
         way.rule,
         group,

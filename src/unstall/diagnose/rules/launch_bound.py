@@ -33,7 +33,7 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
     group = late.group
     exposed = int(lost[group.rows].sum())
     fix, safe_if, edit = _remedy(run, group)
-    rate = f"{counted(len(group.rows), 'launch')}, ops of {usual_length(run, group.rows)}"
+    rate = f"{counted(len(group.rows), 'launch')} of ops that take {usual_length(run, group.rows)}"
     return run.finding(
         "launch-bound",
         group,
@@ -55,9 +55,9 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
-    text = f"; {late:,} came when the device had run dry"
+    text = f"; {late:,} came after the device had run out of work"
     queued = int(np.median(others)) if len(others) else 0
-    return text + (f", the others with {queued:,} ops queued (median)" if queued >= _FAR_AHEAD else "")
+    return text + (f", the others with {queued:,} ops still queued (median)" if queued >= _FAR_AHEAD else "")
 
 
 def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
@@ -65,7 +65,8 @@ def _tiny(run: Run, late: Late, lost: I64) -> list[str]:
         return []
     cost = share(int(lost[late.tiny].sum()), int(lost[late.group.rows].sum()))
     length = usual_length(run, late.tiny)
-    return [f"{cost} of the idle time is between {len(late.tiny):,} kernels of {length} in rows of {TINY_ROW} or more"]
+    count = f"{len(late.tiny):,} kernels of {length}"
+    return [f"{cost} of the idle time lies between {count}, in rows of {TINY_ROW} or more"]
 
 
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
@@ -79,7 +80,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         for cost, where in parts[:3]
         if where.file
     )
-    return [f"most of it at {lines}"] if len(parts) > 1 and lines else []
+    return [f"most of the idle time ends at {lines}"] if len(parts) > 1 and lines else []
 
 
 def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
@@ -93,26 +94,25 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
         )
     if max(_in_graphs(run, run.ops_of(group.rows)), _in_graphs(run, np.flatnonzero(run.ops_inside))) > _MOSTLY:
         return (
-            f"this runs CUDA graphs already: capture what is launched beside the replays too "
-            f"({counted(int((~replayed).sum()), 'launch')} here), or launch it while one runs; launch the next replay "
-            "before this one has ended (no wait in between)",
-            "what is captured has fixed shapes and is not read on the host; a replay's inputs are not overwritten "
-            "before it has read them",
+            f"this already runs CUDA graphs: capture the {counted(int((~replayed).sum()), 'launch')} outside them too, "
+            "or make them while a graph runs; launch the next replay before this one has ended (no wait in between)",
+            "shapes are fixed, the host reads nothing within the captured part, and a replay's inputs are not "
+            "overwritten before it has read them",
             "graph",
         )
     if _generates(run, group):
         return (
-            "give generate() a cache of fixed size that is kept (past_key_values=transformers.StaticCache(…), "
+            "give generate() a cache of fixed size and keep it (past_key_values=transformers.StaticCache(…), "
             "disable_compile=True), and capture the model: model.forward = unstall.graphed(model.forward); use a "
             "larger batch",
-            "the model has no sliding window and the text is not searched by beams; docs/fix.md has it in full",
+            "the model has no sliding window and there is no beam search; docs/fix.md has the details",
             "graph",
         )
-    what = "what each step does here, as a function of its own," if _is_module(run, group) else "it"
+    what = "put what each step does here into a function, and capture that" if _is_module(run, group) else "capture it"
     return (
-        f"capture {what} in a CUDA graph (unstall.graphed), or torch.compile(mode='reduce-overhead'); fuse small "
+        f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); fuse small "
         "operators; use a larger batch",
-        "shapes are fixed and nothing within is read on the host (CUDA graph)",
+        "shapes are fixed and the host reads nothing within (for a CUDA graph)",
         "graph",
     )
 

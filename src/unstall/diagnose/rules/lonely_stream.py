@@ -34,10 +34,10 @@ def lonely_stream(run: Run) -> list[Finding]:
                     "lonely-stream",
                     group,
                     title="Work on another stream that overlaps with nothing",
-                    saw=f"{len(mine):,} ops on {_names(run, streams)}, {duration(length)}, of which "
-                    f"{share(both, work)} overlapped",
+                    saw=f"{len(mine):,} ops on {_names(run, streams)} take {duration(length)}, of which "
+                    f"{share(both, work)} overlaps with other work",
                     fix="launch it before the work it should overlap with, and wait for it later; with nothing to "
-                    "overlap, stay on one stream",
+                    "overlap, use one stream",
                     safe_if="the two do not depend on each other",
                     count=len(mine),
                     total_exposed_ns=round(length * (1 - both / work)),

@@ -38,8 +38,8 @@ def pageable_copy(run: Run) -> list[Finding]:
                 group,
                 title="Copies from pageable host memory block the host",
                 saw=f"{counted(len(mine), 'upload')}, {size(moved)} in all{rate}: the driver stages pageable "
-                f"memory piece by piece and the host waits, non_blocking=True or not; the device was at work "
-                f"for {busy:.0%} of that wait",
+                "memory piece by piece while the host waits, even with non_blocking=True; the device worked for "
+                f"{100 * busy:.0f} % of that wait",
                 fix=fix,
                 safe_if=safe_if,
                 count=len(mine),
@@ -56,36 +56,36 @@ def _remedy(source: Source, *, small: bool) -> tuple[str, str, str]:
     """(what to do, when that is safe, the edit that models it)."""
     if source == "made" and small:
         return (
-            "it is made on the host anew: make it on the device (torch.full, torch.arange with device=…), or once, "
-            "before the loop; pinning it each time costs more than it saves",
-            "its values do not depend on what the host alone knows; else copy them into a pinned buffer that is kept",
+            "the tensor is made anew on the host each time: make it on the device (torch.full, torch.arange with "
+            "device=…), or once before the loop; pinning it each time costs more than it saves",
+            "its values do not depend on data of the host; if they do, copy them into a pinned buffer that you keep",
             "make-on-device",
         )
     if source == "made":
         return (
-            "it is made on the host anew: copy it into a pinned buffer that is kept, then .to(device, "
-            "non_blocking=True); or make it on the device; pin_memory() each time costs more than it saves",
+            "the tensor is made anew on the host each time: copy it into a pinned buffer that you keep, then "
+            ".to(device, non_blocking=True); or make it on the device; pin_memory() each time costs more than it saves",
             "the pinned buffer is not written before its last copy has ended",
             "reuse-pinned",
         )
     if source == "loader":
         return (
-            "DataLoader(num_workers=1 or more, pin_memory=True), then .to(device, non_blocking=True): without workers "
-            "the pinning itself is this thread's; or unstall.prefetch(loader), which stages on a thread of its own",
+            "DataLoader(num_workers=1 or more, pin_memory=True), then .to(device, non_blocking=True): without workers, "
+            "this thread would have to pin; or unstall.prefetch(loader), which stages on a thread of its own",
             "the dataset can be read from another process",
             "reuse-pinned",
         )
     if source == "derived":
         return (
-            "it is made on the host of what a DataLoader gave: copy the batch itself, pinned by DataLoader("
-            "num_workers=1 or more, pin_memory=True), with .to(device, non_blocking=True), and compute this on the "
+            "the tensor is made on the host from a DataLoader's batch: copy the batch itself, pinned by DataLoader("
+            "num_workers=1 or more, pin_memory=True), with .to(device, non_blocking=True), and make the tensor on the "
             "device; or make it in the dataset",
-            "what it is made of fits on the device, and the dataset can be read from another process",
+            "the batch fits on the device, and the dataset can be read from another process",
             "reuse-pinned",
         )
     if source == "workers":
         return (
-            "DataLoader(pin_memory=True), whose own thread then pins what the workers made, and .to(device, "
+            "DataLoader(pin_memory=True), which pins the workers' batches on a thread of its own, and .to(device, "
             "non_blocking=True); or take batches from unstall.prefetch(loader)",
             "a batch holds tensors, in tuples, lists or dicts, or has a pin_memory() of its own",
             "pin-copies",

@@ -45,16 +45,15 @@ def partial_overlap(run: Run) -> list[Finding]:
                 title="Copies take longer than the computation beside them"
                 if longer
                 else "Copies overlap with the computation only in part",
-                saw=f"{counted(len(mine), 'copy')} ({size(copied)}) in {duration(total)}{rate}, for "
-                f"{share(exposed, total)} of that with nothing computing beside them; all computation takes "
-                f"{duration(computing)}",
+                saw=f"{counted(len(mine), 'copy')} ({size(copied)}) in {duration(total)}{rate}; nothing "
+                f"computes for {share(exposed, total)} of that time; all computation takes {duration(computing)}",
                 fix="copy less: keep part of it on the device, or send a smaller type (bfloat16, int8); or compute "
                 "more with each copy (a larger batch)"
                 if longer
                 else "start them earlier, further ahead of the computation that needs them, into two buffers or more",
-                safe_if="the device has room for what stays there; the smaller type is exact enough"
+                safe_if="the device has memory for what stays there, and the smaller type is precise enough"
                 if longer
-                else "the device has room for the buffers, and what is copied is known so early",
+                else "the device has memory for the buffers, and the data to copy is known that early",
                 total_exposed_ns=exposed,
                 total_wait_ns=0,
                 count=len(mine),

@@ -22,7 +22,9 @@ _DOES = "The device waits while the host does something else"
 _WAIT_ELSEWHERE = (
     "wait for that on another thread, or after the next step's launches, so that the device has work by then"
 )
-_BEGIN_EARLIER = "have that thread begin earlier or hand on more at a time, or ask it after the next step's launches"
+_BEGIN_EARLIER = (
+    "start that thread's work earlier, let it hand over more at a time, or ask it after the next step's launches"
+)
 _WORK_ELSEWHERE = (
     "move that work off the critical path: to a thread or a worker process, to the device, or to after the next step's "
     "launches"
@@ -52,9 +54,9 @@ def python_bound(run: Run) -> list[Finding]:
                 "python-bound",
                 group,
                 title=title,
-                saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), as "
-                f"the host dispatched nothing for {least} µs or more: "
-                f"{_within(run, group) if ran.all() else f'this came next{_after(run, group)}'}",
+                saw=f"{counted(len(pauses), 'idle stretch')} of {duration(round(exposed / len(pauses)))} (mean), in "
+                f"which the host launched nothing for {least} µs or more: "
+                f"{_within(run, group) if ran.all() else f'this line came next{_after(run, group)}'}",
                 fix=fix,
                 safe_if="the next launches do not need its result",
                 total_wait_ns=0,

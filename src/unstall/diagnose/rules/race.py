@@ -16,7 +16,7 @@ _TITLES = {
     RaceKind.WRITTEN_TWICE: "Race: written twice, in no order",
     RaceKind.OVERWRITTEN_EARLY: "Race: overwritten before the read has finished",
     RaceKind.REUSED: "Race: freed memory is reused while another stream still uses it",
-    RaceKind.TAKEN_EARLY: "Race: memory is used on a stream that does not wait for the one that it was allocated on",
+    RaceKind.TAKEN_EARLY: "Race: memory is used on a stream that does not wait for the stream that allocated it",
 }
 _ACCESSES = {
     RaceKind.READ_EARLY: ("reads", "writes"),
@@ -25,7 +25,7 @@ _ACCESSES = {
     RaceKind.REUSED: ("uses", "uses"),
     RaceKind.TAKEN_EARLY: ("uses", "uses"),
 }
-_SAFE_IF = "always: what is ordered is computed as it is written"
+_SAFE_IF = "always: the program then computes what its code says"
 
 
 @dataclass(frozen=True, slots=True)

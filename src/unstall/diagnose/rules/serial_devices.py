@@ -34,8 +34,8 @@ def serial_devices(run: Run) -> list[Finding]:
                 "serial-devices",
                 group,
                 title="Devices take turns: one idles while another works",
-                saw=f"{counted(int(mine.sum()), 'time')} one of {devices} devices waited for another that was at work, "
-                f"{duration(idle)} in all: {share(idle, run.wall * devices)} of their time",
+                saw=f"{counted(int(mine.sum()), 'time')} one of {devices} devices waited while another worked: "
+                f"{duration(idle)} in all, {share(idle, run.wall * devices)} of their time",
                 fix="split the batch into micro-batches, so that the devices work on different ones at the same time "
                 "(torch.distributed.pipelining); or give each device the whole model and a part of the batch",
                 safe_if="nothing needs the whole batch at once (batch normalisation does)",

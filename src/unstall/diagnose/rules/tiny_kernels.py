@@ -21,8 +21,8 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
             saw=f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, in rows of {TINY_ROW} or more",
             fix="fuse them: torch.compile; foreach=True or fused=True for optimizers; torch._foreach_* for lists "
             "of tensors; one large operator instead of a loop; or capture them in a CUDA graph (unstall.graphed)",
-            safe_if="the fused version is numerically good enough (rounding may differ); for a CUDA graph, if shapes "
-            "are fixed and nothing within is read on the host",
+            safe_if="the fused version is numerically good enough (rounding may differ); for a CUDA graph, shapes "
+            "are fixed and the host reads nothing within",
             total_wait_ns=0,
             total_exposed_ns=int(between[group.rows].sum()),
             count=len(group.rows),

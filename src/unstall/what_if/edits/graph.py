@@ -1,4 +1,4 @@
-"""Stretches of launches become CUDA graphs: one call each, and the device follows its own short gaps."""
+"""Each stretch of launches becomes a CUDA graph: one call launches it, and its kernels follow at short gaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CALL_NS, _CALL_NS_A_NODE = 4_000, 165
 _GAP_NS = 220  # from one kernel to the next within a graph; a stream takes 700 to 900 ns
 _BEFORE_MEMSET_NS, _AFTER_MEMSET_NS = 1_100, 4_100
 _FEWEST = 2
-_UNNAMED = "what Python does between operators stays, as no function was named: graph:FILE:FUNCTION has that go too"
+_UNNAMED = "Python's time between operators stays, as no function was named: graph:FILE:FUNCTION removes that too"
 _LONG_NS = 1_000_000  # Python between two operators takes less, also while it is recorded
 
 
@@ -175,9 +175,9 @@ def _stops(subject: Subject, stretch: I64) -> list[str]:
     steps = len(program.step_starts)
     if graphs <= steps:
         return []
-    why = f"a wait cannot be captured, and the host waits {_times(between / steps)} a step in between"
-    other = "what lies between is no part of a graph"
-    return [f"{graphs / steps:.3g} graphs a step, not one whole: {why if between else other}"]
+    why = f"a graph cannot hold a wait, and the host waits {_times(between / steps)} a step in between"
+    other = "a graph cannot hold the work in between"
+    return [f"{graphs / steps:.3g} graphs a step instead of one: {why if between else other}"]
 
 
 def _times(count: float) -> str:

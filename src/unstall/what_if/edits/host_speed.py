@@ -1,4 +1,4 @@
-"""All that the host computes takes 1/K of its time: "what if this were C++?"."""
+"""The host computes K times as fast: "what if this were C++?"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The allocator keeps the memory it has: no empty_cache, and so no cudaFree nor cudaMalloc once it has grown."""
+"""The allocator keeps its memory: no empty_cache, so no cudaFree, and no cudaMalloc once it has grown."""
 
 from __future__ import annotations
 

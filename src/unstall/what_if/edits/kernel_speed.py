@@ -1,4 +1,4 @@
-"""Kernels take 1/K of their time, all or those of one place, but for collectives, which wait for others."""
+"""Kernels run K times as fast, all or those of one place. Collectives, which wait for others, stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function does is left out: its launches, its waits, and the host's work in its operators."""
+"""A function is left out: its launches, its waits, and the host's work in its operators."""
 
 from __future__ import annotations
 

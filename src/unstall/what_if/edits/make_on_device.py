@@ -1,4 +1,4 @@
-"""What is copied to the device here is made there instead: one small kernel takes the place of each copy."""
+"""Tensors that are copied to the device here are made there instead: one small kernel replaces each copy."""
 
 from __future__ import annotations
 

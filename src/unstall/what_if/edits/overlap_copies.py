@@ -35,11 +35,13 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     notes = []
     if waited.any():
         notes.append(
-            f"not all: the host waits for {int(waited.sum())} of {int(chosen.sum())} copies: "
-            "pin their memory, or copy without blocking, first"
+            f"{int(waited.sum())} of {int(chosen.sum())} copies stay as they are, as the host waits for them: first "
+            "pin their memory, or copy without blocking"
         )
     if tied.any():
-        notes.append(f"not all: events tie {int(tied.sum())} of {int(chosen.sum())} copies to their stream")
+        notes.append(
+            f"{int(tied.sum())} of {int(chosen.sum())} copies stay as they are, as events tie them to their stream"
+        )
     chosen &= ~waited & ~tied
     step = np.searchsorted(program.step_starts, program.launcher, side="right")
     stream, after, lag = ops.stream.astype(np.int64), ops.after.astype(np.int64), ops.lag.copy()

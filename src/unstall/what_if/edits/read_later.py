@@ -1,4 +1,4 @@
-"""What is copied to the host goes into pinned memory and is read later: the host does not wait for it here."""
+"""Copies to the host go into pinned memory and are read later: the host does not wait for them here."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     waits = syncs & ~staged
     notes = []
     if staged.any() and place is not None:
-        notes.append(f"not all: {int(staged.sum())} copies block the host by themselves: pin their memory first")
+        notes.append(f"{int(staged.sum())} waits stay, as the copies themselves block the host: first pin their memory")
     read_back = _read_backs(subject, waits)
     edited = subject.with_program(subject.cut(read_back))
     return subject.with_program(neutral(edited.program, waits), *notes)

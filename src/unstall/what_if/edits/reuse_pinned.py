@@ -1,4 +1,4 @@
-"""What is copied to the device is first copied into pinned memory that is kept, and the host does not wait."""
+"""Data for the device is first copied into pinned memory that is kept, and the host does not wait."""
 
 from __future__ import annotations
 
