@@ -13,7 +13,7 @@ from unstall.locate.kinds import named
 from unstall.timeline.columns import HostKind
 
 PROVING = ("_capture", "_observe", "_checked")
-"""Methods of `GraphServer` below which a function is looked at, captured and held against eager, and no call is served."""
+"""Methods of `GraphServer` that examine, capture and verify a function, and serve no call."""
 
 _FRAME = re.compile(rf"(.*/)?unstall/fix/graphs/serving\.py\(\d+\): (\w+\.)*({'|'.join(PROVING)})$")
 _WORTH = 0.01  # of the window
