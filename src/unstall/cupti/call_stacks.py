@@ -1,9 +1,11 @@
 """The stack that each call to CUDA is made from, read off the calling thread at that moment.
 
 It costs nothing per line of the program: where a thread is matters only when it calls CUDA, and then a callback in C
-follows its chain of frames (`_frames.c`). What that needs is that code objects are known beforehand: from Python 3.12
-on `sys.monitoring` tells of each once, as it first runs; before that all functions there are, are looked up when
-recording starts.
+follows its chain of frames (`_frames.c`). It earned 2.5 µs a launch of a transformers model: 0.05 to 0.1 µs for 30
+frames, where 13 line events of 0.2 µs come (`python -m benchmarks.cupti_parts`; docs/recording.md).
+
+Code objects must be known beforehand. From Python 3.12 on `sys.monitoring` reports each once, as it first runs; before
+that, all functions that exist are looked up when the recording starts.
 
 `places.jsonl` gets a line for each stack: {"stack": number, "frames": [[file, line, function], …]}, innermost first.
 """

@@ -1,5 +1,9 @@
 """The line clock: which line of the user's code each thread is on, at any time of a recording.
 
+It earned exact lines for the recorder `torch`, with shapes too, and for `cupti` on Pythons whose frames `_frames.c`
+does not know: torch.profiler's own stacks know only where functions begin, and steps take 1.49 to 1.75 times as long
+with them, 1.27 to 1.42 with this clock (`python -m benchmarks.recording`, programs that the host bounds).
+
 From Python 3.12 on `sys.monitoring` calls back for each line and each call and return of the user's functions, and for
 no others; before that `sys.settrace` does, which costs more. Callbacks are in C where that was built.
 

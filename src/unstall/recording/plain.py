@@ -1,4 +1,9 @@
-"""Steps that nothing records, timed in stretches: what the recorder's own cost is told from (`plain_step.py`)."""
+"""Plain steps: timed in stretches before and after the recording, while nothing records.
+
+They earned 3.5 points of a step: gains of six recordings are off by 1.8 points in the median with the plain step time
+of the moment, by 5.3 without (`python -m benchmarks.recorder_mechanisms`). The step time itself is off by 4.6 % in the
+median without it, by 21 % with the recorder `torch` (`benchmarks/results/recording_undistorted_h200.json`).
+"""
 
 from __future__ import annotations
 
