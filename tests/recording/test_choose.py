@@ -126,22 +126,16 @@ def test_a_program_without_numpy_stays_without(tmp_path: Path) -> None:
         [sys.executable, "-c", _CHOOSES, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
     ours = {name.removeprefix("unstall.") for name in told.split()}
-    recorders = {
-        "active",
-        "call_stacks",
-        "calls",
-        "choose",
-        "cupti",
-        "device",
-        "journal",
-        "layouts",
-        "line_twin",
-        "lines",
+    rooms = {
+        "": {"_version", "errors", "frameworks", "json_lines"},
+        "cupti.": {"call_stacks", "driver_calls", "layouts", "recorder"},
+        "guest.": {"active", "device", "interrupts", "monitoring", "patching", "step_source", "steps", "threads"},
+        "lines.": {"clock", "reference"},
+        "recording.": {"choose", "recorder", "settings", "torch_profiler"},
     }
-    recorders |= {"recorder", "settings", "tally", "threads", "tools", "torch_profiler", "wrapping"}
-    in_c = {f"record.{name}" for name in ("_after", "_cupti", "_lines")}
-    allowed = {"unstall", "_version", "errors", "interrupts", "locate", "locate.frameworks", "record"}
-    assert ours - in_c == allowed | {f"record.{name}" for name in recorders}
+    in_c = {"cupti._cupti", "guest._after", "lines._lines"}
+    allowed = {"unstall", *(room.rstrip(".") for room in rooms if room)}
+    assert ours - in_c == allowed | {f"{room}{name}" for room, names in rooms.items() for name in names}
 
 
 _LOADS = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unstall.recording.clocks import Clocks, read_clocks, throttled
+from unstall.recording.clocks import GpuClocks, read_clocks, throttled
 
 # Two devices, and a third that the user may not open (NVML_ERROR_NO_PERMISSION is 4, NVML_ERROR_NOT_SUPPORTED 3).
 NVML = r"""
@@ -129,8 +129,8 @@ def test_a_library_that_is_not_nvml_has_no_devices(build: Build) -> None:
     assert read_clocks(build("-DEMPTY")) == []
 
 
-def _device(sm_mhz: int, reasons: Sequence[str] = (), index: int = 0, uuid: str = "GPU-a0") -> Clocks:
-    return Clocks(index=index, uuid=uuid, name="NVIDIA H200", sm_mhz=sm_mhz, max_sm_mhz=1980, reasons=[*reasons])
+def _device(sm_mhz: int, reasons: Sequence[str] = (), index: int = 0, uuid: str = "GPU-a0") -> GpuClocks:
+    return GpuClocks(index=index, uuid=uuid, name="NVIDIA H200", sm_mhz=sm_mhz, max_sm_mhz=1980, reasons=[*reasons])
 
 
 def test_a_device_at_one_speed_is_not_spoken_of() -> None:
@@ -166,7 +166,7 @@ def test_devices_are_matched_by_uuid_and_not_by_place() -> None:
 
 
 def test_a_device_of_which_little_is_known_is_still_spoken_of() -> None:
-    before, after = Clocks(index=3), Clocks(index=3, reasons=["hw_slowdown"])
+    before, after = GpuClocks(index=3), GpuClocks(index=3, reasons=["hw_slowdown"])
     assert throttled([before], [after]) == ["GPU 3 was throttled by hw_slowdown"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unstall.lines.places import Frame, Places
+from unstall.lines.places import Frame, LinePlaces
 from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE
 from unstall.recording.trace import slices
 from unstall.recording.trace.slices import Slices
@@ -76,7 +76,7 @@ def test_each_call_lies_within_slices_of_its_own_stack_and_all_slices_nest(
         now[thread] = start + length
         rows.append((thread, start, start + length, number * sparse))
     rows.sort(key=lambda row: row[:2])
-    places = Places(stacks={number * sparse: stack for number, stack in enumerate(stacks)})
+    places = LinePlaces(stacks={number * sparse: stack for number, stack in enumerate(stacks)})
     found = slices.of_calls(_calls([row[:3] for row in rows]), np.array([row[3] for row in rows], np.int32), places)
     shown = _shown(found)
     _assert_nested(shown)
@@ -87,7 +87,7 @@ def test_each_call_lies_within_slices_of_its_own_stack_and_all_slices_nest(
 
 def test_calls_from_one_line_in_a_row_are_in_one_slice() -> None:
     outer, first, second = (_TRAIN, 10, "main"), (_TRAIN, 20, "step"), (_TRAIN, 21, "step")
-    places = Places(stacks={0: ((_TORCH, 5, "forward"), first, outer), 1: (second, outer), 2: (outer,)})
+    places = LinePlaces(stacks={0: ((_TORCH, 5, "forward"), first, outer), 1: (second, outer), 2: (outer,)})
     calls = _calls([(1, 0, 5), (1, 10, 15), (1, 20, 25), (1, 30, 35), (2, 12, 13)])
     found = slices.of_calls(calls, np.array([0, 0, 1, 2, 2], np.int32), places)
     assert _shown(found) == [
@@ -101,7 +101,7 @@ def test_calls_from_one_line_in_a_row_are_in_one_slice() -> None:
 
 def test_frames_that_a_call_is_the_first_of_began_within_200_us_before_it() -> None:
     outer, first, second = (_TRAIN, 10, "main"), (_TRAIN, 20, "step"), (_TRAIN, 21, "step")
-    places = Places(stacks={0: (first, outer), 1: (second, outer), 2: (outer,)})
+    places = LinePlaces(stacks={0: (first, outer), 1: (second, outer), 2: (outer,)})
     around = _calls([(1, 0, 900_000), (1, 100, 200), (1, 1_000_000, 1_000_001), (1, 1_300_000, 1_300_001)])
     found = slices.of_calls(around, np.array([0, 1, 2, 0], np.int32), places)
     assert _shown(found) == [
@@ -117,9 +117,11 @@ def test_frames_that_a_call_is_the_first_of_began_within_200_us_before_it() -> N
 
 
 def test_no_calls_have_no_slices() -> None:
-    assert len(slices.of_calls(_calls([]), np.zeros(0, np.int32), Places())) == 0
-    assert len(slices.of_calls(_calls([(1, 2, 3)]), np.array([-1], np.int32), Places())) == 0
-    assert len(slices.of_calls(_calls([(1, 2, 3)]), np.array([4], np.int32), Places(stacks={0: (_FRAMES[0],)}))) == 0
+    assert len(slices.of_calls(_calls([]), np.zeros(0, np.int32), LinePlaces())) == 0
+    assert len(slices.of_calls(_calls([(1, 2, 3)]), np.array([-1], np.int32), LinePlaces())) == 0
+    assert (
+        len(slices.of_calls(_calls([(1, 2, 3)]), np.array([4], np.int32), LinePlaces(stacks={0: (_FRAMES[0],)}))) == 0
+    )
 
 
 Entry = tuple[int, int, int, int]
@@ -135,13 +137,13 @@ def _ring(folder: Path, entries: Sequence[Entry], capacity: int) -> None:
     (folder / "lines.bin").write_bytes(head + room)
 
 
-def _of_clock(entries: Sequence[Entry], places: Places, calls: np.ndarray, capacity: int = 1 << 10) -> list[Shown]:
+def _of_clock(entries: Sequence[Entry], places: LinePlaces, calls: np.ndarray, capacity: int = 1 << 10) -> list[Shown]:
     with TemporaryDirectory() as folder:
         _ring(Path(folder), entries, capacity)
         return _shown(slices.of_clock(Path(folder), places, calls))
 
 
-def _walked(entries: Sequence[Entry], places: Places, calls: np.ndarray) -> list[Shown]:
+def _walked(entries: Sequence[Entry], places: LinePlaces, calls: np.ndarray) -> list[Shown]:
     """The same, entry by entry."""
     found = []
     for index in {entry[2] for entry in entries}:
@@ -163,7 +165,7 @@ def _walked(entries: Sequence[Entry], places: Places, calls: np.ndarray) -> list
     return [(thread, start, -end, frame) for thread, start, end, _, frame in sorted(found)]
 
 
-_PLACES = Places(
+_PLACES = LinePlaces(
     lines={number: (_TRAIN, 100 + number, "step") for number in range(6)}, clocked={0: 11, 1: 12}, threads={}
 )
 _ENTRIES = st.lists(

@@ -1,5 +1,5 @@
 /* A callable in the place of a function: it calls that, and tells of its success. What is raised passes through it
-   without an entry in the traceback, as each wrapper in Python leaves one. Its twin is in wrapping.py. */
+   without an entry in the traceback, as each wrapper in Python leaves one. Its reference implementation is in patching.py. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN

@@ -37,7 +37,7 @@ def around_import(name: str, before: Callable[[], None], after: Callable[[], Non
     the next import. `before` may wait for the module's import itself (`when_imported`), and is served first. The module
     must not have been imported.
     """
-    sys.meta_path.insert(0, _Around(name, before, after))
+    sys.meta_path.insert(0, _AroundFinder(name, before, after))
 
 
 def _waiting_for(name: str) -> list[_Finder]:
@@ -101,7 +101,7 @@ class _Finder:
         loader.exec_module = in_turn(leave, execute, tell)  # type: ignore[method-assign]
 
 
-class _Around:
+class _AroundFinder:
     """Finds one module by way of all other finders, and has its loader act when the module is made."""
 
     def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:

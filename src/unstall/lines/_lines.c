@@ -1,5 +1,5 @@
-/* The line clock in C: which line of the user's each thread is on, and since when. Its twin in Python, line_twin.py,
-   is the definition of what it does; the file that both write is described in lines.py.
+/* The line clock in C: which line of the user's each thread is on, and since when. Its reference implementation,
+   reference.py, defines what it does; the file that both write is described in clock.py.
 
    The functions are callbacks for sys.monitoring (from Python 3.12 on) or sys.settrace. They keep a stack of the user's
    frames for each thread, so that after a call returns the caller's line is the current one again, and write an entry
@@ -619,7 +619,7 @@ seed(PyObject *stacks)
 
 PyDoc_STRVAR(start_doc,
 "start(path, capacity, stacks, wants, describe, new_thread, disable) -> None\n\n"
-"Write entries to a new file, the last `capacity` of them. See line_twin.LineTwin.");
+"Write entries to a new file, the last `capacity` of them. See reference.ReferenceLineClock.");
 
 /* The file is the parent's. Python's own hook, pause(), comes only after those of others have run. */
 static void

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from unstall.errors import UnstallError
 from unstall.guest.monitoring import let_go, take
 from unstall.json_lines import append_json_lines
-from unstall.lines.reference import LineTwin
+from unstall.lines.reference import ReferenceLineClock
 
 try:
     from unstall.lines import _lines
@@ -57,7 +57,7 @@ class LineClock:
         self.name, self.any_thread = mode, mode == "monitoring"
         self._path, self._places_path = folder / FILE, str(folder / PLACES)
         self._mode, self._wants_file, self._capacity = mode, wants, capacity
-        self._engine: Any = _lines if in_c and _lines is not None else LineTwin()
+        self._engine: Any = _lines if in_c and _lines is not None else ReferenceLineClock()
         self._watched: list[CodeType] = []
         self._written = 0
         self._running = False

@@ -17,7 +17,7 @@ Frame = tuple[str, int, str]
 
 
 @dataclass(slots=True)
-class Places:
+class LinePlaces:
     """By number. Paths are as a user would write them, from the folder that the program was started in."""
 
     stacks: dict[int, tuple[Frame, ...]] = field(default_factory=dict)  # innermost first
@@ -27,9 +27,9 @@ class Places:
     threads: dict[int, str] = field(default_factory=dict)  # names of Python's threads, by the system's ids
 
 
-def read_places(folder: Path, started_in: str) -> Places:
+def read_places(folder: Path, started_in: str) -> LinePlaces:
     """All that was described, up to a line that is cut off."""
-    places, short = Places(), Shortened(started_in)
+    places, short = LinePlaces(), Shortened(started_in)
     try:
         text = (folder / PLACES).read_bytes()
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def read_places(folder: Path, started_in: str) -> Places:
     return places
 
 
-def _add(places: Places, entry: dict[str, Any], short: Shortened) -> None:
+def _add(places: LinePlaces, entry: dict[str, Any], short: Shortened) -> None:
     match entry:
         case {"stack": number, "frames": frames}:
             places.stacks[number] = tuple((short[file], line, function) for file, line, function in frames)

@@ -25,7 +25,7 @@ Stack = tuple[int, list[tuple[CodeType, int]]]
 """A thread's native id and its frames: code and line, outermost first."""
 
 
-class LineTwin:
+class ReferenceLineClock:
     """Callbacks that keep each thread's stack of the user's frames, and write where it is whenever that changes.
 
     A place is a pair of code and number: a line, or 0 for where the function begins, or -1 - offset for the instruction

@@ -67,14 +67,14 @@ class Shown:
         return f'<iframe title="unstall" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
 
-class _Parser(argparse.ArgumentParser):
+class _MagicParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
 
 
 def _parse(line: str) -> dict[str, Any]:
     """The arguments for `record` that were given. Raises IPython's UsageError, which is shown as one line."""
-    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser = _MagicParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("--recorder", choices=RECORDERS)
     parser.add_argument("--lines", choices=LINE_CLOCKS)
     parser.add_argument("--steps", type=int, metavar="N")

@@ -35,7 +35,7 @@ _NO_THROTTLING = {"gpu_idle", "applications_clocks_setting"}  # nothing to do, a
 _CHANGED = 0.05  # of the SM clock; a GPU left alone steps by 15 MHz, under 1 %
 
 
-class Clocks(TypedDict, total=False):
+class GpuClocks(TypedDict, total=False):
     """One device at one moment. What its driver does not tell has no key; `index`, NVML's own, is always there."""
 
     index: Required[int]
@@ -65,7 +65,7 @@ class _PciInfo(ctypes.Structure):
     )
 
 
-def read_clocks(library: str | Path = _LIBRARY) -> list[Clocks]:
+def read_clocks(library: str | Path = _LIBRARY) -> list[GpuClocks]:
     """Every device that the driver shows, whether or not this process uses it; none where there is no NVML.
 
     Never raises. `reasons` are why the clocks are not higher, in the driver's words, throttling or not. NVML is
@@ -87,7 +87,7 @@ def read_clocks(library: str | Path = _LIBRARY) -> list[Clocks]:
         _call(nvml, "nvmlShutdown")
 
 
-def throttled(before: Sequence[Clocks], after: Sequence[Clocks]) -> list[str]:
+def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[str]:
     """A sentence for each device that was throttled, or whose SM clock changed by more than 5 % in between.
 
     A device that was idle at either moment lets its clock fall by itself: that change is none.
@@ -104,7 +104,7 @@ def _call(nvml: ctypes.CDLL, name: str, *arguments: Any) -> bool:
     return function is not None and function(*arguments) == _SUCCESS
 
 
-def _read_device(nvml: ctypes.CDLL, index: int) -> Clocks | None:
+def _read_device(nvml: ctypes.CDLL, index: int) -> GpuClocks | None:
     """None for a device that this user may not see, or that fell off the bus."""
     device = ctypes.c_void_p()
     if not _call(nvml, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(device)):
@@ -125,7 +125,7 @@ def _read_device(nvml: ctypes.CDLL, index: int) -> Clocks | None:
         "power_w": None if power_mw is None else power_mw / 1000,
         "reasons": _reasons(nvml, device),
     }
-    return cast("Clocks", {key: value for key, value in found.items() if value is not None})
+    return cast("GpuClocks", {key: value for key, value in found.items() if value is not None})
 
 
 def _number(nvml: ctypes.CDLL, name: str, device: ctypes.c_void_p, *which: int) -> int | None:
@@ -153,11 +153,11 @@ def _reason(bit: int) -> str:
     return _REASONS[bit] if bit < len(_REASONS) else f"reason_{bit}"
 
 
-def _identity(device: Clocks) -> str | int:
+def _identity(device: GpuClocks) -> str | int:
     return device.get("uuid", device["index"])
 
 
-def _sentence(before: Clocks, after: Clocks) -> str | None:
+def _sentence(before: GpuClocks, after: GpuClocks) -> str | None:
     """What is to be said of one device, if anything."""
     reasons = list(dict.fromkeys((*before.get("reasons", ()), *after.get("reasons", ()))))
     causes = [reason for reason in reasons if reason not in _NO_THROTTLING]
@@ -168,18 +168,18 @@ def _sentence(before: Clocks, after: Clocks) -> str | None:
     return None
 
 
-def _changed(before: Clocks, after: Clocks) -> bool:
+def _changed(before: GpuClocks, after: GpuClocks) -> bool:
     first, last = before.get("sm_mhz"), after.get("sm_mhz")
     return first is not None and last is not None and abs(last - first) > _CHANGED * first
 
 
-def _speeds(before: Clocks, after: Clocks) -> str:
+def _speeds(before: GpuClocks, after: GpuClocks) -> str:
     first, last, most = before.get("sm_mhz"), after.get("sm_mhz"), after.get("max_sm_mhz")
     if first is None or last is None:
         return ""
     return f": its SM clock was {first:,} MHz, then {last:,} MHz" + (f", of at most {most:,} MHz" if most else "")
 
 
-def _title(device: Clocks) -> str:
+def _title(device: GpuClocks) -> str:
     """`GPU 0 (NVIDIA H200)`, by NVML's index, which is nvidia-smi's."""
     return f"GPU {device['index']} ({device['name']})" if "name" in device else f"GPU {device['index']}"

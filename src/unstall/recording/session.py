@@ -3,7 +3,7 @@
 It is driven by marks, the borders of the program's steps, and changes its phase at marks of one source only. It never
 raises into the program: a failure of its own ends it, and the program goes on without.
 
-What it journals, beside what `Window` does (times in nanoseconds of perf_counter, as `at`):
+What it journals, beside what `RecordedWindow` does (times in nanoseconds of perf_counter, as `at`):
 
     phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the marks, None while
                   unknown
@@ -34,7 +34,7 @@ from unstall.recording.by_time import ByTime
 from unstall.recording.journal import Journal
 from unstall.recording.plain import LEAST_STEPS, PlainSteps
 from unstall.recording.settings import Settings
-from unstall.recording.window import MakeLineClock, MakeRecorder, Window, give_up
+from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
 _LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
 _END_WAITS_S = 1.0  # for a mark that another thread is at
@@ -91,7 +91,7 @@ class Session:
         )
         self._chosen: StepSource | None = None
         self._plain = PlainSteps(journal)
-        self._window: Window | None = None
+        self._window: RecordedWindow | None = None
         self._window_ns = 0
         self._border = 0
         self._asked_to_end: str | None = None
@@ -296,11 +296,11 @@ class Session:
             self._hooks.follow(None)
         self.phase = Phase.WARMUP
 
-    def _make_window(self) -> Window:
+    def _make_window(self) -> RecordedWindow:
         recorder = self._make_recorder()
-        return Window(self._journal, recorder, self._make_line_clock())
+        return RecordedWindow(self._journal, recorder, self._make_line_clock())
 
-    def _start(self, window: Window, by: str, at_ns: int | None = None) -> None:
+    def _start(self, window: RecordedWindow, by: str, at_ns: int | None = None) -> None:
         window.start()
         self._window = window
         self._window_ns = self._now()

@@ -14,7 +14,7 @@ from unstall.guest.imports import when_imported
 from unstall.guest.own_profiler import OwnProfiler
 from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
 from unstall.recording.journal import Journal
-from unstall.recording.window import MakeLineClock, MakeRecorder, Window, give_up
+from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
 _MOST_MARKS = 100_000
 BLOCK = "block"
@@ -37,7 +37,7 @@ class Whole:
         self._make_recorder = make_recorder
         self._make_line_clock = make_line_clock
         self._now = now
-        self._window: Window | None = None
+        self._window: RecordedWindow | None = None
         self._hooks: step_hooks.StepHooks | None = None
         self._own_profiler = OwnProfiler(lambda: self.end("profiler"))
         self._forget_import: Callable[[], None] = lambda: None
@@ -52,7 +52,7 @@ class Whole:
         """
         active.activate(self)
         try:
-            window = Window(self._journal, self._make_recorder(), self._make_line_clock())
+            window = RecordedWindow(self._journal, self._make_recorder(), self._make_line_clock())
             self._forget_import = when_imported("torch", self._watch)
             if self._own_profiler.is_on:
                 raise UnstallError(device.PROFILER_IS_ON)

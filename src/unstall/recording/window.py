@@ -18,7 +18,7 @@ MakeRecorder = Callable[[], Recorder]
 MakeLineClock = Callable[[], Recorder | None]
 
 
-class Window:
+class RecordedWindow:
     """One window of one recorder, and of a line clock if there is one."""
 
     def __init__(self, journal: Journal, recorder: Recorder, lines: Recorder | None) -> None:
@@ -97,7 +97,7 @@ class Window:
             self._journal.write("clocks", which=which, devices=read_clocks())
 
 
-def give_up(window: Window | None, journal: Journal, error: Exception) -> None:
+def give_up(window: RecordedWindow | None, journal: Journal, error: Exception) -> None:
     """Undo what the window did, if there is one, and journal why. Never raises."""
     if window is not None:
         with suppress(Exception):

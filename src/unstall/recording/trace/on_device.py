@@ -10,7 +10,7 @@ from unstall.timeline.columns import I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class OnDevice:
+class DeviceWork:
     """What was on the device: when it began and ended there, and when the call that put it there had ended, in ns."""
 
     start: I64
@@ -29,7 +29,7 @@ class OnDevice:
         return int(reach[-1] - start[0] - np.maximum(waited, 0).sum())
 
 
-def on_device(ops: tuple[I64, I64, I64], calls: tuple[I64, I64]) -> OnDevice:
+def on_device(ops: tuple[I64, I64, I64], calls: tuple[I64, I64]) -> DeviceWork:
     """Of ops by start, end and correlation, and of calls by correlation and end. An op of which no call is known began
     when it was launched."""
     start, end, correlation = ops
@@ -40,4 +40,4 @@ def on_device(ops: tuple[I64, I64, I64], calls: tuple[I64, I64]) -> OnDevice:
         call = order[np.minimum(np.searchsorted(of_call[order], correlation), len(order) - 1)]
         known = (of_call[call] == correlation) & (correlation >= 0)
         launched[known] = ended[call[known]]
-    return OnDevice(start, end, launched)
+    return DeviceWork(start, end, launched)

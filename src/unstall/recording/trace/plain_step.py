@@ -64,7 +64,7 @@ class PlainStep:
 
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
     """What these stretches tell, one at least; the recorded steps took so long each, and the device by itself takes
-    `own_ns` for one (`OnDevice.own_time_ns`).
+    `own_ns` for one (`DeviceWork.own_time_ns`).
 
     Where a recorded step had a pause too, or many of the others, nothing is left out: the replay of the recorded ones
     has it as well, or it is part of what the program does.

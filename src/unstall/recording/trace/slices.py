@@ -11,7 +11,7 @@ import numpy as np
 from unstall.cupti.decode import outermost
 from unstall.frameworks import is_framework
 from unstall.lines.clock import FILE
-from unstall.lines.places import Frame, Places
+from unstall.lines.places import Frame, LinePlaces
 from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE
 from unstall.timeline.columns import I32, I64
 from unstall.timeline.grouping import groups
@@ -43,7 +43,7 @@ NONE = Slices(_NO_TIMES, _NO_TIMES, _NO_TIMES, np.zeros(0, np.int32), [])
 
 
 def of_calls(
-    calls: np.ndarray, stack: I32, places: Places, moments: tuple[I64, I64] = (_NO_TIMES, _NO_TIMES)
+    calls: np.ndarray, stack: I32, places: LinePlaces, moments: tuple[I64, I64] = (_NO_TIMES, _NO_TIMES)
 ) -> Slices:
     """From the stacks that calls were made from. `calls` are by thread and start; `stack` may be -1 for none.
 
@@ -99,7 +99,7 @@ def _chain(stack: tuple[Frame, ...], frames: dict[Frame, int]) -> list[int]:
     return [frames.setdefault(frame, len(frames)) for frame in reversed(kept)]
 
 
-def of_clock(folder: Path, places: Places, calls: np.ndarray, off_ns: int = 0) -> Slices:
+def of_clock(folder: Path, places: LinePlaces, calls: np.ndarray, off_ns: int = 0) -> Slices:
     """From the line clock's entries: all slices of 20 us or more, and those around one of the `calls`.
 
     A thread stays on its last line until the end of its last call. Where the calls' clock may be `off_ns` from the line

@@ -13,7 +13,7 @@ import numpy as np
 
 from unstall.errors import TraceError
 from unstall.recording.torch_profiler import CLOCK, FILE
-from unstall.recording.trace.on_device import OnDevice, on_device
+from unstall.recording.trace.on_device import DeviceWork, on_device
 
 CLOCK_OFF_NS = 3_000
 """How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
@@ -39,17 +39,17 @@ class _Event(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class TorchProfile:
     """A profile that torch wrote."""
 
     head: dict[str, Any]  # what stands around the events, as JSON
     events: list[str]  # as JSON
     zero_ns: int  # what our clock showed at the events' time 0
     calls: np.ndarray  # operators and calls, with the columns of CALL
-    on_device: OnDevice
+    on_device: DeviceWork
 
 
-def read_profile(folder: Path) -> Profile:
+def read_profile(folder: Path) -> TorchProfile:
     """The profile in a recording's folder. Raises TraceError where there is none, or it is not whole."""
     try:
         head = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, msgspec.Raw])
@@ -74,7 +74,7 @@ def read_profile(folder: Path) -> Profile:
     ops = np.array([(*_times(each, zero_ns), each.args.correlation) for each in put], np.int64).reshape(-1, 3)
     of_call = np.array([each.args.correlation for each in made], np.int64)
     done = on_device((ops[:, 0], ops[:, 1], ops[:, 2]), (of_call, calls["end"].astype(np.int64)))
-    return Profile(dict(head), shown, zero_ns, calls, done)
+    return TorchProfile(dict(head), shown, zero_ns, calls, done)
 
 
 def _times(event: _Event, zero_ns: int) -> tuple[int, int]:

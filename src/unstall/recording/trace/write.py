@@ -16,7 +16,7 @@ from unstall.cupti.call_stacks import BACKWARD, LOADING
 from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError
-from unstall.lines.places import Places, read_places
+from unstall.lines.places import LinePlaces, read_places
 from unstall.recording import journal
 from unstall.recording.clocks import throttled
 from unstall.recording.journal import Event
@@ -24,7 +24,7 @@ from unstall.recording.plain import Plain
 from unstall.recording.trace import events as trace_file
 from unstall.recording.trace import slices, torch_profile
 from unstall.recording.trace.events import Text
-from unstall.recording.trace.on_device import OnDevice, on_device
+from unstall.recording.trace.on_device import DeviceWork, on_device
 from unstall.recording.trace.plain_step import PlainStep, plain_step
 from unstall.timeline.columns import I32, I64
 
@@ -58,7 +58,7 @@ def write_trace(folder: Path, path: Path) -> None:
     trace_file.write(path, head, _cupti_events(folder, story, activity, places, text))
 
 
-def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Places, text: Text) -> Iterator[str]:
+def _cupti_events(folder: Path, story: _Story, activity: Activity, places: LinePlaces, text: Text) -> Iterator[str]:
     calls = activity.calls
     if story.lines == "calls":
         shown = slices.of_calls(calls, _with_backward(activity, places), places, _moments(story, activity))
@@ -76,7 +76,7 @@ def _cupti_events(folder: Path, story: _Story, activity: Activity, places: Place
     yield from trace_file.overhead_events(activity, text)
 
 
-def _plain_step(story: _Story, on_device: OnDevice) -> PlainStep | None:
+def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
     """The step time without recording, if it was timed; `on_device` is what was recorded."""
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
@@ -86,7 +86,7 @@ def _plain_step(story: _Story, on_device: OnDevice) -> PlainStep | None:
     return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
 
 
-def _on_device(activity: Activity) -> OnDevice:
+def _on_device(activity: Activity) -> DeviceWork:
     tables = [activity.tables[kind] for kind in (Kind.KERNEL, Kind.MEMCPY, Kind.MEMCPY_PEER, Kind.MEMSET)]
 
     def column(name: str, *of: np.ndarray) -> I64:
@@ -96,11 +96,11 @@ def _on_device(activity: Activity) -> OnDevice:
     return on_device((start, end, correlation), (column("correlation", activity.calls), column("end", activity.calls)))
 
 
-def _backward_spans(places: Places) -> list[int]:
+def _backward_spans(places: LinePlaces) -> list[int]:
     return [number for number, name in places.spans.items() if name == BACKWARD]
 
 
-def _with_backward(activity: Activity, places: Places) -> I32:
+def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """The stack of each call; of those on autograd's threads, which run no Python, that of the backward() under way.
 
     Python knows these threads, for they may come to run some, so that their calls are like those from code not known.
@@ -120,14 +120,14 @@ def _with_backward(activity: Activity, places: Places) -> I32:
     return stack
 
 
-def _ended(calls: np.ndarray, places: Places) -> dict[int, str]:
+def _ended(calls: np.ndarray, places: LinePlaces) -> dict[int, str]:
     """Threads that `threading` began, as their stacks show, and that ended before anyone asked for their names."""
     begun = [number for number, frames in places.stacks.items() if frames[-1:] and frames[-1][::2] == _BEGINS]
     threads = np.unique(calls["thread"][np.isin(calls["stack"], begun)]).tolist()
     return dict.fromkeys((each for each in threads if each not in places.threads), "a thread that ended")
 
 
-def _thread_names(calls: np.ndarray, places: Places, process: int) -> dict[int, str]:
+def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[int, str]:
     """Names of the threads that made calls."""
     threads = np.unique(calls["thread"]).tolist()
     known = places.threads | _ended(calls, places)
@@ -149,7 +149,7 @@ def _steps(story: _Story, text: Text) -> Iterator[str]:
         yield text.span("user_annotation", _STEP.format(number), story.process, story.driver, start, end, "")
 
 
-def _loading(activity: Activity, places: Places, process: int, text: Text) -> Iterator[str]:
+def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
     """Waits for a DataLoader's next batch."""
     loading = [number for number, name in places.spans.items() if name == LOADING]
     for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():

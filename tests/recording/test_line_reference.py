@@ -1,4 +1,4 @@
-"""The line clock in C against its twin in Python: the same entries, and the same errors."""
+"""The line clock in C against its reference implementation in Python: the same entries, and the same errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recording.clocked import MODES, clocked
 from recording.programs.invented import PROGRAMS, compiled
 
 from unstall.lines.clock import Mode
-from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE, LineTwin, Stack
+from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC, NOWHERE, ReferenceLineClock, Stack
 
 needs_c = pytest.mark.skipif(
     find_spec("unstall.lines._lines") is None, reason="the C extension of the line clock is not built"
@@ -27,22 +27,22 @@ needs_c = pytest.mark.skipif(
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=25)
 @given(text=PROGRAMS, begin_at=st.integers(0, 3), capacity=st.sampled_from([7, 1 << 16]))
-def test_c_writes_what_its_twin_writes(mode: Mode, text: str, begin_at: int, capacity: int) -> None:
+def test_c_writes_what_its_reference_writes(mode: Mode, text: str, begin_at: int, capacity: int) -> None:
     program = compiled(text)
     in_c = clocked(program, mode, True, begin_at, capacity)
-    twin = clocked(program, mode, False, begin_at, capacity)
-    assert in_c.written == twin.written
+    reference = clocked(program, mode, False, begin_at, capacity)
+    assert in_c.written == reference.written
     threads: list[dict[int, int]] = [{}, {}]  # a thread's id differs from run to run, its order does not
-    in_c_rows, twin_rows = (
+    in_c_rows, reference_rows = (
         [(order.setdefault(thread, len(order)), where) for thread, where in ring.entries]
-        for order, ring in zip(threads, (in_c, twin), strict=True)
+        for order, ring in zip(threads, (in_c, reference), strict=True)
     )
-    assert in_c_rows == twin_rows
+    assert in_c_rows == reference_rows
 
 
-@pytest.fixture(params=["twin", pytest.param("c", marks=needs_c)])
+@pytest.fixture(params=["reference", pytest.param("c", marks=needs_c)])
 def engine(request: pytest.FixtureRequest) -> Any:
-    return import_module("unstall.lines._lines") if request.param == "c" else LineTwin()
+    return import_module("unstall.lines._lines") if request.param == "c" else ReferenceLineClock()
 
 
 class _Told:
