@@ -13,7 +13,7 @@ from cli.command import Cli, Outcome
 from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, why_nothing
 from unstall.cli.run import free_trace_name
 from unstall.guest.device import has_driver
-from unstall.launching.launch import Ended
+from unstall.launching.launch import Exit
 from unstall.recording.journal import Follower, Journal, read
 from unstall.recording.settings import Settings
 
@@ -450,11 +450,11 @@ def test_a_window_that_was_cut_short_is_something(recording: Settings) -> None:
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        (Ended(0), None),
-        (Ended(1), "the program ended with exit code 1; the report is of what ran before"),
-        (Ended(163, 35), "signal 35 ended the program; the report is of what ran before"),
-        (Ended(130, 2), "SIGINT ended the program; the report is of what ran before"),
+        (Exit(0), None),
+        (Exit(1), "the program ended with exit code 1; the report is of what ran before"),
+        (Exit(163, 35), "signal 35 ended the program; the report is of what ran before"),
+        (Exit(130, 2), "SIGINT ended the program; the report is of what ran before"),
     ],
 )
-def test_a_report_of_a_program_that_failed_says_so(ended: Ended, said: str | None) -> None:
+def test_a_report_of_a_program_that_failed_says_so(ended: Exit, said: str | None) -> None:
     assert how_it_failed(ended) == said

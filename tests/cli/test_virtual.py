@@ -11,7 +11,7 @@ from unstall.cli import parse
 from unstall.cli._virtual import command_with_gpu, part_asked_for, read_run
 from unstall.diagnose.explain import explain
 from unstall.errors import UsageError
-from unstall.launching.launch import Ended
+from unstall.launching.launch import Exit
 from unstall.locate.steps import find_steps
 from unstall.timeline.columns import HostKind, Timeline
 from unstall.virtual.kept import TIMELINE
@@ -93,18 +93,21 @@ def test_where_there_are_no_steps_it_is_said_how_to_mark_them(asked: list[str]) 
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        (Ended(0), "nothing ran on the virtual GPU: the program did not import torch, or was left by exec"),
-        (Ended(1), "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch"),
-        (Ended(139, 11), "nothing is known of the run: SIGSEGV ended the program before it could be kept"),
+        (Exit(0), "nothing ran on the virtual GPU: the program did not import torch, or was left by exec"),
         (
-            Ended(143, 15),
+            Exit(1),
+            "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch",
+        ),
+        (Exit(139, 11), "nothing is known of the run: SIGSEGV ended the program before it could be kept"),
+        (
+            Exit(143, 15),
             "nothing is known of the run: SIGTERM ended the program before it could be kept; SIGINT, as by "
             "Ctrl-C, leaves it the time",
         ),
     ],
 )
 def test_why_nothing_is_known_of_a_run_on_the_virtual_gpu(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: Ended, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: Exit, said: str
 ) -> None:
     assert read_run(tmp_path, ended) is None
     assert capsys.readouterr().err == f"unstall: {said}\n"
@@ -114,9 +117,9 @@ def test_a_program_that_was_ended_before_it_used_the_gpu_has_no_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     TraceBuilder().timeline().save(tmp_path / TIMELINE)
-    assert read_run(tmp_path, Ended(130, 2)) is None
+    assert read_run(tmp_path, Exit(130, 2)) is None
     assert capsys.readouterr().err == "unstall: nothing ran on the virtual GPU before the program ended\n"
-    assert read_run(tmp_path, Ended(0)) is not None
+    assert read_run(tmp_path, Exit(0)) is not None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from recording.launched import Done, both, launcher, python, write_program
 
 import unstall
 from unstall.launching.children import armed
-from unstall.launching.launch import Ended, interpreter_flags, launch
+from unstall.launching.launch import Exit, interpreter_flags, launch
 from unstall.recording.journal import read
 from unstall.recording.settings import ARMED_BY, Settings
 
@@ -242,7 +242,7 @@ def test_a_failure_to_tell_how_far_it_is_leaves_the_program_alone(folder: Path) 
         raise OSError("the terminal is gone")
 
     program = ["-c", "import time; time.sleep(0.3); raise SystemExit(4)"]
-    assert launch(program, ARMED_BY, Settings(str(folder)).to_json(), meanwhile=fail) == Ended(4)
+    assert launch(program, ARMED_BY, Settings(str(folder)).to_json(), meanwhile=fail) == Exit(4)
     assert told
 
 

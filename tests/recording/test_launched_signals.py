@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from recording.launched import LAUNCHER, SOURCES, Done, launcher, write_program
 
-from unstall.launching.launch import Ended, launch
+from unstall.launching.launch import Exit, launch
 from unstall.recording.settings import ARMED_BY, Settings
 
 
@@ -152,12 +152,12 @@ def test_a_python_that_a_wrapper_starts_is_not_taken_for_one_whose_launcher_died
     wrapper.write_text(f"#!/bin/sh\n'{sys.executable}' \"$@\"\nexit $?\n")
     wrapper.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(wrapper))
-    assert launch(["-c", "raise SystemExit(4)"], ARMED_BY, Settings(str(folder)).to_json()) == Ended(4)
+    assert launch(["-c", "raise SystemExit(4)"], ARMED_BY, Settings(str(folder)).to_json()) == Exit(4)
 
 
 def test_a_signals_ending_is_told_as_a_shell_tells_it(folder: Path) -> None:
     program = ["-c", "import os; os.kill(os.getpid(), 9)"]
-    assert launch(program, ARMED_BY, Settings(str(folder)).to_json()) == Ended(137, signal=9)
+    assert launch(program, ARMED_BY, Settings(str(folder)).to_json()) == Exit(137, signal=9)
 
 
 def test_launching_leaves_our_own_signals_as_they_were(folder: Path) -> None:

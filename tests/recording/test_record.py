@@ -18,7 +18,7 @@ from unstall.recording import whole
 from unstall.recording.in_process import Recording, record
 from unstall.recording.journal import Event, read
 from unstall.recording.settings import Settings
-from unstall.recording.whole import borders
+from unstall.recording.whole import step_boundaries
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_steps_of_a_block_are_those_of_the_thread_that_marks_them(tmp_path: Path
 
 
 def test_the_block_itself_borders_the_first_or_the_last_step() -> None:
-    assert borders("optimizer", [20, 30], 10, 35) == [10, 20, 30]
-    assert borders("forward", [20, 30], 10, 35) == [20, 30, 35]
+    assert step_boundaries("optimizer", [20, 30], 10, 35) == [10, 20, 30]
+    assert step_boundaries("forward", [20, 30], 10, 35) == [20, 30, 35]
 
 
 def test_a_window_of_steps_is_recorded_within_a_block(tmp_path: Path, log: list[str]) -> None:

@@ -15,7 +15,7 @@ from unstall.guest.device import has_driver
 from unstall.recording.plain import LEAST_NS, LEAST_STEPS
 
 if TYPE_CHECKING:
-    from unstall.launching.launch import ProgramEnd
+    from unstall.launching.launch import Exit
     from unstall.recording.journal import Event, Follower
     from unstall.recording.settings import Settings
 
@@ -91,7 +91,7 @@ def has_gpu() -> bool:
     return has_driver() or _AMD_DRIVER.exists()
 
 
-def how_it_failed(ended: ProgramEnd) -> str | None:
+def how_it_failed(ended: Exit) -> str | None:
     """That the program did not come to its end, beside the report of what it did; None where it did."""
     if ended.signal is not None:
         return f"{signal_name(ended.signal)} ended the program; the report is of what ran before"

@@ -20,7 +20,7 @@ from unstall.recording.settings import Settings
 from unstall.virtual.options import ARMED_BY, ENVIRONMENT, HOST_CLOCKS, NUMERICS, Options, parse
 
 if TYPE_CHECKING:
-    from unstall.launching.launch import ProgramEnd
+    from unstall.launching.launch import Exit
     from unstall.timeline.columns import Timeline
 
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
@@ -85,7 +85,7 @@ def virtual_gpu_for_children(options: Options) -> Iterator[None]:
         yield
 
 
-def read_run(folder: Path, ended: ProgramEnd) -> Timeline | None:
+def read_run(folder: Path, ended: Exit) -> Timeline | None:
     """What the program did on the virtual GPU; None, and a sentence why, where it did nothing or nothing is known."""
     from unstall.read import load
     from unstall.virtual.kept import FAILED, TIMELINE

@@ -44,7 +44,7 @@ from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.recording.settings import ARMED_BY, FOLDER_PREFIX, LINE_CLOCKS, RECORDERS, Settings, check_choices
 
 if TYPE_CHECKING:
-    from unstall.launching.launch import Ended
+    from unstall.launching.launch import Exit
     from unstall.recording.journal import Event
     from unstall.timeline.columns import Timeline
     from unstall.virtual.options import Options
@@ -264,7 +264,7 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
 
 
 def _write_virtual(
-    folder: Path, trace: Path, options: Options, ended: Ended, args: argparse.Namespace
+    folder: Path, trace: Path, options: Options, ended: Exit, args: argparse.Namespace
 ) -> Timeline | None:
     """Write the trace of a run on the virtual GPU, and return its timeline; None, having said why, where there is none.
 

@@ -91,7 +91,7 @@ class CallStacks:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Be told no more, and describe what was seen."""
+        """Watch no more, and describe the stacks that were seen."""
         self._leave()
         self.flush()
         with self._lock:
@@ -114,11 +114,11 @@ class CallStacks:
             self._threads |= threads
 
     def forked(self) -> None:
-        """In a forked child: be told no more."""
+        """In a forked child: watch no more."""
         self._leave()
 
     def facts(self) -> dict[str, object]:
-        """How many stacks were told apart."""
+        """How many different stacks there were."""
         return {"stacks": self._described}
 
     def _monitor(self) -> None:
@@ -140,13 +140,13 @@ class CallStacks:
         monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
         for code in self._watched:
             monitoring.set_local_events(tool, code, events.PY_START | events.PY_RETURN)
-        # What an earlier recording was told of, and need not have been told again, is told again.
+        # Events that an earlier recording disabled come again.
         monitoring.restart_events()
 
     def _wrap(self, watched: list[_Watched]) -> None:
-        """What sys.monitoring would tell of calls that are spans, before Python 3.12."""
+        """Before Python 3.12: wrappers in place of sys.monitoring, for calls that are spans."""
         for each in watched:
-            self._wrappers.callback(wrap(each.owner, each.name, _told_of(each.code)))
+            self._wrappers.callback(wrap(each.owner, each.name, _noted(each.code)))
 
     def _leave(self) -> None:
         self._over.set()
@@ -181,20 +181,20 @@ def unavailable() -> str | None:
 
 
 def _reads_rightly() -> bool:
-    """Whether the frames that C finds are those that Python tells of."""
+    """Whether C finds the same frames as Python."""
 
     frame = sys._getframe()
-    told, outer = [], frame.f_back
+    expected, outer = [], frame.f_back
     while outer is not None:
-        told.append((outer.f_code, outer.f_lineno or 0))
+        expected.append((outer.f_code, outer.f_lineno or 0))
         outer = outer.f_back
-    _cupti.know([frame.f_code, *(code for code, _ in told)], [], None)
-    # On one line, so that both are told the same one.
+    _cupti.know([frame.f_code, *(code for code, _ in expected)], [], None)
+    # On one line, so that both see the same one.
     number, line = _cupti.here(), frame.f_lineno
     if number < 0:
         return False
     seen = [(code, line_at(code, offset)) for code, offset in _cupti.stacks(number)[0]]
-    return seen == [(frame.f_code, line), *told][:_MOST_FRAMES]
+    return seen == [(frame.f_code, line), *expected][:_MOST_FRAMES]
 
 
 _MOST_FRAMES = 96
@@ -211,8 +211,8 @@ def _watched() -> Iterator[_Watched]:
             yield _Watched(owner, path[-1], function.__code__, span)
 
 
-def _told_of(code: CodeType) -> Callable[..., Any]:
-    """What calls a function, and tells the recorder when that begins and ends."""
+def _noted(code: CodeType) -> Callable[..., Any]:
+    """A wrapper that notes for the recorder when a function begins and ends."""
 
     def call(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         _cupti.py_start(code, 0)

@@ -1,4 +1,4 @@
-"""A few steps that take far longer, as one with an evaluation does: what is said of a step is then true of none."""
+"""A few steps that take far longer, as one with an evaluation does: the mean step is then like none of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from unstall.diagnose.run import Run
 from unstall.figures import duration
 
 _LONG = 2  # times as long as the median step
-_FEWEST = 4  # steps, of which one is told from the others
+_FEWEST = 4  # steps: with fewer, none stands out
 _NOTABLE = 0.1  # of the window: how much shorter it would be with them as long as the median step
 
 
 def of_long_steps(run: Run) -> str | None:
-    """How many they are and what they take; None where there are none, or they make up little of the time."""
+    """A sentence on how many they are and how long they take; None if they take little of the time."""
     if len(run.steps) < _FEWEST:
         return None
     lengths = run.step_lengths
@@ -24,4 +24,4 @@ def of_long_steps(run: Run) -> str | None:
     count = int(long.sum())
     one, others = (duration(round(float(lengths[chosen].mean()))) for chosen in (long, ~long))
     take = f"takes {one}" if count == 1 else f"take {one} each"
-    return f"{count} of {len(lengths)} steps {take}, the others {others}: what is said of a step is the mean of all."
+    return f"{count} of {len(lengths)} steps {take}, the others {others}: figures of a step are the mean of all."

@@ -1,4 +1,4 @@
-"""What the replayed run says: the step without the recorder, and what would and would not make it faster."""
+"""The replayed run: the step without the recorder, and whether faster host code would help."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Outlook:
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
         elif abs(step / max(known.replayed_step_ns, 1) - 1) >= _OFF:
-            said.append(f"Again and again such a step takes {duration(round(step))}: gains and the plan are of that.")
+            said.append(f"Repeated, such a step takes {duration(round(step))}: gains and the plan are of that.")
         if known.left_out_ns:
-            said.append(f"That leaves out {duration(known.left_out_ns)} of pauses that one step alone had.")
+            said.append(f"Left out: {duration(known.left_out_ns)} of pauses seen in only one step.")
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))
@@ -83,7 +83,7 @@ class Outlook:
         return said
 
     def _off(self) -> str:
-        """That what is predicted cannot be relied on."""
+        """A warning that predictions are unreliable."""
         known = self.model
         replayed, measured = duration(round(known.replayed_step_ns)), duration(round(known.measured_step_ns))
         return (

@@ -164,5 +164,5 @@ def _devices(module: Any) -> list[int]:
 
 def _properties(module: Any, index: int) -> dict[str, object]:
     properties = module.get_device_properties(index)
-    told = {name: getattr(properties, name) for name in _PROPERTIES if hasattr(properties, name)}
-    return {"index": index, **{name: value if isinstance(value, int) else str(value) for name, value in told.items()}}
+    known = {name: getattr(properties, name) for name in _PROPERTIES if hasattr(properties, name)}
+    return {"index": index, **{name: value if isinstance(value, int) else str(value) for name, value in known.items()}}

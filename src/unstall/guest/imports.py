@@ -18,9 +18,9 @@ Cancel = Callable[[], None]
 
 
 def when_imported(name: str, act: Callable[[], None]) -> Cancel:
-    """Call `act` once the module `name` has been executed; at once where it is there already.
+    """Call `act` once the module `name` has been executed; at once if it has been already.
 
-    Returns what takes the waiting back. An import that fails raises as it would have, and ends the waiting.
+    Returns a function that cancels this. An import that fails raises as it would have, and cancels it too.
     """
     if name in sys.modules:
         act()
@@ -53,7 +53,7 @@ def _finders_behind(own: object) -> list[MetaPathFinderProtocol]:
 
 
 class _Finder:
-    """Finds one module by way of all other finders, and has its loader tell when it has been executed."""
+    """Finds one module by way of all other finders, and has its loader call back once it has been executed."""
 
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class _Finder:
         for finder in _finders_behind(self):
             spec = finder.find_spec(name, path, target)
             if spec is not None:
-                # A loader that takes no attribute cannot tell; the module is imported all the same.
+                # A loader that takes no attribute cannot call back; the module is imported all the same.
                 with contextlib.suppress(AttributeError):
                     self.listen(spec)
                 return spec
@@ -94,11 +94,11 @@ class _Finder:
             waiting = self in sys.meta_path
             self.remove()
 
-        def tell(_module: ModuleType) -> None:
+        def executed(_module: ModuleType) -> None:
             if waiting:
                 self._act()
 
-        loader.exec_module = in_turn(leave, execute, tell)  # type: ignore[method-assign]
+        loader.exec_module = in_turn(leave, execute, executed)  # type: ignore[method-assign]
 
 
 class _AroundFinder:

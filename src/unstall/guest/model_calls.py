@@ -1,4 +1,4 @@
-"""Marks at the calls of a program's outermost module, by sys.monitoring (Python 3.12 and newer)."""
+"""Step boundaries at the calls of a program's outermost module, by sys.monitoring (Python 3.12 and newer)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class ModelCallHooks:
     """Watches where every module is called, which costs each of these calls some tenths of a microsecond; once one is
     followed, and two of its calls were alike, only its class's `forward`."""
 
-    def __init__(self, mark: Callable[[str, int], None]) -> None:
-        self._mark = mark
+    def __init__(self, on_boundary: Callable[[str, int], None]) -> None:
+        self._on_boundary = on_boundary
         self._call: CodeType = import_module("torch.nn").Module.__call__.__code__
         self._forwards: dict[int, CodeType | None] = {}
         self._followed: int | None = None
@@ -68,7 +68,7 @@ class ModelCallHooks:
     def _started(self, code: CodeType, _offset: int) -> None:
         if code is self._forward:
             if self._narrow and self._a_call and self._starts % self._a_call == 0:
-                self._mark(FORWARD, self._followed or 0)
+                self._on_boundary(FORWARD, self._followed or 0)
             self._starts += 1
         elif code is self._call and not self._narrow:
             frame = sys._getframe(1)
@@ -85,6 +85,6 @@ class ModelCallHooks:
             if self._starts and self._starts == self._a_call:
                 self._narrow, self._starts = True, 0
                 self._unwatch(self._call)
-                return  # its `forward` starts next, and marks
+                return  # its `forward` starts next, and is the boundary
             self._starts, self._a_call = 0, self._starts
-        self._mark(FORWARD, who)
+        self._on_boundary(FORWARD, who)

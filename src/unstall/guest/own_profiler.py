@@ -24,7 +24,7 @@ class OwnProfiler:
         self._undo = ExitStack()
 
     def watch(self) -> None:
-        """Be told, and look for one that has begun already. torch must be there."""
+        """Watch, and look for one that has begun already. torch must have been imported."""
 
         def begin(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if steps.steps_are_ignored():
@@ -54,7 +54,7 @@ class OwnProfiler:
 
 
 def _is_under_way(profiler: Any) -> bool:
-    """Whether a profile has begun and not ended: while one warms up, torch itself does not tell."""
+    """Whether a profile has begun and not ended: while one warms up, torch itself does not say so."""
     profile = getattr(profiler, "profile", None)
     # By type: isinstance would run the program's own __class__ properties.
     profiles = [each for each in gc.get_objects() if type(each) is profile]

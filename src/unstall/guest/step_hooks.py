@@ -1,6 +1,6 @@
 """Where a program's steps are seen: hooks on torch's optimizers, DataLoaders and modules, and their removal.
 
-The helpers of `unstall.fix` mark by themselves the items that they hand on, and the calls that graphs serve.
+The helpers of `unstall.fix` set boundaries themselves for the items that they hand on and the calls that graphs serve.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unstall.guest.patching import wrap_after
 from unstall.guest.step_source import FORWARD, LOADER, OPTIMIZER, StepSource
 
 OnBoundary = Callable[[str, int], None]
-"""Called at each mark with its kind and the `id` of what made it. Never raises."""
+"""Called at each step boundary with its kind and the `id` of what set it. Never raises."""
 
 
 class StepHooks(Protocol):
@@ -29,28 +29,28 @@ class StepHooks(Protocol):
         """Leave torch as it was."""
 
 
-def install(mark: OnBoundary) -> StepHooks:
-    """Have every mark told that is the program's. torch must have been imported."""
+def install(on_boundary: OnBoundary) -> StepHooks:
+    """Call `on_boundary` at every step boundary of the program. torch must have been imported."""
 
-    def tell(kind: str, who: int) -> None:
+    def pass_on(kind: str, who: int) -> None:
         if not steps.steps_are_ignored():
-            mark(kind, who)
+            on_boundary(kind, who)
 
     if sys.version_info >= (3, 12):
         from unstall.guest.model_calls import ModelCallHooks
 
-        return _Installed(tell, lambda: ModelCallHooks(tell))
-    return _Installed(tell, lambda: None)
+        return _Installed(pass_on, lambda: ModelCallHooks(pass_on))
+    return _Installed(pass_on, lambda: None)
 
 
 class _Installed:
-    def __init__(self, mark: OnBoundary, watch_modules: Callable[[], StepHooks | None]) -> None:
+    def __init__(self, on_boundary: OnBoundary, watch_modules: Callable[[], StepHooks | None]) -> None:
         self._watch_modules = watch_modules
         self._modules = watch_modules()
         with ExitStack() as undo:
             undo.callback(self._leave_modules)
-            undo.callback(_watch_optimizers(mark))
-            undo.callback(_watch_loaders(mark))
+            undo.callback(_watch_optimizers(on_boundary))
+            undo.callback(_watch_loaders(on_boundary))
             self._undo = undo.pop_all()
 
     def follow(self, source: StepSource | None) -> None:
@@ -70,22 +70,23 @@ class _Installed:
             self._modules = None
 
 
-def _watch_optimizers(mark: OnBoundary) -> Callable[[], None]:
+def _watch_optimizers(on_boundary: OnBoundary) -> Callable[[], None]:
     compiler, optimizers = import_module("torch.compiler"), import_module("torch.optim.optimizer")
 
     def stepped(optimizer: Any, args: object, kwargs: object) -> None:
         # A step that torch.compile traces is none yet, and must not break its graph. One within another optimizer's, or
         # within the same one's as by super().step(), is a part of that.
         if not compiler.is_compiling() and steps.is_outermost(sys._getframe(1)):
-            mark(OPTIMIZER, id(optimizer))
+            on_boundary(OPTIMIZER, id(optimizer))
 
     remove: Callable[[], None] = optimizers.register_optimizer_step_post_hook(stepped).remove
     return remove
 
 
-def _watch_loaders(mark: OnBoundary) -> Callable[[], None]:
+def _watch_loaders(on_boundary: OnBoundary) -> Callable[[], None]:
     def batched(iterator: Any) -> None:
         if not steps.is_fetching():
-            mark(LOADER, id(getattr(iterator, "_dataset", None)))  # an iterator lasts one epoch, its data set stays
+            # An iterator lasts one epoch, its data set stays.
+            on_boundary(LOADER, id(getattr(iterator, "_dataset", None)))
 
     return wrap_after(import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, "__next__", batched)

@@ -1,4 +1,4 @@
-"""Which of a program's marks are its steps: those of its optimizer, its DataLoader, its model, or its own."""
+"""Which step boundaries are the program's: those of its optimizer, its DataLoader, its model, or its own."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import NamedTuple
 EXPLICIT, OPTIMIZER, LOADER, FORWARD = KINDS = ("explicit", "optimizer", "loader", "forward")
 """In order of preference."""
 AT_THE_END = (EXPLICIT, OPTIMIZER)
-"""Kinds whose mark ends a step; the others' begins one."""
+"""Kinds whose boundary ends a step; that of the others begins one."""
 
-_PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # marks of each other source, after which one has gone silent
+_PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # boundaries of each other source, after which one is silent
 _WITHOUT_OPTIMIZER = 50
 
 
 class StepSource(NamedTuple):
-    """Where marks come from: their kind, and which optimizer, data set or module (an `id`)."""
+    """Where step boundaries come from: their kind, and which optimizer, data set or module (an `id`)."""
 
     kind: str
     who: int
 
 
 class StepSources:
-    """Counts marks by their source. An iteration of a loader, or a call of a model, that may be a part of a training
-    step (autograd is on) counts only where no optimizer has stepped for long."""
+    """Counts step boundaries by their source. An iteration of a loader, or a call of a model, that may be a part of a
+    training step (autograd is on) counts only if no optimizer has stepped for long."""
 
     def __init__(self) -> None:
         self._counts: dict[StepSource, int] = {}
@@ -31,7 +31,7 @@ class StepSources:
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
 
     def add(self, source: StepSource, *, may_train: bool = False) -> bool:
-        """Count a mark. True if it is the first that counts of its source."""
+        """Count a boundary. Returns whether it is the first that counts of its source."""
         if source.kind == OPTIMIZER:
             self._since_optimizer = dict.fromkeys(self._since_optimizer, 0)
         elif source.kind in self._since_optimizer:
@@ -44,11 +44,11 @@ class StepSources:
         return self._counts[source] == 1
 
     def count(self, source: StepSource) -> int:
-        """How many marks of it counted."""
+        """How many boundaries of it counted."""
         return self._counts.get(source, 0)
 
     def silent(self, source: StepSource) -> bool:
-        """Whether others have gone on without it. Who marks steps by hand is waited for, however long."""
+        """Whether others have gone on without it. Boundaries set by `unstall.step()` are waited for, however long."""
         if source.kind == EXPLICIT:
             return False
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))

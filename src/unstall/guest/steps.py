@@ -1,6 +1,6 @@
 """Step boundaries that a program sets itself, by `unstall.step()`, or that our helpers set for it.
 
-Boundaries that torch tells of are found by `step_hooks.py`; `step_source.py` decides which of all count as steps.
+Boundaries that torch makes known are found by `step_hooks.py`; `step_source.py` decides which of all count as steps.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}  # by ours, and the progra
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramEnd:
+class Exit:
     """How a program ended: with an exit code, or killed by a signal (then `code` is 128 + the signal)."""
 
     code: int
@@ -36,7 +36,7 @@ def launch(
     *,
     stdout_to_stderr: bool = False,
     meanwhile: Callable[[], None] = lambda: None,
-) -> ProgramEnd:
+) -> Exit:
     """Run plain Python on `program`, armed by `module`'s `arm(settings)`, and wait until it has ended.
 
     `program` is what would follow `python`: SCRIPT ARGS…, or -m MODULE ARGS…. It has our streams, our flags of the
@@ -71,7 +71,7 @@ def launch(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def leave_as(ended: ProgramEnd) -> int:
+def leave_as(ended: Exit) -> int:
     """The exit code to leave with, as the program did; where a signal killed it, the same signal kills us."""
     if ended.signal is not None:
         _flush()
@@ -120,7 +120,7 @@ def first_on_path(program: Sequence[str]) -> str:
 
 @contextmanager
 def _told_of_children() -> Iterator[None]:
-    """Be told how a child ends. Whoever was told to ignore SIGCHLD, as by what started it, is not.
+    """Let this process wait for its children, even if it was started with SIGCHLD ignored.
 
     Only from now on: the program has been told to ignore it too, and takes longer to start than to come here.
     """
@@ -134,7 +134,7 @@ def _told_of_children() -> Iterator[None]:
             signal.signal(signal.SIGCHLD, before)
 
 
-def _wait(pid: int, meanwhile: Callable[[], None]) -> ProgramEnd:
+def _wait(pid: int, meanwhile: Callable[[], None]) -> Exit:
     """Forward signals to the program until it has ended."""
     while True:
         caught = signal.sigtimedwait(_WATCHED, _POLL_S)
@@ -145,7 +145,7 @@ def _wait(pid: int, meanwhile: Callable[[], None]) -> ProgramEnd:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            return ProgramEnd(128 - code, signal=-code) if code < 0 else ProgramEnd(code)
+            return Exit(128 - code, signal=-code) if code < 0 else Exit(code)
 
 
 def _has_it(pid: int, caught: signal.struct_siginfo) -> bool:

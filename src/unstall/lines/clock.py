@@ -53,7 +53,7 @@ class LineClock:
     def __init__(
         self, folder: Path, mode: Mode, wants: Callable[[str], bool], *, capacity: int = CAPACITY, in_c: bool = True
     ) -> None:
-        """`wants` tells of a file's name whether it is the user's."""
+        """`wants` says of a file's name whether it is the user's."""
         self.name, self.any_thread = mode, mode == "monitoring"
         self._path, self._places_path = folder / FILE, str(folder / PLACES)
         self._mode, self._wants_file, self._capacity = mode, wants, capacity
@@ -128,7 +128,7 @@ class LineClock:
             monitoring.register_callback(tool, event, callback)
         # All code is asked about once, when it first runs; what is the user's then gets events of its own.
         monitoring.set_events(tool, events.PY_START | events.PY_RESUME | events.PY_THROW | events.PY_UNWIND)
-        # What an earlier tool of this number need not have been told again, is told again.
+        # Events that an earlier tool of this number disabled come again.
         monitoring.restart_events()
 
     def _trace(self) -> None:

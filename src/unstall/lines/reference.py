@@ -53,7 +53,7 @@ class ReferenceLineClock:
     ) -> None:
         """Write entries to a new file, the last `capacity` of them.
 
-        `wants` tells whether code is the user's, asked once for each; `describe` is told each new place's number,
+        `wants` says whether code is the user's, asked once for each; `describe` is told each new place's number,
         `new_thread` each new thread's, with its native id. `stacks` are those of running threads. `disable` is what
         callbacks of sys.monitoring return where they need not be called again.
         """

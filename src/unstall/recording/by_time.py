@@ -1,4 +1,4 @@
-"""A window by time, for a program whose marks may never come: when it begins and ends, from a thread of our own."""
+"""A window by time, for programs without step boundaries: a thread of our own begins and ends it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from unstall.guest import device
 from unstall.guest.threads import start_thread
 
-_PATIENCE_S = 10.0  # after CUDA was initialised, for a first mark
+_PATIENCE_S = 10.0  # after CUDA was initialised, for a first step boundary
 _LOOKS, _MOST_LOOKS, _LOOK_S = 2, 60, 1.0  # whether the device is in use
 _FOR_S = 2.0
 

@@ -40,7 +40,7 @@ def open_journal(settings: Settings) -> Journal:
     """A new recording's journal, which begins with whose it is and how it was asked for."""
     journal = Journal(settings.folder)
     journal.write("armed", pid=os.getpid(), folder=os.getcwd(), program=_program())  # noqa: PTH109 - as text
-    journal.write("settings", settings=settings.told())
+    journal.write("settings", settings=settings.metadata())
     return journal
 
 

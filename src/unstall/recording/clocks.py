@@ -36,7 +36,7 @@ _CHANGED = 0.05  # of the SM clock; a GPU left alone steps by 15 MHz, under 1 %
 
 
 class GpuClocks(TypedDict, total=False):
-    """One device at one moment. What its driver does not tell has no key; `index`, NVML's own, is always there."""
+    """One device at one moment. Values unknown to its driver have no key; `index`, NVML's own, is always there."""
 
     index: Required[int]
     uuid: str

@@ -21,7 +21,7 @@ _LOOK_AGAIN_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One measurement. `host_ns` and `device_ns` are nanoseconds a step; the latter None without CUDA."""
+    """One stretch: nanoseconds a step, `device_ns` None without CUDA; `marks_ns` are the step boundaries."""
 
     which: str
     steps: int
@@ -31,7 +31,7 @@ class Plain:
 
 
 class Stretch:
-    """Steps in a row that nothing records: the host's time at every mark, the device's at the first and the last."""
+    """Steps in a row that nothing records: the host's time at all boundaries, the device's at the first and last."""
 
     def __init__(self, which: str, at_ns: int) -> None:
         self._which = which
@@ -41,7 +41,7 @@ class Stretch:
         self.finished = False
 
     def add(self, at_ns: int, least_steps: int) -> bool:
-        """One more step has ended. True if that was the last: there were enough steps, for long enough."""
+        """One more step has ended. Returns whether it was the last: there were enough steps, for long enough."""
         self._marks_ns.append(at_ns)
         steps, took_ns = len(self._marks_ns) - 1, at_ns - self._marks_ns[0]
         long_enough = took_ns >= LEAST_NS and _doublings(steps, least_steps)
@@ -51,7 +51,7 @@ class Stretch:
         return self.finished
 
     def read(self) -> Plain | None:
-        """What was measured; None as long as the device has not come to the last step's end."""
+        """The measurement; None until the device has reached the end of the last step."""
         if self._last is not None and not self._last.query():
             return None
         steps = len(self._marks_ns) - 1
@@ -62,7 +62,7 @@ class Stretch:
         return Plain(self._which, steps, host_ns, device_ns, tuple(self._marks_ns))
 
     def read_within(self, wait_s: float) -> Plain | None:
-        """What was measured, waiting so long for the device; None if it has not come to the last step's end then."""
+        """The measurement; None if the device has not reached the end of the last step within that time."""
         until = time.monotonic() + wait_s
         while (plain := self.read()) is None and time.monotonic() < until:
             time.sleep(_LOOK_AGAIN_S)
@@ -70,7 +70,7 @@ class Stretch:
 
 
 class PlainSteps:
-    """A session's stretches, before its recording and after it, and what its journal has of them."""
+    """A session's stretches, before its recording and after it, which it journals."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -82,11 +82,11 @@ class PlainSteps:
         self._stretch, self._spoilt = Stretch(which, at_ns), False
 
     def spoil(self) -> None:
-        """The stretch that is under way takes its time, but is of something else as well: it is not kept."""
+        """Do not keep the current stretch: something else ran in it too. Its steps are timed all the same."""
         self._spoilt = True
 
     def drop(self) -> None:
-        """What was timed of it tells nothing."""
+        """Discard the stretch."""
         self._stretch = None
 
     @property
@@ -105,11 +105,11 @@ class PlainSteps:
         return self._stretch is not None and self._stretch.finished and self._stretch.read() is not None
 
     def add(self, at_ns: int, least_steps: int = LEAST_STEPS) -> bool:
-        """One more step of the stretch has ended. True if that was the last."""
+        """One more step of the stretch has ended. Returns whether it was the last."""
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
 
     def keep(self, wait_s: float = 0.0) -> None:
-        """It is over: journal it, if it was finished, and the device comes to its end within that time."""
+        """End the stretch: journal it if it was finished, and the device reaches its end within that time."""
         if self._stretch is not None and self._stretch.finished and not self._spoilt:
             plain = self._stretch.read_within(wait_s)
             if plain is not None:
@@ -120,7 +120,7 @@ class PlainSteps:
 def _doublings(steps: int, least_steps: int) -> bool:
     """Whether these are the least steps, or twice, four times… as many.
 
-    Clocks are asked only then, so that the ranks of a distributed program come to the same answer at the same step:
-    one that began to record a step later would find the others' recorders in its own window.
+    Clocks are read only then, so that the ranks of a distributed program decide the same at the same step: a rank that
+    began to record one step later would have the others' recorders in its own window.
     """
     return steps % least_steps == 0 and (steps // least_steps).bit_count() == 1

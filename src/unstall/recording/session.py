@@ -1,20 +1,20 @@
 """A recording of a running program's steady state: warm up, time plain steps, record a few, time plain steps again.
 
-It is driven by marks, the borders of the program's steps, and changes its phase at marks of one source only. It never
-raises into the program: a failure of its own ends it, and the program goes on without.
+The program's step boundaries drive it, and it changes its phase at boundaries of one source only. It never raises into
+the program: if it fails itself, it ends, and the program goes on.
 
-What it journals, beside what `RecordedWindow` does (times in nanoseconds of perf_counter, as `at`):
+Its journal entries, beside those of `RecordedWindow` (times in nanoseconds of perf_counter, as `at`):
 
-    phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the marks, None while
-                  unknown
-    mark          kind, step: border number `step` of the recorded window. Step i is between borders i and i + 1; the
-                  first one after the window's start is there to settle. thread: the system's id of the one that made it
-    recorded      by, steps: whole steps recorded, the settling one not counted; settling: how many come before them
-    plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each mark
+    phase         phase: warmup, plain_before, recording, plain_after; by: the kind of the boundaries, None
+                  while unknown
+    mark          kind, step: boundary number `step` of the recorded window. Step i is between boundaries i and i + 1;
+                  the first one after the window's start is for warm-up. thread: the system's id of the one that set it
+    recorded      by, steps: whole steps recorded, without those for warm-up; settling: how many those are
+    plain         which: before or after; steps; host_ns, device_ns: a step; marks_ns: the host's time at each boundary
     waiting       why: what keeps the recording from beginning
     failed        why: a sentence
-    over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many marks the leading
-                  source had; torch: whether the program has it; cuda: whether that was initialised;
+    over          why: done, exit, failed or profiler; phase: the one it ended in; steps: how many boundaries the
+                  leading source had; torch: whether the program has it; cuda: whether that was initialised;
                   failed_for_cuda: whether an error about CUDA ends it
 """
 
@@ -37,8 +37,8 @@ from unstall.recording.settings import Settings
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
 _LAST_READ_S = 2.0  # for the device to come to the last timed step, when the program ends
-_END_WAITS_S = 1.0  # for a mark that another thread is at
-_THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # for a mark of the thread that alone can stop the window
+_END_WAITS_S = 1.0  # for a boundary that another thread is at
+_THREAD_WAITS_S, _LOOK_AGAIN_S = 5.0, 0.001  # for a boundary of the thread that alone can stop the window
 _WRITING_WAITS_S = 60.0  # for that to write what was recorded
 BY_TIME = "time"
 
@@ -54,7 +54,7 @@ class Phase(enum.Enum):
 
 
 class Session:
-    """One recording by steps. `begin` arms it; `mark` drives it, from any thread; `end` ends it wherever it is."""
+    """One recording by steps. `begin` arms it, `step_boundary` drives it from any thread, `end` ends it."""
 
     under_way = active.RECORDING
 
@@ -74,7 +74,7 @@ class Session:
         self._make_line_clock = make_line_clock
         self._now = now
         self._begun_ns = now()
-        self._lock = threading.Lock()  # a mark that comes while another is at work is dropped: it is one of our own
+        self._lock = threading.Lock()  # a boundary during another one is dropped: it is one of our own
         self._sources = StepSources()
         self._hooks: step_hooks.StepHooks | None = None
         self._own_profiler = OwnProfiler(self._give_way)
@@ -84,7 +84,7 @@ class Session:
             settings.after_s,
             settings.for_s,
             passed_s=lambda: (self._now() - self._begun_ns) / 1e9,
-            is_wanted=self._waits_for_a_mark,
+            is_wanted=self._waits_for_a_boundary,
             may_begin=self._may_begin,
             begin=self.start_by_time,
             end=self.stop_by_time,
@@ -93,14 +93,14 @@ class Session:
         self._plain = PlainSteps(journal)
         self._window: RecordedWindow | None = None
         self._window_ns = 0
-        self._border = 0
+        self._boundary = 0
         self._asked_to_end: str | None = None
         self._said: set[str] = set()
         self.seen = False
-        """Whether any mark has come."""
+        """Whether any boundary has come."""
 
     def begin(self) -> None:
-        """Become the process's recording, and watch for marks from when torch is there.
+        """Become the process's recording, and watch for step boundaries once torch is imported.
 
         Raises UsageError while there is another recording.
         """
@@ -112,7 +112,7 @@ class Session:
             self._fail(error)
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        """A step of the program ends here, or begins, as seen by a source of this kind. Never raises."""
+        """A step of the program ends or begins here, says a source of this kind. Never raises."""
         if self.phase is Phase.OVER or not self._lock.acquire(blocking=False):
             return
         try:
@@ -144,9 +144,9 @@ class Session:
         self._journal.close()
 
     def start_by_time(self) -> bool:
-        """Record from now on, from a thread of our own, as no marks came. False if that is not to be."""
+        """Record from now on, from a thread of our own, as no boundaries came. Returns whether it does."""
         with self._lock:
-            if not self._waits_for_a_mark():
+            if not self._waits_for_a_boundary():
                 return False
             try:
                 window = self._make_window()
@@ -164,7 +164,7 @@ class Session:
         if self.phase is Phase.RECORDING and self._chosen is None:
             self.end("done")
 
-    def _waits_for_a_mark(self) -> bool:
+    def _waits_for_a_boundary(self) -> bool:
         return self.phase is Phase.WARMUP and not self.seen
 
     def _watch(self) -> None:
@@ -194,8 +194,8 @@ class Session:
             self._plain.spoil()
 
     def _lock_to_end(self, why: str) -> bool:
-        """Whether it got the lock. If another thread than this must stop the window, that does so before, at its next
-        mark, for which is waited."""
+        """Acquires the lock. If another thread owns the window, waits for that thread's next step boundary. Returns
+        whether the lock was acquired."""
         self._asked_to_end = why
         got = self._lock.acquire(timeout=_END_WAITS_S)
         if not got or self._may_stop_here():
@@ -261,13 +261,13 @@ class Session:
             self._end(self._asked_to_end)
             return
         if source == self._chosen:
-            self._border += 1
-            if self._border == 1:
-                self._window.settle()
-                at_ns = self._window_ns = self._now()  # settling may take longer than all of --for
-            self._tell_border(at_ns, source.kind)
+            self._boundary += 1
+            if self._boundary == 1:
+                self._window.warmed_up()
+                at_ns = self._window_ns = self._now()  # that may take longer than all of --for
+            self._write_boundary(at_ns, source.kind)
             for_s = self._settings.for_s
-            enough = self._border > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
+            enough = self._boundary > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
         else:
             enough = self._sources.silent(self._chosen)
         if enough and self._window.may_stop_here:
@@ -306,10 +306,10 @@ class Session:
         self._window_ns = self._now()
         self._enter(Phase.RECORDING, by)
         if at_ns is not None:
-            self._tell_border(self._window_ns, by)
+            self._write_boundary(self._window_ns, by)
 
-    def _tell_border(self, at_ns: int, kind: str) -> None:
-        self._journal.write("mark", at=at_ns, kind=kind, step=self._border, thread=threading.get_native_id())
+    def _write_boundary(self, at_ns: int, kind: str) -> None:
+        self._journal.write("mark", at=at_ns, kind=kind, step=self._boundary, thread=threading.get_native_id())
 
     def _stop(self, why: str = "done") -> None:
         assert self._window is not None
@@ -318,8 +318,8 @@ class Session:
         # A thread of our own must not ask the device: another may be capturing a CUDA graph.
         window.stop(wait if self._chosen is not None else lambda: None)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
-        settling = min(self._border, 1)
-        self._journal.write("recorded", by=by, steps=self._border - settling, settling=settling, why=why)
+        warmup = min(self._boundary, 1)
+        self._journal.write("recorded", by=by, steps=self._boundary - warmup, settling=warmup, why=why)
         self._plain.keep()
 
     def _conclude(self, why: str, wait_s: float = 0.0) -> None:

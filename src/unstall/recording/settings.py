@@ -37,8 +37,8 @@ class Settings:
     shapes: bool = False
     keep_arguments: bool = False
 
-    def told(self) -> dict[str, object]:
-        """What a trace says of them: all but where the recording was written meanwhile."""
+    def metadata(self) -> dict[str, object]:
+        """As a trace has them: all but the folder that the recording was written to."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
     def to_json(self) -> str:
@@ -59,6 +59,6 @@ def check_choices(recorder: str, lines: str, *, shapes: bool) -> None:
     if recorder == "cupti" and shapes:
         raise UsageError("shapes are recorded by the recorder torch alone: leave out shapes, or the recorder cupti")
     if lines == "calls" and (recorder == "torch" or shapes):
-        raise UsageError("lines are told by calls with the recorder cupti alone: take monitoring, settrace or none")
+        raise UsageError("lines by calls need the recorder cupti: take monitoring, settrace or none")
     if lines == "monitoring" and sys.version_info < (3, 12):
         raise UsageError("lines are followed by monitoring from Python 3.12 on: take settrace, or leave out lines")

@@ -19,7 +19,7 @@ from unstall.guest import device, steps
 
 FILE = "profile.json"
 CLOCK = "unstall.clock#"
-"""What an annotation is called that tells our clock's time, but for that."""
+"""Prefix of the name of an annotation that carries our clock's time."""
 _CLOCKS = 10
 
 

@@ -21,7 +21,7 @@ BLOCK = "block"
 
 
 class Whole:
-    """Records from `begin` to `end`. Which marks in between are the block's steps is known at its end."""
+    """Records from `begin` to `end`. Which boundaries in between are those of the block's steps is known at its end."""
 
     under_way = active.RECORDING
 
@@ -92,7 +92,7 @@ class Whole:
         self._journal.close()
 
     def _watch(self) -> None:
-        with suppress(Exception):  # a block without marks is recorded all the same
+        with suppress(Exception):  # a block without step boundaries is recorded all the same
             self._hooks = step_hooks.install(self.step_boundary)
             self._own_profiler.watch()
 
@@ -107,12 +107,12 @@ class Whole:
             return
         threads = Counter(thread for source, _, thread in self._marks if source == leader)
         ((thread, _),) = threads.most_common(1)
-        told = borders(leader.kind, times, self._begun_ns, ended_ns)
+        boundaries = step_boundaries(leader.kind, times, self._begun_ns, ended_ns)
         if len(self._marks) == _MOST_MARKS and leader.kind not in AT_THE_END:
-            told.pop()  # more may have come: when the last step ended is not known
-        for number, at_ns in enumerate(told):
+            boundaries.pop()  # more may have come: when the last step ended is not known
+        for number, at_ns in enumerate(boundaries):
             self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=thread)
-        self._journal.write("recorded", by=leader.kind, steps=len(told) - 1, settling=0)
+        self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1, settling=0)
 
     def _fail(self, error: Exception) -> None:
         window, self._window = self._window, None
@@ -137,6 +137,6 @@ class Whole:
             hooks.remove()
 
 
-def borders(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
-    """The borders of a block's steps, one more than there are marks: the block's own begin or end is one too."""
+def step_boundaries(kind: str, times_ns: Sequence[int], begun_ns: int, ended_ns: int) -> list[int]:
+    """The boundaries of a block's steps, ns: those that its source set, and the block's own begin or end."""
     return [begun_ns, *times_ns] if kind in AT_THE_END else [*times_ns, ended_ns]

@@ -61,8 +61,8 @@ class RecordedWindow:
             )
             self._undo = undo.pop_all()
 
-    def settle(self) -> None:
-        """Describe now what the settling step showed: half a second on, that would take milliseconds of some step."""
+    def warmed_up(self) -> None:
+        """Describe now what the warm-up step showed: half a second later, that would take milliseconds of some step."""
         if self._lines is not None:
             with suppress(OSError):  # a disk that is full now may not be so at the end
                 self._lines.flush()

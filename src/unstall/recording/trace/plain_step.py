@@ -4,8 +4,9 @@ It is of steps like the recorded ones. A pause that none of these had, as for an
 
 Stretches and pauses earned this (`python -m benchmarks.recorder_mechanisms`): a plain step time, if it is that of the
 moment, takes the error of gains from 5.3 to 1.8 points of a step (median of six recordings). Pauses that are left out
-take it from 250 % to at most 2 % of simulated loops that had some (medians). A queue recursion, which told a wait for
-what the host had queued from a pause, earned 0.2 % at most and is gone: no more is left out than the device idled.
+take it from 250 % to at most 2 % of simulated loops that had some (medians). A queue recursion, which
+distinguished waits for the device from pauses, earned 0.2 % at most and is gone: no more is left out than the device
+idled.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NOTABLE = 0.03  # of the time
 
 @dataclass(frozen=True)
 class PlainStep:
-    """What stretches before and after the recording tell; at least one."""
+    """By the stretches before and after the recording; at least one."""
 
     stretches: tuple[Plain, ...]  # without their pauses
     with_pauses: tuple[Plain, ...]
@@ -42,7 +43,7 @@ class PlainStep:
 
     @property
     def notes(self) -> list[str]:
-        """What a report should say of it."""
+        """Notes for the report."""
         notes = []
         if self.paused:
             steps = sum(each.steps for each in self.with_pauses)
@@ -63,11 +64,11 @@ class PlainStep:
 
 
 def plain_step(measured: Sequence[Plain], recorded_ns: I64, own_ns: float) -> PlainStep:
-    """What these stretches tell, one at least; the recorded steps took so long each, and the device by itself takes
-    `own_ns` for one (`DeviceWork.own_time_ns`).
+    """The plain step time by these stretches, one at least.
 
-    Where a recorded step had a pause too, or many of the others, nothing is left out: the replay of the recorded ones
-    has it as well, or it is part of what the program does.
+    `recorded_ns` is how long each recorded step took, `own_ns` how long the device by itself takes for one
+    (`DeviceWork.own_time_ns`). If a recorded step had a pause too, or many of the others, nothing is left out: the
+    replay of the recorded steps has it as well, or it is a part of the program's work.
     """
     took = [np.diff(np.array(each.marks_ns, np.int64)).astype(np.int64) for each in measured]
     pauses = [_pauses(each, own_ns) for each in took]

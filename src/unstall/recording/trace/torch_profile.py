@@ -16,7 +16,7 @@ from unstall.recording.torch_profiler import CLOCK, FILE
 from unstall.recording.trace.on_device import DeviceWork, on_device
 
 CLOCK_OFF_NS = 3_000
-"""How far from ours the profile's clock may be: it is told by Python, which takes some of that, and corrected since."""
+"""How far from ours the profile's clock may be: Python reads ours, which takes some of that; torch corrects its own."""
 _OF_HOST = frozenset({"cpu_op", "cuda_runtime", "cuda_driver"})
 _OF_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 CALL = np.dtype([("start", "<u8"), ("end", "<u8"), ("thread", "<u4")])
@@ -33,7 +33,7 @@ class _Event(msgspec.Struct):
     name: str = ""
     cat: str = ""
     tid: int | str = 0
-    ts: Decimal = Decimal(0)  # µs since months ago: a float would not tell every ns
+    ts: Decimal = Decimal(0)  # µs since months ago: more digits than a float has
     dur: Decimal = Decimal(0)
     args: _Arguments = msgspec.field(default_factory=_Arguments)
 
@@ -82,13 +82,13 @@ def _times(event: _Event, zero_ns: int) -> tuple[int, int]:
     return start, start + round(event.dur * 1000)
 
 
-def _zero_ns(told: list[tuple[int, int, int]]) -> int:
+def _zero_ns(clocks: list[tuple[int, int, int]]) -> int:
     """What our clock showed at the profile's time 0, from annotations: our time before it, its start and its end.
 
     Each begins after the time it names and ends before the one that the next one names: between the closest of both
     there are some 2 us, and the middle is taken.
     """
-    told = sorted(told)
-    least = max((ours - start for ours, start, _ in told), default=0)
-    most = min((after - end for (_, _, end), (after, _, _) in itertools.pairwise(told)), default=least)
+    clocks = sorted(clocks)
+    least = max((ours - start for ours, start, _ in clocks), default=0)
+    most = min((after - end for (_, _, end), (after, _, _) in itertools.pairwise(clocks)), default=least)
     return (least + most) // 2

@@ -29,7 +29,7 @@ from unstall.recording.trace.plain_step import PlainStep, plain_step
 from unstall.timeline.columns import I32, I64
 
 _SCHEMA = "unstall.recording/1"
-_SETTLING = 1  # of a recording that was cut short, the first step
+_WARMUP = 1  # of a recording that was cut short, the first step
 _STEP = "unstall.step#{}"
 _BEGINS = ("threading.py", "_bootstrap")  # a thread's outermost frame
 
@@ -81,8 +81,8 @@ def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
     measured = [Plain(**_without(event, "event", "at")) for event in story.all("plain")]
     if not measured:
         return None
-    # All that was recorded, not what was done between the borders: the device may be many steps behind the host then.
-    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.borders, np.int64)).astype(np.int64)
+    # All that was recorded, not only between the boundaries: the device may be many steps behind the host then.
+    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.boundaries, np.int64)).astype(np.int64)
     return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
 
 
@@ -138,14 +138,14 @@ def _thread_names(calls: np.ndarray, places: LinePlaces, process: int) -> dict[i
 
 def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
     """Threads and times at which something began or ended that is known to: steps, and spans of watched functions."""
-    spans, borders = activity.spans, np.array(story.borders, np.int64)
-    threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(borders), story.driver)])
-    times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), borders])
+    spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
+    threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
+    times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), boundaries])
     return threads.astype(np.int64), times
 
 
 def _steps(story: _Story, text: Text) -> Iterator[str]:
-    for number, (start, end) in enumerate(itertools.pairwise(story.borders)):
+    for number, (start, end) in enumerate(itertools.pairwise(story.boundaries)):
         yield text.span("user_annotation", _STEP.format(number), story.process, story.driver, start, end, "")
 
 
@@ -181,7 +181,7 @@ def _head(story: _Story, activity: Activity) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """What a journal tells."""
+    """The journal of a recording."""
 
     events: list[Event]
 
@@ -200,7 +200,7 @@ class _Story:
 
     @property
     def driver(self) -> int:
-        """The thread that steps are made on: the one of most marks."""
+        """The thread that steps run on: the one that set most boundaries."""
         threads = Counter(event["thread"] for event in self.all("mark") if event.get("thread"))
         return int(next((thread for thread, _ in threads.most_common(1)), self.process))
 
@@ -218,11 +218,11 @@ class _Story:
         return int(self._last("window").get("at", 0))
 
     @property
-    def borders(self) -> list[int]:
-        """Between steps, ns; without those that the recording took to settle."""
+    def boundaries(self) -> list[int]:
+        """Between steps, ns; without the steps for warm-up."""
         marks = [event["at"] for event in self.events if event["event"] == "mark"]
         recorded = self._last("recorded")
-        return marks[recorded.get("settling", 0 if len(marks) < 3 else _SETTLING) :]
+        return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]
 
     def metadata(self, plain: PlainStep | None) -> dict[str, object]:
         """What the trace has under "unstall"."""
