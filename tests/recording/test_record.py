@@ -137,7 +137,7 @@ def test_a_closed_recording_says_so(tmp_path: Path, log: list[str]) -> None:
 def test_too_few_steps_are_said_to_be(tmp_path: Path, log: list[str]) -> None:
     with _recording(log, tmp_path, whole=False) as recording:
         step()
-    with pytest.raises(UsageError, match=r"the block ended before the window began, .* warmup=0 steps .* 0.3 s"):
+    with pytest.raises(UsageError, match=r"the block ended before the recording began, .* warmup=0 steps .* 0.3 s"):
         recording.save(tmp_path / "trace.json")
 
 

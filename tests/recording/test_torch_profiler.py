@@ -186,7 +186,7 @@ def test_the_programs_own_profiler_has_all_of_its_profile(tmp_path: Path, steps:
     assert {each.key: each.count for each in profile.key_averages() if each.key in names} == {"aten::add": 1}
     recording.save(tmp_path / "trace.json")
     timeline = unstall.load(tmp_path / "trace.json")
-    assert timeline.meta.notes[-1] == "the recording ended as the program's own torch.profiler began"
+    assert "the recording ended as the program's own torch.profiler began" in timeline.meta.notes
     assert {*names} & {*timeline.strings} == {"aten::mul"}
 
 

@@ -51,7 +51,11 @@ def item_handed_on(source: object) -> None:
 
 
 def step() -> None:
-    """End a step of the program here. If a program calls this, nothing else counts as the end of its steps."""
+    """End a step of the program here.
+
+    Call it once a step, after the step's work. If a program calls this, nothing else counts as the end of its steps. It
+    does nothing unless the program is being recorded.
+    """
     if steps_are_ignored():
         return
     recording = active.current()

@@ -69,7 +69,7 @@ def record(
 
 
 class Recording:
-    """What was recorded in a `with` block. Its files are temporary: `save` keeps a trace of it."""
+    """A recording of one `with` block. Its files are temporary: `save` keeps a trace."""
 
     def __init__(
         self, settings: Settings, make_recorder: MakeRecorder, make_line_clock: MakeLineClock, *, whole: bool
@@ -86,8 +86,12 @@ class Recording:
         """Remove the temporary files; it happens by itself when the recording is no longer used."""
 
     def __enter__(self) -> Self:
-        """Raises UsageError while another recording of this process is under way, where it has a virtual GPU, or if it
-        was used before."""
+        """Begin to record.
+
+        Raises:
+            UsageError: If it was used before, if another recording of this process is active, or if the process has a
+                virtual GPU.
+        """
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
         why_not = active.refusal()
@@ -115,9 +119,13 @@ class Recording:
             running.end("done" if error is None else "exception")
 
     def save(self, path: str | Path) -> None:
-        """Write the trace file (.json or .json.gz), which Perfetto opens too.
+        """Write the trace file, which Perfetto opens too.
 
-        Raises UsageError before the block has ended and where nothing was recorded.
+        Args:
+            path: Its name, which ends in `.json` or `.json.gz`.
+
+        Raises:
+            UsageError: If the block has not ended, nothing was recorded, or `path` cannot be written.
         """
         folder = self._recorded()
         from unstall.recording.trace.write import write_trace
@@ -125,7 +133,14 @@ class Recording:
         write_trace(folder, Path(path))
 
     def timeline(self) -> Timeline:
-        """What was recorded, as `unstall.load` gives it. Raises as `save` does."""
+        """Read the recording.
+
+        Returns:
+            The timeline, as `unstall.load` returns it for a trace file; its times are in nanoseconds.
+
+        Raises:
+            UsageError: If the block has not ended, or nothing was recorded.
+        """
         if self._timeline is None:
             from dataclasses import replace
 
@@ -142,13 +157,20 @@ class Recording:
         return self._timeline
 
     def explain(self) -> Report:
-        """Where the time went, which line, and why. Raises as `save` does."""
+        """Explain where the time went, on which line, and why.
+
+        Returns:
+            The report, as `unstall.explain` returns it for a trace file.
+
+        Raises:
+            UsageError: If the block has not ended, or nothing was recorded.
+        """
         from unstall.answers.explain import explain
 
         return explain(self.timeline())
 
     def _recorded(self) -> Path:
-        """The recording's folder. Raises UsageError where there is nothing in it yet, or nothing any more."""
+        """The recording's folder. Raises UsageError if there is nothing in it yet, or nothing any more."""
         if not self._ended:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
         if not self.close.alive:
@@ -163,9 +185,9 @@ class Recording:
         if not any(event["event"] == "recorded" for event in events):
             instead = f"; {_NO_GPU}" if _lacks_gpu() else ""
             raise UsageError(
-                "nothing was recorded: the block ended before the window began, which comes after "
-                f"warmup={self._settings.warmup} steps and after some, for {LEAST_NS / 1e9:g} s or more, that are only "
-                "timed; record the whole block, without steps=, or let it take more steps, marked by unstall.step()"
+                "nothing was recorded: the block ended before the recording began, which is after "
+                f"warmup={self._settings.warmup} steps and {LEAST_NS / 1e9:g} s or more of steps that are only timed; "
+                "record the whole block, without steps=, or let it take more steps and call unstall.step() after each"
                 + instead
             )
         return Path(self._settings.folder)

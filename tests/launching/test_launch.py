@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from recording.launched import Done, both, launcher, python, write_program
+from launching.launched import Done, both, launcher, python, write_program
 
 import unstall
 from unstall.launching.children import armed

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from recording.launched import LAUNCHER, SOURCES, Done, launcher, write_program
+from launching.launched import LAUNCHER, SOURCES, Done, launcher, write_program
 
 from unstall.launching.launch import Exit, launch
 from unstall.recording.settings import Settings
