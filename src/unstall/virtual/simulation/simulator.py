@@ -123,7 +123,7 @@ class Simulator:
             return self.simulation.now(thread)
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Take in a logged request that might not fit. Raises torch.OutOfMemoryError, in torch's words, if it does not."""
+        """Take in a logged request that might not fit. Raises torch.OutOfMemoryError, in torch's words, if it fails."""
         with self._lock:
             self._asked = allocation
             try:
@@ -135,7 +135,7 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """cudaEventQuery: whether all work before the event's record is done. True if it has no record."""
+        """cudaEventQuery: whether the event's record is done. True if it has no record."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             self.simulation.ask(thread, event)
