@@ -184,4 +184,4 @@ def write_run(timeline: Timeline, path: Path, options: MachineOptions) -> None:
     """Write the run as a trace."""
     from unstall.virtual.profiler.trace_file import write_trace
 
-    write_trace(timeline, path, options.told())
+    write_trace(timeline, path, options.metadata())

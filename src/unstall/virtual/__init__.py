@@ -1,4 +1,4 @@
-"""A GPU that is not there: what a CUDA program would do on it."""
+"""A virtual GPU: simulates what a CUDA program would do on a real one."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from unstall.virtual.options import HOST_CLOCKS, NUMERICS
 
 
 def main() -> None:
-    """Run SCRIPT or -m MODULE as Python would, and leave as it does; then nothing is explained unless asked for."""
+    """Run SCRIPT or -m MODULE as Python would, with its exit code. Nothing is explained without --explain."""
     args = _parse(sys.argv[1:])
     words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
     try:

@@ -10,7 +10,7 @@ from unstall.virtual.options import ENVIRONMENT, MachineOptions
 
 
 def arm(folder: str | None) -> None:
-    """Have a virtual GPU here. `folder`, which the program itself alone has, is where to leave its run."""
+    """Give this process a virtual GPU. `folder`, None for the program's children, is where it leaves its run."""
     watch = machine(MachineOptions.from_json(os.environ[ENVIRONMENT])).watch()
     if folder is not None:
         from unstall.virtual.run_folder import RunFolder

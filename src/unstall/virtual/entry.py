@@ -1,4 +1,4 @@
-"""`with unstall.virtual_gpu("h200") as gpu:` runs what is in the block on a virtual GPU."""
+"""`with unstall.virtual_gpu("h200") as gpu:` runs its block on a virtual GPU."""
 
 from __future__ import annotations
 
@@ -17,21 +17,31 @@ if TYPE_CHECKING:
 
 
 class VirtualGpu:
-    """A stretch of time on the virtual GPU, from `start`, or where its block begins, to `stop`, or the block's end."""
+    """A span of time on the virtual GPU: a `with` block, or from `start` to `stop`.
+
+    `unstall.virtual_gpu` makes it.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._watch: WatchedSpan | None = None
 
     def start(self) -> Self:
-        """Begin. Raises UsageError while a recording is under way, or if it was begun before."""
+        """Begin the span.
+
+        Returns:
+            This object.
+
+        Raises:
+            UsageError: A recording is under way, or the span was begun before.
+        """
         if self._watch is not None:
             raise UsageError("a virtual GPU is of one stretch of time: call unstall.virtual_gpu() again for the next")
         self._watch = self._machine.watch()
         return self
 
     def stop(self) -> None:
-        """End. What is on the virtual GPU stays there, and can be used; but the clock is the machine's own again."""
+        """End the span. The clock is real again; tensors on the virtual GPU still work."""
         if self._watch is not None:
             self._machine.unwatch(self._watch)
 
@@ -44,27 +54,55 @@ class VirtualGpu:
         self.stop()
 
     def now_ns(self) -> int:
-        """How long it has lasted, by the virtual clock; after it, how long it did."""
+        """The length of the span so far, or in all once it has ended.
+
+        Returns:
+            Nanoseconds of the virtual clock.
+
+        Raises:
+            UsageError: The span has not begun.
+        """
         watch = self._begun()
         until = self._machine.now_ns() if watch.end_ns is None else watch.end_ns
         return until - watch.start_ns
 
     def timeline(self) -> Timeline:
-        """What ran in it, until now if it has not ended. Raises UsageError where torch was not imported."""
+        """Everything that ran in the span so far, or in all once it has ended.
+
+        Returns:
+            A timeline with the columns of a recorded one.
+
+        Raises:
+            UsageError: The span has not begun, or torch was not imported.
+        """
         timeline = self._begun().timeline()
         return replace(timeline, meta=replace(timeline.meta, path="unstall.virtual_gpu()"))  # no file of ours
 
     def explain(self) -> Report:
-        """Where the time went, which line, and why. Raises as `timeline` does."""
+        """Explain where the time went, on which line, and why.
+
+        Returns:
+            The report, as `unstall.explain` gives it.
+
+        Raises:
+            UsageError: As for `timeline`.
+        """
         from unstall.answers.explain import explain
 
         return explain(self.timeline())
 
     def save(self, path: str | Path) -> None:
-        """Write a trace (.json or .json.gz), which Perfetto opens too. Raises as `timeline` does."""
+        """Write a trace, which `unstall.load` and Perfetto open.
+
+        Args:
+            path: A .json or .json.gz file.
+
+        Raises:
+            UsageError: As for `timeline`, or the file cannot be written.
+        """
         from unstall.virtual.profiler.trace_file import write_trace
 
-        write_trace(self.timeline(), Path(path), self._machine.options.told())
+        write_trace(self.timeline(), Path(path), self._machine.options.metadata())
 
     def _begun(self) -> WatchedSpan:
         if self._watch is None:
@@ -73,13 +111,21 @@ class VirtualGpu:
 
 
 def virtual_gpu(gpu: str = "h200", *, numerics: Numerics = "real", host: HostClock = "modelled") -> VirtualGpu:
-    """Run what a `with` block does on a virtual GPU; `gpu` is its name, or "h200:2" for two of them.
+    """Run a `with` block on a virtual GPU.
 
-    It must begin before torch is imported. While it lasts, `time.perf_counter` and `time.time` are virtual, and the
-    Python processes that are started have the virtual GPU too. A process has one such GPU, which stays until the
-    process ends: a later block goes on with it, with a timeline of its own.
+    The first block must begin before torch is imported. In a block, `time.perf_counter` and `time.time` are virtual,
+    and Python processes that are started have the virtual GPU too. A process has one virtual GPU until it ends: a later
+    block uses the same one and has its own timeline.
 
-    Raises UsageError for a GPU that is not known, where torch was imported without one, and where this process has
-    another one.
+    Args:
+        gpu: The name of a GPU, or a .json file of `unstall calibrate`; "h200:2" for two devices.
+        numerics: "real" computes all values; "skip" computes only small tensors and the shapes of large ones.
+        host: "modelled" charges what the host's work costs in front of that GPU; "measured" the time on this machine.
+
+    Returns:
+        A context manager that gives the timeline, the report and the trace of its block.
+
+    Raises:
+        UsageError: The GPU is unknown, torch was imported without a virtual GPU, or this process has another one.
     """
     return VirtualGpu(machine(parse(gpu, numerics, host)))

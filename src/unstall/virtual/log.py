@@ -1,4 +1,4 @@
-"""What the shim records, as numpy sees it: one row a record, and a row for each range of memory that a record uses."""
+"""The log that the shim writes, as numpy arrays: a row for each record, and for each range of memory that it uses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ assert USE.itemsize == 32
 
 
 class LogCode(IntEnum):
-    """What a record is of; `a` and `b` by code. The same numbers as in the shim's log.h."""
+    """The kinds of records, with the meaning of `a` and `b`. The numbers are those of the shim's log.h."""
 
     OP_BEGIN = 0  # id: its name; a: autograd's sequence number or -1; b: the forward thread or -1
     OP_END = 1
@@ -68,7 +68,7 @@ class LogCode(IntEnum):
 
 
 class CopyFlag(IntFlag):
-    """Of a COPY: its direction in the two lowest bits (0 for another device), and how it was asked for."""
+    """Flags of a COPY: its direction in the two lowest bits (0 for another device), and how it was called."""
 
     HOST_TO_DEVICE = 1
     DEVICE_TO_HOST = 2
@@ -86,10 +86,10 @@ Stack: TypeAlias = Sequence[tuple[CodeType, int]]
 
 
 class LogSource(Protocol):
-    """What gives the log: the shim, or a test."""
+    """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """The records and the uses since it was last asked, and the events (int64) that no later record is of."""
+        """The records and uses since the last call, and the events (int64) that no later record names."""
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
         """The signatures from that number on, as plain tuples; see `costs.signature.parse`."""
@@ -101,35 +101,35 @@ class LogSource(Protocol):
         """The stacks from that number on."""
 
     def this_thread(self) -> int:
-        """The number of the thread that asks."""
+        """The number of the calling thread."""
 
     def append(self, code: int) -> None:
-        """A record of the thread that asks, which holds nothing else."""
+        """Write a record of the calling thread with nothing but its code."""
 
     def hold_signals(self) -> None:
-        """Signals that Python handles wait until they are released as often."""
+        """Have signals with Python handlers wait until as many releases."""
 
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """The next call that gives the device something to do, or waits for it, raises this."""
+        """Have the next call that uses the device, or waits for it, raise this."""
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Allocations of so many bytes more fit for sure."""
+        """Say how many more bytes surely fit."""
 
 
 def chosen(*codes: int) -> np.ndarray:
-    """By code whether it is one of these: faster than `np.isin`, of which a batch of few records would be all."""
+    """A mask by code: faster than `np.isin`, whose overhead dominates small batches."""
     table = np.zeros(max(LogCode) + 1, np.bool_)
     table[list(codes)] = True
     return table
 
 
 def records_of(data: bytes) -> np.ndarray:
-    """Rows of RECORD. Raises ValueError where bytes are left over."""
+    """Rows of RECORD. Raises ValueError if bytes are left over."""
     return np.frombuffer(data, RECORD)
 
 
 def uses_of(data: bytes) -> np.ndarray:
-    """Rows of USE. Raises ValueError where bytes are left over."""
+    """Rows of USE. Raises ValueError if bytes are left over."""
     return np.frombuffer(data, USE)

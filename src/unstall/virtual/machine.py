@@ -1,4 +1,4 @@
-"""The virtual machine of this process: powered on when torch is imported, and kept until the process ends."""
+"""The virtual machine of this process: it starts when torch is imported, and stays until the process ends."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ ARMED_BY = "unstall.virtual.child"
 
 
 class WatchedSpan:
-    """A stretch of the machine's time that somebody wants to know about."""
+    """A span of the machine's time that has a timeline of its own."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.marks: list[tuple[StepSource, int]] = []  # with ns of the machine's time
+        self.step_boundaries: list[tuple[StepSource, int]] = []  # ns of the machine's time
         self.start_ns = 0
         self.end_ns: int | None = None
 
     def timeline(self) -> Timeline:
-        """What ran in it, so far or until it ended. Raises UsageError where torch was not imported."""
-        from unstall.virtual.timeline.steps import with_marked_steps
+        """Everything that ran in it so far, or until it ended. Raises UsageError if torch was not imported."""
+        from unstall.virtual.timeline.steps import with_found_steps
         from unstall.virtual.timeline.window import cut
 
         until = self.machine.now_ns() if self.end_ns is None else self.end_ns
         whole = self.machine.timeline()
         part = cut(whole, self.start_ns, until) if self.start_ns or self.end_ns is not None else whole
-        return with_marked_steps(part, [(source, at_ns - self.start_ns) for source, at_ns in self.marks])
+        return with_found_steps(part, [(source, at_ns - self.start_ns) for source, at_ns in self.step_boundaries])
 
 
 class Machine:
-    """One virtual machine, and the stretches of its time that are watched.
+    """One virtual machine, and the spans of its time that are watched.
 
-    While there is any, the program's clock is the virtual one, its children have such a machine too, and
-    `unstall.step()` marks steps. Else it goes on by itself: tensors on its GPUs stay usable.
+    While a span is watched, the program's clock is virtual, its children have a virtual machine too, and
+    `unstall.step()` marks step boundaries. Otherwise the machine only keeps its tensors usable.
     """
 
     under_way = (
@@ -64,7 +64,7 @@ class Machine:
         self._clock = ProgramClock()
         self._watches: list[WatchedSpan] = []
         self._watched = ExitStack()
-        self._sees_marks = False
+        self._sees_steps = False
         self._shim: ModuleType
         around_import("torch", self._power_on, self._torch_is_there)
         os.register_at_fork(after_in_child=self.forked)
@@ -79,13 +79,13 @@ class Machine:
         return self.simulator.now_ns() if self.simulator is not None else 0
 
     def advance(self, ns: int) -> None:
-        """The calling thread slept."""
+        """Charge the calling thread with sleep, in ns."""
         from unstall.virtual.log import LogCode
 
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def timeline(self) -> Timeline:
-        """All that ran so far. Raises UsageError where torch was not imported."""
+        """Everything that ran so far. Raises UsageError if torch was not imported."""
         if self.simulator is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
         from unstall.virtual.torch_cuda import patched_torch
@@ -95,7 +95,7 @@ class Machine:
         return replace(timeline, meta=replace(timeline.meta, recorder="virtual", notes=notes))
 
     def watch(self) -> WatchedSpan:
-        """Begin to watch. Raises UsageError while a recording is under way."""
+        """Begin a span. Raises UsageError while a recording is under way."""
         if not self._watches:
             with ExitStack() as undo:
                 active.activate(self)
@@ -112,43 +112,43 @@ class Machine:
         return watch
 
     def unwatch(self, watch: WatchedSpan) -> None:
-        """It ends here; a second time nothing happens."""
+        """End a span; does nothing if it has ended."""
         if watch in self._watches:
-            with suppress(UnstallError):  # of a simulation that broke off the timeline tells
+            with suppress(UnstallError):  # the timeline raises the error of a simulation that failed
                 watch.end_ns = self.now_ns()
             self._watches.remove(watch)
             if not self._watches:
                 self._watched.close()
 
-    # As the recording of this process, to `unstall.step()`, to the helpers of `unstall.fix` and at its end.
+    # The interface of a recording: to `unstall.step()`, to the helpers of `unstall.fix`, and at the end of the process.
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
-        if kind in (OPTIMIZER, FORWARD) and self._watches and not self._sees_marks:
-            # A graph has begun to serve calls of a function. Calls that are run as they are count like those.
-            self._sees_marks = True
-            self._watched.callback(self._see_no_marks, step_hooks.install(self.step_boundary))
+        if kind in (OPTIMIZER, FORWARD) and self._watches and not self._sees_steps:
+            # A graph serves calls of a function from now on. Calls that run as written are step boundaries, too.
+            self._sees_steps = True
+            self._watched.callback(self._stop_seeing_steps, step_hooks.install(self.step_boundary))
         now = self.now_ns()
         for watch in self._watches:
-            watch.marks.append((StepSource(kind, who), now))
+            watch.step_boundaries.append((StepSource(kind, who), now))
 
     def end(self, why: str) -> None:
         for watch in list(self._watches):
             self.unwatch(watch)
 
     def forked(self) -> None:
-        """In a forked child: its time goes by as on the machine, and nobody watches it."""
+        """In a forked child: the clock is real, and no span is watched."""
         self._watches.clear()
         if self.simulator is not None:
             self._shim.set_logging(False)
             self.simulator.forked()  # first: its lock may have been another thread's
         self._clock.stop()
 
-    def _see_no_marks(self, hooks: step_hooks.StepHooks) -> None:
+    def _stop_seeing_steps(self, hooks: step_hooks.StepHooks) -> None:
         hooks.remove()
-        self._sees_marks = False
+        self._sees_steps = False
 
     def _power_on(self) -> None:
-        """Torch is about to be executed."""
+        """Start the machine: torch is about to be imported."""
         from unstall.virtual.shim.load import load
         from unstall.virtual.simulation.simulator import Simulator
         from unstall.virtual.torch_cuda.runtime import attach
@@ -176,10 +176,10 @@ def current() -> Machine | None:
 
 
 def machine(options: MachineOptions) -> Machine:
-    """The machine of this process, which is made if there is none.
+    """The machine of this process; makes it if there is none.
 
-    Raises UsageError where there is another already, where torch was imported before there was any, and for settings
-    of the allocator that torch would not take.
+    Raises UsageError if there is another one, if torch was imported first, and for settings of the allocator that torch
+    would refuse.
     """
     if not _machines:
         if "torch" in sys.modules:
@@ -204,12 +204,12 @@ def machine(options: MachineOptions) -> Machine:
 
 
 def _properties(options: MachineOptions) -> list[DeviceProperties]:
-    """What torch tells of each device."""
+    """The properties of each device, as torch has them."""
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
 
     device = gpu_named(options.gpu).file.device
-    told = DeviceProperties(
+    described = DeviceProperties(
         name=device.name,
         major=device.capability[0],
         minor=device.capability[1],
@@ -217,6 +217,6 @@ def _properties(options: MachineOptions) -> list[DeviceProperties]:
         multi_processor_count=device.multiprocessors,
         L2_cache_size=device.l2_bytes,
     )
-    # Of a real H200 more was written down.
-    first = H200 if device.name == H200.name else told
+    # More properties of a real H200 are known.
+    first = H200 if device.name == H200.name else described
     return [replace(first, index=index) for index in range(options.devices)]

@@ -1,4 +1,4 @@
-"""What a virtual GPU is asked to be, and how that reaches other processes."""
+"""The options of a virtual machine, and how they reach child processes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HOST_CLOCKS: tuple[HostClock, ...] = get_args(HostClock)
 MOST_DEVICES = 16  # a CUDA device's index fits an int8, and torch's tables of peers are made for so many
 
 ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
-"""The variable by which it has the same one as its parent."""
+"""The environment variable with the parent's options."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
     """One virtual machine: `devices` GPUs named `gpu`.
 
-    `numerics`: compute values for real, or skip what cannot be seen. `host`: how long the program's own work takes,
-    as modelled for the GPU's host, or as measured on this one.
+    `numerics`: compute all values, or skip large ones. `host`: charge the program's own work as modelled for the GPU's
+    host, or as measured on this one.
     """
 
     gpu: str = "h200"
@@ -32,8 +32,8 @@ class MachineOptions:
     numerics: Numerics = "real"
     host: HostClock = "modelled"
 
-    def told(self) -> dict[str, object]:
-        """What a trace says of it."""
+    def metadata(self) -> dict[str, object]:
+        """The entry of a trace's metadata."""
         return {"virtual": asdict(self)}
 
     def __str__(self) -> str:
@@ -45,12 +45,12 @@ class MachineOptions:
 
     @classmethod
     def from_json(cls, text: str) -> MachineOptions:
-        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        """Options from the text of `to_json`. Raises ValueError or TypeError for another text."""
         return cls(**json.loads(text))
 
 
 def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> MachineOptions:
-    """What the user asked for: "h200", a GPU's .json file, "h200:2" for two. Raises UsageError for what cannot be."""
+    """Options by a user's words: "h200", a GPU's .json file, "h200:2" for two. Raises UsageError if they are wrong."""
     name, colon, count = gpu.rpartition(":") if ":" in gpu else (gpu, "", "")
     if not name or (colon and not (count.isdecimal() and 1 <= int(count) <= MOST_DEVICES)):
         raise UsageError(f"gpu: {gpu!r}: give a GPU's name, or its name and how many, from 1 to {MOST_DEVICES}: h200:2")

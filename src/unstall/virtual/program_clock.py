@@ -27,14 +27,14 @@ class Clock(Protocol):
     """The virtual host clock."""
 
     def now_ns(self) -> int:
-        """Since it began; never less than before."""
+        """Nanoseconds since it began; never decreases."""
 
     def advance(self, ns: int) -> None:
-        """The calling thread let so much time go by."""
+        """Add ns to the calling thread's time."""
 
 
 class _StandIn:
-    """In the place of a built-in function: no method where it is an attribute of a class, and pickled by its name."""
+    """Replaces a built-in function: like one, it does not bind as a method, and is pickled by its name."""
 
     def __init__(self, function: Callable[[], float], instead: Callable[[], float]) -> None:
         functools.update_wrapper(self, function)
@@ -49,22 +49,22 @@ class _StandIn:
 
 
 class ProgramClock:
-    """Stands in for the functions of `time` from `install` to `remove`.
+    """Replaces the functions of `time` from `install` to `remove`.
 
-    They are the machine's own until `start`, and go on from what they said then; after `remove` again, for whoever
-    kept one.
+    They return real times until `start`, then virtual ones that continue from there. After `remove`, a copy that the
+    program kept returns real times again.
     """
 
     def __init__(self) -> None:
         self._clock: Clock | None = None
         self._undo = ExitStack()
         self._within = threading.local()
-        self._offsets = (0, 0)  # of perf_counter and time, ns: from the virtual clock while it goes, else the machine's
-        self._began = 0  # what a thread is told that the virtual clock was last, before it has read it
+        self._offsets = (0, 0)  # of perf_counter and time, ns: to the virtual clock while it runs, else to the real one
+        self._began = 0  # the virtual time of a thread that has not read the clock
         self._perf_counter_ns, self._time_ns = time.perf_counter_ns, time.time_ns
 
     def install(self) -> None:
-        """Take the functions' places, in `time` and `timeit` and wherever the user's modules hold them."""
+        """Replace the functions in `time`, in `timeit` and in the user's modules that hold them."""
         originals: dict[object, object] = {
             function: _StandIn(function, instead)
             for function, instead in (
@@ -74,7 +74,7 @@ class ProgramClock:
                 (time.time_ns, lambda: self._time()),
             )
         }
-        originals[time.sleep] = followed(time.sleep, self._slept)  # a Ctrl-C within it has the program's frames alone
+        originals[time.sleep] = followed(time.sleep, self._slept)  # a Ctrl-C in it shows only the program's frames
         for module in (time, *_holders()):
             for name, value in list(vars(module).items()):
                 if _is_any(value, originals):
@@ -85,24 +85,24 @@ class ProgramClock:
             self._put_default(vars(function)["__init__"] if isinstance(function, type) else function, originals)
 
     def start(self, clock: Clock) -> None:
-        """The virtual clock goes from now on."""
+        """Use the virtual clock from now on."""
         self._within.last = self._began = clock.now_ns()
         self._shift(-self._began, 1)
         self._clock = clock
 
     def stop(self) -> None:
-        """From now on time goes by as on the machine, from where the virtual clock is."""
+        """Let real time pass from now on, from the current virtual time."""
         if self._clock is not None:
             last, self._clock = self._virtual(), None
             self._shift(last, -1)
 
     def remove(self) -> None:
-        """The machine's clock again; whoever kept one of ours has the machine's too."""
+        """Restore the real clock, also for copies of the functions that were kept."""
         self._undo.close()
         self._clock, self._offsets = None, (0, 0)
 
     def _shift(self, virtual_ns: int, sign: int) -> None:
-        """Have both clocks go on from where they are."""
+        """Have both clocks continue from their current times."""
         perf_counter, wall = self._offsets
         self._offsets = (
             perf_counter + virtual_ns + sign * self._perf_counter_ns(),
@@ -116,7 +116,7 @@ class ProgramClock:
         return self._offsets[1] + (self._virtual() if self._clock else self._time_ns())
 
     def _virtual(self) -> int:
-        """The thread's virtual time. What the simulation itself asks for on its way is told what was known last."""
+        """The thread's virtual time. Within the simulation, it is the last known one."""
         clock, within = self._clock, self._within
         last: int = max(getattr(within, "last", 0), self._began)
         if clock is None or getattr(within, "asking", False):
@@ -143,7 +143,7 @@ class ProgramClock:
         self._undo.callback(undo)
 
     def _put_default(self, function: FunctionType, originals: dict[object, object]) -> None:
-        """Its default timer, where that is one of the machine's."""
+        """Replace a function's default timer."""
         before = function.__defaults__
         function.__defaults__ = tuple(
             originals[value] if _is_any(value, originals) else value for value in before or ()
@@ -152,7 +152,7 @@ class ProgramClock:
 
 
 def _is_any(value: object, originals: dict[object, object]) -> bool:
-    """Whether it is one of the machine's functions; what cannot be hashed, or hashes oddly, is not asked to."""
+    """Whether the value is one of the real functions; only built-in functions are hashed."""
     return type(value) is type(time.monotonic) and value in originals
 
 

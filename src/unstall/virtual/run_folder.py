@@ -1,4 +1,4 @@
-"""A program's run on the virtual GPU as it is left for `unstall run`: files in a folder."""
+"""The folder in which a program leaves its run on the virtual GPU for `unstall run`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = "failed.txt"
 
 
 class RunFolder:
-    """Writes the timeline of a watch into a folder when the process ends, by `os._exit` too."""
+    """Writes the timeline of a span into a folder when the process ends, also by `os._exit`."""
 
     def __init__(self, watch: WatchedSpan, folder: Path) -> None:
         self._watch = watch
@@ -33,7 +33,7 @@ class RunFolder:
         os._exit = self._leave
 
     def write(self) -> None:
-        """Write what ran. What goes wrong is written too, and disturbs nothing of how the program ends."""
+        """Write the timeline, or the error if that fails. The program ends as it would without it."""
         if os.getpid() != self._process:
             return
         with _undisturbed():
@@ -65,8 +65,7 @@ class RunFolder:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A Ctrl-C is let go by, as the program has ended: just after what ended it, it would lose the run. A second one is
-    as usual."""
+    """Ignores one Ctrl-C, since the program has ended and the run would be lost. A second one works as usual."""
     usual = signal.getsignal(signal.SIGINT)
     if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual.races.logs import DOWNLOAD, Log, placed
-from virtual.races.test_twin import CALLS, Call
+from virtual.races.test_reference import CALLS, Call
 
 from unstall.timeline.columns import RaceKind
 from unstall.virtual.log import CopyFlag, LogCode

@@ -1,7 +1,7 @@
-"""PyTorch's caching allocator for CUDA, to the byte: which block a request gets, and what memory_stats() says then.
+"""PyTorch's caching allocator for CUDA, to the byte: the block of each request, and memory_stats() after it.
 
-Written from the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11) and held to what it did on an H200. It
-holds no memory: addresses are numbers, and whether a stream has finished is for its caller to say.
+Written from the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11), and tested against an H200. It holds no
+memory: addresses are numbers, and the caller says whether a stream has finished.
 """
 
 from __future__ import annotations
@@ -36,9 +36,20 @@ class CachingAllocator:
         other_bytes: int = 0,
         device: int = 0,
     ) -> None:
-        """`settings` as in PYTORCH_ALLOC_CONF (ValueError where torch would refuse them). `other_bytes` of the device
-        are held by the context and other programs. `events`: when other streams are done with a block (at once, if not
-        given). `observer` is told what torch's memory history would hold."""
+        """Make the allocator of an empty device.
+
+        Args:
+            total_bytes: The device's memory.
+            settings: As in PYTORCH_ALLOC_CONF.
+            events: Says when other streams are done with a block; at once, if not given.
+            observer: Is called with each entry of torch's memory history.
+            addresses: The device's address space.
+            other_bytes: Memory that the context and other programs hold.
+            device: The device's index.
+
+        Raises:
+            ValueError: torch would refuse the settings.
+        """
         self.settings = AllocatorSettings.parse(settings)
         self.device = device
         self._memory = DeviceMemory(total_bytes, other_bytes, addresses or TopDownAddresses())
@@ -56,7 +67,19 @@ class CachingAllocator:
             self.set_per_process_memory_fraction(self.settings.per_process_memory_fraction)
 
     def malloc(self, size: int, stream: int) -> Block:
-        """A block for `size` bytes, for use on `stream`; OutOfMemoryError when even an emptied cache has no room."""
+        """Allocate a block.
+
+        Args:
+            size: Bytes, at least 1.
+            stream: The stream that uses the block.
+
+        Returns:
+            The block, rounded up as torch does.
+
+        Raises:
+            OutOfMemoryError: There is no room even with an empty cache.
+            ValueError: `size` is less than 1.
+        """
         if size <= 0:
             raise ValueError(f"a block has at least one byte, not {size}")
         if size > LARGEST_REQUEST:
@@ -71,7 +94,14 @@ class CachingAllocator:
         return self._hand_out(block, block_size, size)
 
     def free(self, block: Block) -> None:
-        """The program lets go of a block: reusable on its stream at once, or when other streams are done with it."""
+        """Free a block. It can be reused on its stream at once, or when other streams are done with it.
+
+        Args:
+            block: A block of this allocator.
+
+        Raises:
+            ValueError: The block is not allocated.
+        """
         if not block.allocated:
             raise ValueError(f"invalid device pointer: {block.address:#x}")
         statistics, is_small = self._statistics, block.pool.is_small
@@ -87,22 +117,22 @@ class CachingAllocator:
             self._free_now(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """The block is used on `stream` too: once freed, it waits for what is on that stream then."""
+        """Note that `stream` uses the block too: once freed, the block waits for the work on that stream."""
         if stream != block.stream:
             self._pending.use(block, stream, capturing=bool(self._captures))
 
     def process_events(self) -> None:
-        """Frees the blocks whose streams are done with them, as every `malloc` does outside of captures."""
+        """Free the blocks whose streams are done with them, as every `malloc` outside of captures does."""
         self._pending.process()
 
     def empty_cache(self) -> None:
-        """Waits for all pending events, then gives what is free back to the device: whole segments only."""
+        """Wait for all pending events, then give free segments back to the device."""
         if self._captures:
             raise RuntimeError("the cache cannot be emptied while a graph is captured")
         self._release_cached()
 
     def observe(self, observer: Observer | None) -> None:
-        """From now on it is told what torch's memory history would hold, and no other."""
+        """Call this observer, and no other, with each entry of torch's memory history from now on."""
         self._observer = self._segments.observer = observer
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
@@ -111,8 +141,7 @@ class CachingAllocator:
         self._allowed_bytes = int(fraction * self._memory.total_bytes)
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
-        """From now on the streams that `captures` says are captured allocate from the private pool of that id; a graph
-        more holds the pool."""
+        """Have captured streams (`captures`) allocate from the private pool of that id, which one more graph holds."""
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
         pool = self._private_pools.setdefault(pool_id, PrivatePool(pool_id))

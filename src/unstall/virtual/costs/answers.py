@@ -1,4 +1,4 @@
-"""What operators and copies take on one GPU: its measured calls looked up, or another's scaled to it."""
+"""The costs of operators and copies on one GPU: from its measured calls, or from another GPU's, scaled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILLS_NS = 3_000
 """A kernel that takes longer has more blocks than the device holds at once."""
 _HANDLE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation")
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
-"""That a multiprocessor holds, by capability; else 2,048."""
+"""The threads of a multiprocessor, by capability; otherwise 2,048."""
 _DIRECTIONS = {
     CopyDirection.HOST_TO_DEVICE: "HtoD",
     CopyDirection.DEVICE_TO_HOST: "DtoH",
@@ -34,9 +34,7 @@ _DIRECTIONS = {
 
 
 class MeasuredCosts:
-    """Costs on `gpu` by the tables of `measured`, which is the same one unless `gpu` is known from its data sheet
-    alone.
-    """
+    """Costs on `gpu` by the tables of `measured`: the same GPU, unless `gpu` is known only by its data sheet."""
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
         self._gpu, self._measured = gpu, measured
@@ -58,17 +56,17 @@ class MeasuredCosts:
 
     @cached_property
     def _usual_host_ns(self) -> int:
-        """Of an operator whose own part was not measured."""
+        """The host's ns for an operator whose own part was not measured."""
         known = self._measured.file.operators_host_ns.values()
         return round(statistics.median(known)) if known else 0
 
     @property
     def known_error(self) -> str:
-        """How far off these costs were on programs whose times are known."""
+        """The error of these costs on programs with known times."""
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Of one call. A piece of it that nothing like was measured of takes what its bytes do, in one kernel."""
+        """The cost of one call. A piece unlike every measured one costs what its bytes do, in one kernel."""
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
@@ -90,7 +88,9 @@ class MeasuredCosts:
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
-        """A convolution's bias is a piece of its own where one without it was measured that is more like this one."""
+        """The pieces of a call. A convolution's bias is a piece of its own if a measured convolution without bias is
+        more similar.
+        """
         apart = pieces(signature)
         last = apart[-1].signature
         if "convolution" not in last.name:
@@ -104,7 +104,9 @@ class MeasuredCosts:
         return apart
 
     def _unlike(self, signature: Signature, bias: bool | None = None) -> tuple[float, float]:
-        """How unlike a convolution is to what was measured, with a bias or without: in kind, then in doublings."""
+        """The difference of a convolution, with or without a bias, from the nearest measured one: in kind, then in
+        doublings.
+        """
         described = describe(signature)
         table = self._find(*described) if described is not None else None
         if described is None or table is None:
@@ -146,7 +148,7 @@ class MeasuredCosts:
         return kernels, (temporaries,) if temporaries else ()
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """Between the sizes that were measured, as on a line; beyond, at the largest one's rate."""
+        """The time of a copy: linear between measured sizes; beyond the largest, at its rate."""
         of = _DIRECTIONS.get(direction, "DtoD")
         rows = [
             (size, ns)
@@ -156,7 +158,7 @@ class MeasuredCosts:
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
     def _find(self, family: Family, shape: CallShape) -> CostTable | None:
-        """Of the first of the shape's variants that was measured."""
+        """The table of the first of the shape's variants that was measured."""
         tables = (self._table(family, variant) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
 
@@ -169,7 +171,7 @@ class MeasuredCosts:
         return self._tables[key]
 
     def _kernels(self, answer: Estimate, of_lists: Signature | None) -> tuple[Kernel, ...]:
-        """The nearest call's, each with the same share of the whole; of lists, as many as these tensors need."""
+        """The nearest call's kernels with their shares of the total; for lists, as many as these tensors need."""
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
         if of_lists is None:
@@ -195,7 +197,7 @@ class MeasuredCosts:
     def _cut(
         self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
     ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-        """A reduction with counters that are cleared, or without, whichever the nearest one that was measured has."""
+        """Add or remove the clearing of a reduction's counters, if the nearest measured reduction differs in it."""
         device = self._gpu.file.device
         threads = _THREADS.get(device.capability, 2_048)
         taken = reductions.across_blocks(signature, shape, device.multiprocessors, threads)
@@ -208,7 +210,7 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """cuBLAS has its own from its first product on; cuBLASLt, which adds a bias on the way, another."""
+        """The workspaces of a product: cuBLAS's from its first product on, and cuBLASLt's if it adds a bias."""
         name = signature.name.removeprefix("aten::")
         if name not in _HANDLE:
             return {}

@@ -1,4 +1,4 @@
-"""The whole of a calibration: facts, cases, the host's part of each operator → a GPU's file. Needs torch and a GPU."""
+"""A whole calibration: facts, cases, the host's part of each operator → a GPU's file. Needs torch and a GPU."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
-"""Calls that their neighbours tell this exactly are left out: it keeps a file of 60,000 calls below 2 MB."""
+"""Calls that their neighbours predict this exactly are left out: a file of 60,000 calls stays below 2 MB."""
 _HOST_SHARE = 0.1
 _QUICK_RANK, _USUAL_RANK = 0, 3
 _SMALL_POOL = 1 << 24
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
-    """Measure the GPU at hand for about so long; the cases that matter most come first. `quick`: no others."""
+    """Measure this machine's GPU for about so many minutes, the most important cases first. `quick`: only those."""
     begin = time.monotonic()
     chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
     progress("the host's part")  # before all else: once a profiler has been attached, every launch takes longer
@@ -48,7 +48,7 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
 
 
 def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
-    """ns of the host in one call, for each operator by the first case of it that is small."""
+    """By operator: the host's ns in one call, of the operator's first small case."""
     pool = TensorPool("cuda", _SMALL_POOL)
     found: dict[str, int] = {}
     for case in chosen:
@@ -65,7 +65,7 @@ def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
-    """Build and call every case with shapes alone, no GPU: (how many there are, what went wrong)."""
+    """Build and call every case with shapes alone, without a GPU. Returns how many there are, and the errors."""
     pool = TensorPool("meta")
     wrong: dict[str, str] = {}
     chosen = cases(most)

@@ -1,7 +1,6 @@
-"""How a GPU and the host in front of it take work: queue, gaps, latencies, copies, what calls cost. Measured; needs
-torch and a GPU.
+"""Measures how a GPU and its host work: queue, gaps, latencies, copies, costs of calls. Needs torch and a GPU.
 
-Times are in ns. Each group is measured by itself, and left out where it fails.
+Times are in ns. Each group is measured by itself, and left out if it fails.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def measure_facts() -> dict[str, Any]:
 
 
 def median_ns(call: Callable[[], object], times: int = 200, idle: bool = False) -> int:
-    """Of the host's time in one call. `idle`: the device has nothing else to do whenever it is made."""
+    """The host's time in one call. `idle`: the device has nothing else to do at each call."""
     for _ in range(5):
         call()
     taken = []
@@ -75,7 +74,7 @@ def _device() -> dict[str, Any]:
 
 
 def _peaks() -> dict[str, float]:
-    """FLOPs and bytes a ns, of large matrix products and of copies within and beyond the L2 cache."""
+    """FLOPs and bytes per ns, of large matrix products and of copies within and beyond the L2 cache."""
     found = {}
     for name, dtype, tf32, size in (
         ("float32", torch.float32, False, 4096),
@@ -276,7 +275,7 @@ def _graph() -> dict[str, int]:
 
 
 def _allocation() -> dict[str, int]:
-    """Of the caching allocator, and of the driver beneath it."""
+    """The costs of the caching allocator, and of the driver beneath it."""
     found = {"cached": median_ns(lambda: torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(4096)))}
     for mib in (2, 20, 200, 2000):
         taken, given = [], []

@@ -1,8 +1,7 @@
-"""One GPU: what its file in gpus/ says. Adding a GPU is adding a file there; nothing else names one.
+"""The file of a GPU in gpus/. To add a GPU, add a file there; nothing else names one.
 
-A measured file has tables of calls; one of a data sheet names the measured GPU that it is `like`, whose tables it
-uses, scaled by both GPUs' peak
-rates.
+A measured file has tables of calls. A file from a data sheet names the measured GPU that it is `like`; that GPU's
+tables are used, scaled by both GPUs' peak rates.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """As torch tells it, and what a context takes of the memory."""
+    """The device as torch describes it, and the memory that a context takes."""
 
     name: str
     capability: tuple[int, int]
@@ -39,7 +38,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rates of the data sheet, dense, by the ns: FLOPs and bytes. `l2_bytes` is of the L2 cache, `floor_ns` an empty
+    """Dense rates of the data sheet, per ns: FLOPs and bytes. `l2_bytes` is of the L2 cache; `floor_ns` is an empty
     kernel's time.
     """
 
@@ -52,15 +51,13 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of gpus/. `host` and `limits` give only what differs from `HostCosts` and `Limits`.
+    """A file of gpus/. `host` and `limits` have only what differs from `HostCosts` and `Limits`; for a GPU that is
+    `like` another one, from that GPU's.
 
-    They are those of the GPU that it is like, else.
-
-    `copies` are [direction, pinned, bytes, ns]; `memsets` [bytes, ns]; `operators_host_ns` the host's own work in an
-    operator, its launches
-    and allocations apart. `tables` has, by family and variant, rows of the family's figures, the number of one of
-    `sequences`, the kernels'
-    ns, and the bytes of temporary allocations. A sequence is of numbers of `kernels`, which are names.
+    `copies` are [direction, pinned, bytes, ns]; `memsets` [bytes, ns]. `operators_host_ns` is the host's own work in an
+    operator, without its launches and allocations. `tables` has, by family and variant, rows of: the family's figures,
+    the index of one of `sequences`, the kernels' ns, and the bytes of temporary allocations. A sequence has indices of
+    `kernels`, which are names.
     """
 
     schema: Literal["unstall.gpu/1"]
@@ -114,7 +111,7 @@ def gpu_names() -> list[str]:
 
 @lru_cache(maxsize=8)
 def gpu_named(name: str) -> Gpu:
-    """A GPU by name, or by the path of a file that `unstall calibrate` wrote. Raises UsageError for what is neither."""
+    """A GPU by its name, or by a file that `unstall calibrate` wrote. Raises UsageError for an unknown GPU."""
     if name.endswith(".json"):
         return Gpu(Path(name).stem, _read(Path(name)))
     if name not in gpu_names():
@@ -125,14 +122,14 @@ def gpu_named(name: str) -> Gpu:
 
 
 def _meant(name: str) -> str:
-    """A question for who gave a name that no GPU has. One that begins as it does is nearer than one spelt alike."""
+    """The suggestion for an unknown name: a GPU whose name begins with it, or a similar one."""
     longer = [known for known in gpu_names() if name and known.startswith(name)]
     near = longer or get_close_matches(name, gpu_names(), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def decode(data: bytes, what: str) -> GpuFile:
-    """A file's content, checked. Raises UsageError, naming `what`, where it is not a GPU's."""
+    """Decode and check a file. Raises UsageError, naming `what`, if it is not a GPU's."""
     try:
         file = msgspec.json.decode(data, type=GpuFile)
         _check(file)
@@ -142,7 +139,7 @@ def decode(data: bytes, what: str) -> GpuFile:
 
 
 def encode(file: GpuFile) -> bytes:
-    """As a file has it: one line a table's row, so that a person can read it and a diff be small."""
+    """Encode a file with a line for each row of a table, so that people can read it and diffs are small."""
     return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
 
 
@@ -192,5 +189,5 @@ def _folder() -> Traversable:
 
 
 def sources() -> Sequence[tuple[str, str]]:
-    """(name, how its figures are known) of every GPU."""
+    """(name, source of its figures) of every GPU."""
     return [(name, gpu_named(name).file.source) for name in gpu_names()]

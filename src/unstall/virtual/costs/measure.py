@@ -1,10 +1,8 @@
-"""Runs cases on a GPU and says what each did: its kernels, how long they took, what memory it took. Needs torch.
+"""Runs cases on a GPU and measures each: its kernels, their times, its memory. Needs torch.
 
-Each call stands between two calls of `torch.cuda._sleep`, whose kernel has a name of its own: what runs between a pair
-of them, in the order of
-the device, is that call's. The L2 cache is flushed before, and the case's hot arguments read into it again.
-Allocations are told
-apart in the same way, in the allocator's own trace, by requests of a size that nothing else has.
+Each call is between two calls of `torch.cuda._sleep`, whose kernel has a unique name: the kernels between a pair of
+them, in the order of the device, belong to that call. Before it, the L2 cache is flushed and the case's hot arguments
+are read into it. Allocations are separated in the same way, in the allocator's trace, by requests of a unique size.
 """
 
 from __future__ import annotations
@@ -34,21 +32,19 @@ _WARM_BYTES = 12 << 20
 
 @dataclass
 class CaseObservation:
-    """What one case did. `kernels` are (name, median ns); `taken` the bytes of each allocation that was no output, in
-    order.
+    """The result of one case. `kernels` are (name, median ns); `taken` the bytes of each allocation that was no output,
+    in order.
     """
 
     signature: Signature
     kernels: list[tuple[str, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
-    """Of `taken`, what was still there afterwards."""
+    """Those of `taken` that were not freed."""
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
-    """Observations of the cases, a chunk at a time, until they are all done or `time.monotonic()` has passed the
-    deadline.
-    """
+    """Observations of the cases, a chunk at a time, until all are done or `time.monotonic()` passes the deadline."""
     pool = TensorPool("cuda")
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     chunk: list[Case] = []
@@ -121,15 +117,15 @@ def _run_case(
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Those that a model would still have in the L2 cache: all where they are small, else only the first, which was
-    just written.
+    """The tensors that a model would still have in the L2 cache: all if they are small, else the first, which was just
+    written.
     """
     together = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return tensors if together <= _WARM_BYTES else tensors[:1]
 
 
 def _touch(tensor: torch.Tensor) -> None:
-    """Reads and writes the memory from the tensor's first element on, as much as it has elements."""
+    """Read and write the memory from the tensor's first element on, as many elements as it has."""
     if tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= _HOT_BYTES:
         there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
         tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).abs_()
@@ -178,7 +174,7 @@ def _attribute_kernels(profiler: profile, observations: list[CaseObservation], c
 
 
 def device_events(profiler: profile) -> list[tuple[str, int]]:
-    """(name, ns) of what ran on the device, in its order."""
+    """(name, ns) of the device's events, in its order."""
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
     events = [
         (event.start_ns(), event.duration_ns(), event.name())
@@ -190,7 +186,7 @@ def device_events(profiler: profile) -> list[tuple[str, int]]:
 
 
 def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """What ran after each fence, until the next."""
+    """The events after each fence, until the next."""
     groups: list[list[tuple[str, int]]] = []
     for name, duration in events:
         if _FENCE in name:

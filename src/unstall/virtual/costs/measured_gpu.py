@@ -15,12 +15,13 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
-"""A call: its kernels with their ns, the bytes that it took besides its results, and of these what it kept."""
+"""A call: its kernels with their ns, the bytes that it allocated besides its results, and those of them that it kept.
+"""
 _BYTES_OFF = 64 << 10
-"""Of temporary memory that neighbours may tell wrongly."""
+"""The error that is allowed for temporary memory predicted by neighbours."""
 _FOUR_MIB = 4 << 20
 _MOST_NS = 60_000
-"""What takes longer did so for the number of its tensors, or for a plan that is made once."""
+"""Longer times come from the number of tensors, or from a plan that is made once."""
 _BINDING_NS = 300
 """Of a method that torch binds by hand, as `torch.cuda._sleep` is: its call, without the launch in it."""
 
@@ -51,9 +52,7 @@ class Tables:
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
-        """By family and variant, without the calls that those left tell within `within` of their time, with the same
-        kernels.
-        """
+        """By family and variant, without calls whose kernels and time, within `within`, the remaining ones predict."""
         found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
             ordered = [calls[dims] for dims in sorted(calls)]
@@ -75,9 +74,9 @@ def _needed(
         call = calls[index]
         left_out[index] = True
         answer = table.ask(call.dims, roofline, dtype, left_out)
-        told = table.temporaries(call.dims, answer)
-        off = sum(abs(one - other) for one, other in zip(told, call.temporaries, strict=False))
-        same = answer.nearest.names == call.names and len(told) == len(call.temporaries)
+        found = table.temporaries(call.dims, answer)
+        off = sum(abs(one - other) for one, other in zip(found, call.temporaries, strict=False))
+        same = answer.nearest.names == call.names and len(found) == len(call.temporaries)
         if not same or off > _BYTES_OFF or abs(answer.total_ns / max(call.total_ns, 1) - 1) > within:
             left_out[index] = False
     return [call for call, out in zip(calls, left_out, strict=True) if not out]
@@ -126,9 +125,8 @@ def peaks_of(facts: Mapping[str, Any]) -> Peaks:
 
 
 def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int], note: str, within: float) -> GpuFile:
-    """The file. `hosts` has ns of one call of an operator from Python; `within` is how exactly neighbours must tell a
-    call to leave
-    it out.
+    """The file. `hosts`: by operator, ns of one call from Python. `within`: a call is left out if its neighbours
+    predict it this exactly.
     """
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
@@ -161,13 +159,13 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
 
 
 def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
-    """What torch gives a cuBLAS handle and cuBLASLt: `getChosenWorkspaceSize` and `_getWorkspaceSize`."""
+    """The workspaces that torch gives cuBLAS and cuBLASLt: `getChosenWorkspaceSize` and `_getWorkspaceSize`."""
     hopper = capability[0] == 9
     return {"cublas": 32 << 20 if hopper else (4096 * 2 + 16 * 8) << 10, "cublaslt": 1 << 20}
 
 
 def _own_ns(hosts: Mapping[str, int], facts: Mapping[str, Any]) -> dict[str, int]:
-    """By operator, what its call takes beyond an operator that does nothing and one launch."""
+    """By operator: the ns of its call beyond one launch and an operator that does nothing."""
     launch = facts["calls"]["sleep_kernel"] - _BINDING_NS
     bare = facts["calls"]["bound_operator"]
     own: dict[str, int] = {}

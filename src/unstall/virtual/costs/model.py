@@ -1,6 +1,6 @@
-"""How long things take on a GPU and on the host in front of it: what the simulation asks for.
+"""The interface of a GPU's costs, and of its host's: what the simulation asks for.
 
-The measurements of one GPU answer (`answers.py`), by its file in `gpus/`.
+`answers.py` implements it by the GPU's file in `gpus/`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """What one call of an operator does."""
+    """The cost of one call of an operator."""
 
     kernels: tuple[Kernel, ...]
     host_ns: int = 0
@@ -34,15 +34,14 @@ class OperatorCost:
     of `add` that takes 11.2 us from Python is 2.4 us of an operator, 0.9 us of a request for memory, 3.0 us of a launch
     and 4.9 us of `host_ns`. Of operators within it that make records of their own nothing is in it."""
     temporaries: tuple[tuple[int, ...], ...] = ()
-    """Bytes of each allocation that it takes and gives back, by pass: what a pass takes has the room of those before
-    it."""
+    """Bytes of each allocation that it makes and frees, by pass; a pass can use the memory of those before it."""
     workspaces: tuple[tuple[str, int], ...] = ()
-    """(key, bytes) of memory that it takes once for each stream, and keeps."""
+    """(key, bytes) of memory that it allocates once for each stream, and keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCosts:
-    """What calls and records cost the host, in ns. The defaults: an H200's host, CUDA 13, torch 2.11."""
+    """The host's costs of calls and records, in ns. The defaults: an H200's host, CUDA 13, torch 2.11."""
 
     operator: int = 2_200
     """From an operator's entry to what it does: what Python hands over, the dispatcher, its argument checks."""
@@ -55,8 +54,9 @@ class HostCosts:
     """For each two bytes of bytecode from one place to another: with the small calls in between, of attributes and of
     functions that do no torch, as 6 models of transformers spent them on the CPU."""
     cold: int = 6_000
-    """What an operator takes more when its thread did not call it lately: its code is in no cache near the processor.
-    Loops over one operator, by which the other figures were measured, never see it; 15 models' steps show it."""
+    """The extra cost of an operator that its thread did not call lately: its code is in no near cache. Loops over one
+    operator, by which the other figures were measured, never show it; the steps of 15 models do.
+    """
     warm_records: int = 48
     """Records of a thread that are lately."""
     mark: int = 1_500
@@ -88,7 +88,7 @@ class HostCosts:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How a device takes what it is given, in ns. The defaults: H200, CUDA 13."""
+    """The device's latencies and limits; times in ns. The defaults: H200, CUDA 13."""
 
     queue_capacity: int = 1022
     """Launches outstanding on a stream when the next one blocks."""
@@ -100,9 +100,9 @@ class Limits:
     copy_latency: int = 1_500
     graph_latency: int = 5_000
     event_latency: int = 1_500
-    """From the end of what a stream waits for to its next op's start."""
+    """From the end of an event that a stream waits for to the start of its next op."""
     wake_latency: int = 4_000
-    """From the end of what the host waits for to its going on."""
+    """From the end of work that the host waits for to the host's next action."""
     staged_at_once_bytes: int = 64 << 10
     """An upload from pageable memory up to here goes into the launch queue itself."""
     sleep_cycles_per_us: float = 1_979.0
@@ -113,7 +113,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What a timeline and a program ask of the device."""
+    """The device's facts that a timeline and a program show."""
 
     name: str
     total_bytes: int
@@ -138,7 +138,7 @@ class Costs(Protocol):
         """How far off these costs were on programs whose times are known: a phrase for notes."""
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Of one call of an operator. Asked once for each distinct signature."""
+        """The cost of one call of an operator. Called once for each distinct signature."""
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """On the copy engine, or on the device's memory within it."""

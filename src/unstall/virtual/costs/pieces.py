@@ -28,7 +28,7 @@ class Piece:
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
-    """What runs for a call, in its order: at least the call itself."""
+    """The calls that run for a call, in order: at least the call itself."""
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
 

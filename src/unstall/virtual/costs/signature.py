@@ -1,8 +1,7 @@
-"""What the virtual GPU's log says of one operator: its name, its arguments, its outputs. No values, no torch.
+"""The signature of an operator's call in the virtual GPU's log: name, arguments, outputs. No values, no torch.
 
-A tensor comes as `("t", dtype, sizes, strides)`, a list of tensors as `("l", (tensor, …))`, a Scalar or float as
-`("s",)` or, where it is
-known whether it is zero, `("s", nonzero)`; None, bools, ints, strings and tuples of ints come as they are.
+A tensor is `("t", dtype, sizes, strides)`, a list of tensors `("l", (tensor, …))`, a Scalar or float `("s",)`, or
+`("s", nonzero)` if that is known; None, bools, ints, strings and tuples of ints are themselves.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """One operator's call, as it arrives at the CUDA dispatch key. Arguments stand in the schema's order."""
+    """One operator's call at the CUDA dispatch key. Arguments are in the schema's order."""
 
     name: str
     overload: str
@@ -104,7 +103,7 @@ class Signature:
         return value if isinstance(value, TensorSpec) else None
 
     def value(self, position: int, default: Any = None) -> Any:
-        """The argument at `position`, or `default` where it is not given."""
+        """The argument at `position`, or `default` if it is not given."""
         value = self.inputs[position] if position < len(self.inputs) else None
         return default if value is None else value
 

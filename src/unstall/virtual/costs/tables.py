@@ -1,8 +1,7 @@
 """Measured calls, looked up by shape.
 
-What a call takes is its roofline times a factor. The factor is a mean of the nearest measured shapes', by how many
-doublings they are away;
-which kernels run is the nearest one's.
+The time of a call is its roofline times a factor: a mean over the nearest measured shapes, weighted by their distance
+in doublings. Its kernels are those of the nearest one.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class MeasuredCall:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of one shape: what its kernels take together, and the nearest measured call with how far away it is, in
+    """The estimate for one shape: its kernels' time together, and the nearest measured call with its distance in
     doublings.
     """
 
@@ -72,10 +71,10 @@ class CostTable:
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Estimate:
-        """What a call of these figures takes on the GPU of `roofline`; `dtype` is its type, where that is not the
+        """The estimate for a call of these figures on the GPU of `roofline`. `dtype`: the call's, if it is not the
         table's.
 
-        Calls where `without` is true count as not measured.
+        Calls with true `without` count as not measured.
         """
         distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
         if without is not None:
@@ -137,10 +136,10 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
-    """As a GPU's file has them: the figures, the number of the sequence of kernels, then ns and temporaries, lists
-    where they are not one.
+    """The rows of a GPU's file: the figures, the index of the sequence of kernels, ns and temporaries, as lists if they
+    are several.
 
-    Sequences that are new get the next numbers.
+    New sequences get the next indices.
     """
     rows = []
     for call in calls:

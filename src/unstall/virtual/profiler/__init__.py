@@ -1,1 +1,1 @@
-"""What `torch.profiler` gives a program on the virtual GPU, and the trace of a run as it writes them."""
+"""`torch.profiler` on the virtual GPU, and the trace of a run in the same format."""

@@ -1,4 +1,4 @@
-"""Stacks of host events → Python frames as slices of time, which nest as the calls did."""
+"""Stacks of host events → Python frames as spans of time, nested like the calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.timeline.columns import I32, I64, Host, HostKind, Stacks, Timeline
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FrameSlices:
-    """One row a stretch that a frame spends on one line; a caller's rows enclose those of what it calls."""
+    """One row for each span that a frame spends on one line; a caller's rows enclose its callees'."""
 
     thread: I32  # row of Threads
     start: I64
@@ -21,9 +21,9 @@ class FrameSlices:
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
-    """Each frame from the first event made from it to the end of the last; within an operator, only its own frames.
+    """Each frame, from the first event in it to the end of the last; within an operator, only its own frames.
 
-    Of an annotation, which may begin and end in different places, only the borders count.
+    An annotation may begin and end in different places, so only its borders count.
     """
     host = timeline.host
     solid = host.kind != HostKind.ANNOTATION
@@ -56,7 +56,9 @@ def slices_of(timeline: Timeline) -> FrameSlices:
 
 
 def _borders(host: Host) -> tuple[I64, I64, I64]:
-    """Annotations, a ns before and one after each: their frames enclose them. Not those that others adjoin."""
+    """Annotations, with the ns before and after each, which their frames enclose; without those that adjoin other
+    events.
+    """
     taken = np.concatenate((host.start, host.end))
     rows = np.flatnonzero((host.kind == HostKind.ANNOTATION) & (host.stack >= 0))
     before, after = host.start[rows] - 1, host.end[rows] + 1
@@ -65,7 +67,7 @@ def _borders(host: Host) -> tuple[I64, I64, I64]:
 
 
 def line_texts(timeline: Timeline) -> list[str]:
-    """Each row of Lines as Kineto names a frame of it."""
+    """The name of each row of Lines, as Kineto writes it."""
     lines, strings = timeline.lines, timeline.strings
     return [
         f"{strings[file]}({line}): {strings[function]}" if line >= 0 else strings[function]
@@ -89,7 +91,7 @@ class StackTexts(dict[int, list[str]]):
 
 
 def _chains(stacks: Stacks) -> I32:
-    """By row of Stacks its frames' lines, outermost first, filled up with -1."""
+    """By row of Stacks: the lines of its frames, outermost first, padded with -1."""
     depth = np.zeros(len(stacks), np.int32)
     for row, parent in enumerate(stacks.parent.tolist()):
         depth[row] = depth[parent] + 1 if parent >= 0 else 1
@@ -102,7 +104,7 @@ def _chains(stacks: Stacks) -> I32:
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:
-    """How many frames each stack has in common with the one around it, which shows them already."""
+    """How many frames each stack shares with the one around it, which shows them already."""
     alike = np.zeros(len(stack), np.int64)
     going = outer >= 0
     for level in range(chains.shape[1]):

@@ -49,7 +49,7 @@ class _Config(Protocol):
 
 
 def install(source: ProfiledMachine) -> Callable[[], None]:
-    """Have torch.profiler profile the virtual GPU; returns the undoing. torch must have been imported."""
+    """Have torch.profiler profile the virtual GPU. Returns the function that undoes it. torch must be imported."""
     profiler = _Profiler(source)
     undo = ExitStack()
     for name in _HOLDERS:
@@ -82,7 +82,7 @@ class _Profiler:
         self._disable_observer = import_module("torch._C._autograd")._disable_profiler
 
     def functions(self) -> dict[str, object]:
-        """By the names under which torch has them."""
+        """The replaced functions by their names in torch."""
         return {
             "ProfilerConfig": self._config,
             "_supported_activities": self._supported,

@@ -1,6 +1,7 @@
-"""What Kineto would hand to torch.profiler, made from a timeline: one object an event, with its methods' names.
+"""The result of a profile, as Kineto gives it to torch.profiler: an object for each event, with the methods of
+Kineto's.
 
-`torch.autograd.profiler` makes its FunctionEvents of these, as it does of Kineto's own.
+`torch.autograd.profiler` makes its FunctionEvents of them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CALLS = frozenset(range(HostKind.LAUNCH, HostKind.CALL + 1))
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a profile was asked to hold."""
+    """What a profile is to record."""
 
     cpu: bool = True
     cuda: bool = True
@@ -43,7 +44,7 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """One event: Kineto's methods are those that follow the fields."""
+    """One event: its fields, then Kineto's methods."""
 
     what: str  # its name
     activity: str
@@ -185,7 +186,7 @@ class Event:
 
 
 class ProfileResult:
-    """A profile that has ended: what Kineto's `_ProfilerResult` offers, but for its tree of events."""
+    """A profile that has ended, with the methods of Kineto's `_ProfilerResult`. There is no tree of events."""
 
     def __init__(self, timeline: Timeline, asked: Asked, metadata: dict[str, object]) -> None:
         self._timeline = timeline
@@ -277,7 +278,7 @@ def _of_device(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _annotated(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]:
-    """Annotations as the device's streams saw them: from the first to the last op launched within one."""
+    """Annotations on the device's streams: each from the first to the last op launched in it."""
     host, device, zero = timeline.host, timeline.device, timeline.meta.zero_ns
     launched = np.argsort(device.launch, kind="stable")
     by_launch = device.launch[launched]
@@ -309,9 +310,8 @@ def _of_memory(timeline: Timeline, devices: type[DeviceType]) -> Iterator[Event]
 
 
 def _device_us(timeline: Timeline) -> np.ndarray:
-    """By host row: from the first to the last device op launched within an operator, as two events around it measure.
-
-    -1 where it launched none.
+    """By host row: microseconds from the first to the last device op launched in an operator, as two events around it
+    measure; -1 if it launched none.
     """
     host, device = timeline.host, timeline.device
     first = np.full(len(host), np.iinfo(np.int64).max)

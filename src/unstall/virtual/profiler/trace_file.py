@@ -1,4 +1,4 @@
-"""A `Timeline` → a Chrome trace as Kineto writes it: Perfetto opens it, and `unstall.read` reads it back."""
+"""A `Timeline` → a Chrome trace like Kineto's, which Perfetto opens and `unstall.load` reads."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ _NOT_A_CALL = frozenset(_HOST_CATEGORIES)
 
 
 def write_trace(
-    timeline: Timeline, path: Path, told: Mapping[str, object] | None = None, head: Mapping[str, object] | None = None
+    timeline: Timeline,
+    path: Path,
+    metadata: Mapping[str, object] | None = None,
+    head: Mapping[str, object] | None = None,
 ) -> None:
-    """Write it, packed if the name ends in .gz. `told` is what else stands under "unstall", `head` before the events.
+    """Write a trace, compressed if the name ends in .gz.
 
-    Calls and device ops are numbered anew, by the host's rows. Raises UsageError where the file cannot be written.
+    `metadata` adds to the entry "unstall", `head` to the members before the events. Calls and device ops get new
+    numbers, by the host's rows. Raises UsageError if the file cannot be written.
     """
     text = Text(0)
     # Of frames that take the same time the later one is within the other: sleep comes after what did nothing else.
@@ -49,11 +53,11 @@ def write_trace(
         _labels(timeline, text), _frames(timeline, text), _host(timeline, text), _device(timeline, text)
     )
     more = itertools.chain(_waits(timeline, text), _memory(timeline, text))
-    ours = {**_races(timeline), **(told or {})}
+    ours = {**_races(timeline), **(metadata or {})}
     write(path, {**(head or {}), **_head(timeline.meta, ours)}, itertools.chain(events, more))
 
 
-def _head(meta: Meta, told: Mapping[str, object]) -> dict[str, object]:
+def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
     head: dict[str, object] = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": number, "name": name} for number, name in enumerate(meta.devices)],
@@ -77,11 +81,11 @@ def _head(meta: Meta, told: Mapping[str, object]) -> dict[str, object]:
         "known_error": meta.known_error,
         "notes": list(meta.notes),
     }
-    return {**head, "unstall": {**{name: value for name, value in ours.items() if value is not None}, **told}}
+    return {**head, "unstall": {**{name: value for name, value in ours.items() if value is not None}, **metadata}}
 
 
 def _races(timeline: Timeline) -> dict[str, object]:
-    """As `read.races` reads them; of more than it takes, those that happened first."""
+    """The races as `read.races` reads them; if there are too many, the first ones."""
     races, streams = timeline.races, timeline.streams
     if not len(races):
         return {}
@@ -106,7 +110,7 @@ def _labels(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _number(digits: str) -> int:
-    """A process or thread id as a number; what has none is 0."""
+    """A process or thread id as a number; 0 if it is none."""
     return int(digits) if digits.lstrip("-").isdecimal() and len(digits) < 19 else 0
 
 
@@ -151,7 +155,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
-    """Stacks of operators that no Python frame encloses, where others have frames; by host row."""
+    """By host row: the stacks of operators without Python frames around them, if others have frames."""
     host = timeline.host
     framed = _is_frame(timeline)
     if not framed.any():
@@ -166,7 +170,7 @@ def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
 
 
 def _is_frame(timeline: Timeline) -> Bool:
-    """Which events are Python's frames; that a thread slept is told where there are none."""
+    """Which events are Python frames; sleep is one if there are no frames."""
     frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
     return frames
 
@@ -176,7 +180,7 @@ def _call_category(name: str) -> str:
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
-    """Python's frames, where the timeline has them as stacks alone."""
+    """The Python frames of a timeline that has only stacks."""
     if _is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
@@ -204,7 +208,7 @@ def _device(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _waits(timeline: Timeline, text: Text) -> Iterator[str]:
-    """What each wait waited for, in the words of CUPTI's own records; a reader infers again what was inferred."""
+    """What each wait waited for, in the words of CUPTI's own records. A reader infers again what was inferred."""
     waits, host, streams = timeline.waits, timeline.host, timeline.streams
     said = np.flatnonzero(~waits.inferred)
     device, number = [*streams.device.tolist(), 0], [*streams.stream.tolist(), -1]
@@ -235,5 +239,5 @@ def _memory(timeline: Timeline, text: Text) -> Iterator[str]:
 
 
 def _lists(*columns: np.ndarray) -> list[list[int]]:
-    """Python's own numbers, which are quicker to go through one by one."""
+    """The columns as lists of Python numbers, which are faster to loop over."""
     return [column.tolist() for column in columns]

@@ -1,8 +1,8 @@
-"""Data races between streams, and between the device and the host: found in the order that a program asks for.
+"""Data races between streams, and between the device and the host, found by the order that a program asks for.
 
-Whether a race shows depends on luck; whether two accesses are ordered does not. Clocks of positions in the log say for
-each stream what of every other one has ended before its next work starts, as FastTrack does for threads (Flanagan and
-Freund, https://doi.org/10.1145/1543135.1542490).
+Whether a race shows depends on luck; whether two accesses are ordered does not. Clocks of positions in the log have,
+for each stream, what of every other stream has ended before its next work starts, as in FastTrack for threads (Flanagan
+and Freund, https://doi.org/10.1145/1543135.1542490).
 """
 
 from __future__ import annotations

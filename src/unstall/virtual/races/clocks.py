@@ -1,4 +1,4 @@
-"""What has ended before what: for each lane and the host, up to which position every lane's work has."""
+"""Clocks: for each lane and the host, the position up to which every lane's work has ended."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _NOTHING = -1
 
 
 class LaneClocks:
-    """`of[s][t]`: work of lane t up to this position has ended before the next work of lane s starts.
+    """`of[s][t]`: the work of lane t up to this position has ended before the next work of lane s starts.
 
     A lane's place in its own clock means nothing: it runs in order. The host is one, whatever its threads: a thread
-    that goes by what another has waited for has been told so by it.
+    that relies on another thread's wait heard of it from that thread.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
@@ -19,7 +19,7 @@ class LaneClocks:
         self.host = [_NOTHING] * lanes.host
         self.of = [[_NOTHING] * lanes.host for _ in range(lanes.host)]
         self._waited = 0  # how often the host has waited
-        self._known = [0] * lanes.host  # how often it had when the lane was last told
+        self._known = [0] * lanes.host  # how often it had when the lane last took over its clock
         self._events: dict[tuple[int, int], list[int]] = {}
         self._launched: dict[int, list[int]] = {}
 

@@ -1,4 +1,4 @@
-"""Pairs of accesses, counted by what a program's author would call the same race."""
+"""Pairs of accesses, counted as one race if the program's author would call them the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RaceCounts:
         known[1] = max(known[1], size_bytes)
 
     def way(self, use: Use) -> _Way:
-        """What uses of one kind share: all but when."""
+        """The key of uses of one kind: everything but their time."""
         key = (use.record, use.lane)
         way = self._ways.get(key)
         if way is None:

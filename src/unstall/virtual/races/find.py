@@ -27,11 +27,11 @@ def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | Non
     shared = shared_uses(records, uses, owner, lanes, reused=placement is not None)
     if shared is None:
         return ()
-    tally = RaceCounts(records, lanes)
+    counts = RaceCounts(records, lanes)
     clocks = LaneClocks(lanes)
-    reuse = Reuse(records, uses, owner, lanes, placement, clocks, tally) if placement is not None else None
-    _Walk(records, lanes, shared, clocks, tally, reuse).run()
-    return tally.races()
+    reuse = Reuse(records, uses, owner, lanes, placement, clocks, counts) if placement is not None else None
+    _Walk(records, lanes, shared, clocks, counts, reuse).run()
+    return counts.races()
 
 
 class _Walk:
@@ -43,11 +43,11 @@ class _Walk:
         lanes: StreamLanes,
         shared: SharedUses,
         clocks: LaneClocks,
-        tally: RaceCounts,
+        counts: RaceCounts,
         reuse: Reuse | None,
     ) -> None:
         self.records, self.lanes, self.shared, self.clocks = records, lanes, shared, clocks
-        self.tally, self.reuse = tally, reuse
+        self.counts, self.reuse = counts, reuse
         self.writes: list[dict[int, Use]] = [{} for _ in shared.size]
         self.reads: list[dict[int, Use]] = [{} for _ in shared.size]
 
@@ -86,7 +86,7 @@ class _Walk:
                 self._of_allocations(self.reuse, code, a, lane, position)
                 continue
             if self.reuse is not None and code in _ORDERS:
-                self.reuse.told(position)
+                self.reuse.ordered(position)
         if self.reuse is not None:
             self.reuse.finish()
 
@@ -112,7 +112,7 @@ class _Walk:
                     if other != lane and clock[other] < earlier.position:
                         _note(found, earlier, RaceKind.OVERWRITTEN_EARLY, segment)
         for earlier, (kind, segments) in found.items():
-            self.tally.add(kind, earlier, use, sum(int(shared.size[segment]) for segment in segments))
+            self.counts.add(kind, earlier, use, sum(int(shared.size[segment]) for segment in segments))
         if on_host:
             return
         for start, end, write in parts:

@@ -1,4 +1,4 @@
-"""What there is to say of a race, and what may be said of where allocations lie."""
+"""The data of a race, and of the places of allocations."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two accesses of the same bytes that nothing orders, one of them a write; `earlier` was asked for first.
+    """Two accesses of the same bytes that nothing orders, one of them a write; the program asked for `earlier` first.
 
-    It stands for `count` pairs of the same kind, from the same stacks on the same streams; it is the first of them.
+    It represents `count` pairs of the same kind, from the same stacks on the same streams, and is the first of them.
     `bytes` is the most that any pair shares.
     """
 
@@ -37,9 +37,10 @@ class Race:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """Where the caching allocator put allocations, a row each, ascending by `allocation`: those that may share memory.
+    """The places that the caching allocator gave to allocations, by ascending `allocation`: those that may share
+    memory.
 
-    Addresses that go from one to another through cudaFree need not differ: EMPTY_CACHE says so in the log.
+    An address may pass to another allocation through cudaFree: EMPTY_CACHE in the log shows that.
     """
 
     allocation: I64

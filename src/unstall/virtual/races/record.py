@@ -1,4 +1,4 @@
-"""What is kept of a log while it comes, for its races: about 45 bytes a record that matters, and 25 a use of memory."""
+"""The part of a log that its races need: about 45 bytes for a record that matters, and 25 for a use of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, Lo
 
 
 class RaceLog:
-    """Takes in the log part by part, and finds its races when it is asked."""
+    """Takes in the log in parts, and finds its races on request."""
 
     def __init__(self) -> None:
         self._records = GrowingArray(_RECORD)
@@ -34,7 +34,7 @@ class RaceLog:
         self.length = 0
 
     def add(self, records: np.ndarray, uses: np.ndarray) -> None:
-        """The next part: rows of `log.RECORD` and `log.USE`."""
+        """Take in the next part: rows of `log.RECORD` and `log.USE`."""
         code = records["code"]
         operators = np.isin(code, _OPERATORS)
         # Operators matter only where they use memory; those of the part before may still be open.
@@ -49,18 +49,18 @@ class RaceLog:
         self.length += len(records)
 
     def placed(self, allocation: int, address: int, size: int) -> None:
-        """Where the caching allocator put it."""
+        """Note the place of an allocation."""
         self._placed.append((allocation, address, size))
 
     def event_is_done(self, event: int) -> None:
-        """The host was told so by a query, after all that was added."""
+        """Note that a query found the event done, after everything added so far."""
         self._told(LogCode.SYNC_EVENT, a=event)
 
     def stream_is_done(self, device: int, stream: int) -> None:
         self._told(LogCode.SYNC_STREAM, device=device, stream=stream)
 
     def races(self) -> tuple[Race, ...]:
-        """Of all so far; records are numbered as in the whole log."""
+        """The races so far; records are numbered as in the whole log."""
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         rows = np.array(self._placed, np.int64).reshape(-1, 3)
         allocation, address, size = rows[np.argsort(rows[:, 0], kind="stable")].T

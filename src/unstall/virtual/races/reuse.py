@@ -51,10 +51,10 @@ class Reuse:
         lanes: StreamLanes,
         placement: Placement,
         clocks: LaneClocks,
-        tally: RaceCounts,
+        counts: RaceCounts,
     ) -> None:
         self._records, self._uses, self._owner, self._lanes = records, uses, owner, lanes
-        self._placement, self._clocks, self._tally = placement, clocks, tally
+        self._placement, self._clocks, self._counts = placement, clocks, counts
         self._other_streams: dict[int, set[int]] = {}
         self._pending: list[_Leftover] = []
         self._leftovers: list[_Leftover] = []
@@ -80,15 +80,15 @@ class Reuse:
             for lane, use in known.items():
                 if lane == home or lane in held_back or clock[lane] >= use.position:
                     continue
-                if self._seen_often(("free", self._tally.way(use), home, wrote)):
+                if self._seen_often(("free", self._counts.way(use), home, wrote)):
                     continue
                 leftover = _Leftover(use, wrote, address + offset, size, position, [_NEVER] * self._lanes.host)
                 self._pending.append(leftover)
                 self._leftovers.append(leftover)
-        self.told(position)
+        self.ordered(position)
 
-    def told(self, position: int) -> None:
-        """Something was ordered: who knows now that leftovers are done with?"""
+    def ordered(self, position: int) -> None:
+        """Something was ordered: which lanes now know that leftovers are done with?"""
         for leftover in list(self._pending):
             use = leftover.use
             for lane, known in enumerate(leftover.until):
@@ -113,14 +113,14 @@ class Reuse:
         known = max(self._clocks.now(use.lane)[home], self._emptied)
         if address is None or allocated is None or known >= allocated:
             return
-        if self._seen_often(("use", self._tally.way(use), home)):
+        if self._seen_often(("use", self._counts.way(use), home)):
             return
         index = self._indexed()
         rows = index.within(known + 1, allocated, address + offset, size)
         rows = rows[(index.lane[rows] == home) & (wrote | index.write[rows])]
         if len(rows):
             row = int(rows[-1])
-            self._tally.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
+            self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
         """Look up which later uses met leftovers."""
@@ -132,7 +132,7 @@ class Reuse:
             if len(rows):
                 row = int(rows[0])
                 shared = index.shared(row, leftover.address, leftover.size)
-                self._tally.add(RaceKind.REUSED, leftover.use, index.use(row), shared)
+                self._counts.add(RaceKind.REUSED, leftover.use, index.use(row), shared)
 
     def _seen_often(self, key: object) -> bool:
         self._how_many[key] = self._how_many.get(key, 0) + 1

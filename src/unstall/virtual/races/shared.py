@@ -38,7 +38,9 @@ def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
 def shared_uses(
     records: np.ndarray, uses: np.ndarray, owner: I64, lanes: StreamLanes, *, reused: bool = False
 ) -> SharedUses | None:
-    """None where no memory is shared. `reused`: also what only another lane uses than the one that allocated it."""
+    """The uses of shared memory; None if no memory is shared. `reused`: also memory that only another lane than the
+    allocating one uses.
+    """
     # Memory of no allocation is pageable: only the host touches it.
     counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)
     if not counts.any():

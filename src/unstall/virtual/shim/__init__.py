@@ -1,1 +1,1 @@
-"""The virtual GPU's part in C++, which records what a program asks of its GPU: compiled once, loaded before torch."""
+"""The C++ part of the virtual GPU, which records what a program asks of its GPU. Compiled once, loaded before torch."""

@@ -1,4 +1,4 @@
-"""Compiling the virtual GPU against the torch that is installed: once for each version, kept in the user's cache."""
+"""Compiles the shim against the installed torch: once for each version, kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STALE_S = 7 * 24 * 3600
 
 
 class VirtualGpuError(UnstallError):
-    """The virtual GPU cannot be had here: the message says what to install."""
+    """The virtual GPU cannot run here. The message says what to install."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Torch:
 
 
 def installed_torch() -> Torch:
-    """Finds torch without importing it; refuses one that the virtual GPU cannot be compiled against."""
+    """Find torch without importing it. Raises VirtualGpuError for a torch that the shim cannot be compiled against."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         raise VirtualGpuError(f"the virtual GPU needs PyTorch, which {sys.executable} does not have: {CPU_WHEEL}")
@@ -66,12 +66,12 @@ def installed_torch() -> Torch:
 
 
 def cache_folder() -> Path:
-    """Where compiled shims are kept."""
+    """The folder of compiled shims."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unstall"
 
 
 def build(torch: Torch) -> Path:
-    """The compiled shim for this torch and this Python; compiles what is not in the cache."""
+    """The compiled shim for this torch and this Python. Compiles it if the cache does not have it."""
     objects, shim = _results(torch)
     folder = shim.parent.parent
     try:
@@ -95,7 +95,7 @@ def build(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """Why there can be no virtual GPU here; None where there can. Nothing is compiled."""
+    """The reason why the virtual GPU cannot run here, or None. Compiles nothing."""
     try:
         torch = installed_torch()
         if not _results(torch)[1].exists():
@@ -107,7 +107,7 @@ def why_not() -> str | None:
 
 
 def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
-    """What is compiled for this torch and this Python: an object by source, and the shim of them all."""
+    """The paths of the results for this torch and this Python: an object for each source, and the shim."""
     sources = [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
     headers = [*sorted(SHIM.rglob("*.h")), FRAMES / "_frames.h"]
     setting = _hash(torch.version, str(torch.root), sys.version, repr(FLAGS), repr(LANGUAGE))
@@ -120,7 +120,7 @@ def _results(torch: Torch) -> tuple[dict[Path, Path], Path]:
 
 
 def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: dict[Path, Path], shim: Path) -> None:
-    """Makes the shim of objects by source, of which those that are there already stay; the lock is held."""
+    """Compile the missing objects and link the shim; the lock is held."""
     missing = [source for source, result in objects.items() if not result.exists()]
     print(
         f"unstall: compiling the virtual GPU for torch {torch.version}, once "
@@ -144,13 +144,13 @@ def _compile(torch: Torch, compiler: list[str], includes: list[Path], objects: d
 
 
 def _shortened(torch: Torch) -> list[str]:
-    """So that warnings and errors, which name the line of C++ they come from, name no folder of this machine."""
+    """Flags that keep this machine's folders out of warnings and errors, which name their line of C++."""
     named = {torch.root: "torch", FRAMES: "unstall/lines", SHIM: "unstall/virtual/shim"}
     return [f"-ffile-prefix-map={folder}={name}" for folder, name in named.items()]
 
 
 def _compiler() -> list[str]:
-    """The command with its own arguments: CXX may be "ccache g++"."""
+    """The compiler's command with its arguments: CXX may be "ccache g++"."""
     named = os.environ.get("CXX") or "g++"
     try:
         command = shlex.split(named)
@@ -175,7 +175,7 @@ def _python_headers() -> Path:
 
 
 def _make_own(folder: Path) -> None:
-    """A folder that only this user writes to: what lies there is executed."""
+    """Make a folder that only this user can write to, since its contents are executed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(mode=0o700)
@@ -186,7 +186,7 @@ def _make_own(folder: Path) -> None:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Only what nobody but this user can have written is loaded."""
+    """Raise VirtualGpuError if another user may have written the file."""
     about = path.stat()
     others = stat.S_IMODE(about.st_mode) & (stat.S_IWGRP | stat.S_IWOTH)
     if about.st_uid == os.geteuid() and not others:
@@ -198,13 +198,13 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _used(path: Path) -> None:
-    """Keeps it from being forgotten; a cache that only can be read still serves."""
+    """Mark a file as used, so that it is not deleted as stale; a cache may be read-only."""
     with contextlib.suppress(OSError):
         os.utime(path)
 
 
 def _run(command: list[str], result: Path) -> None:
-    """Runs a compiler whose result is seen whole or not at all."""
+    """Run a compiler. The result appears whole or not at all."""
     partial = result.with_name(f".{os.getpid()}-{result.name}")
     done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -224,14 +224,14 @@ def _hash(*texts: str) -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Only one process compiles; the others wait for what it makes."""
+    """One process compiles; others wait for its results."""
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:
-    """Results of older sources, which nothing has used in a week."""
+    """Delete results of older sources that nothing has used for a week."""
     for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
         if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
             path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""Loading the virtual GPU into this process: before torch is imported, as torch asks only once whether there is CUDA.
+"""Loads the shim into this process: before torch is imported, since torch looks for CUDA only once.
 
-The shim's functions (`configure`, `take`, `signatures`, …) are those of `shim/module.cpp`.
+The shim's functions (`configure`, `take`, `signatures`, …) are in `shim/module.cpp`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so"
 
 
 def load(devices: int = 1, numerics: str = "real", simulator: object | None = None) -> ModuleType:
-    """Gives this process `devices` virtual GPUs and returns the shim. torch must not be imported yet.
+    """Give this process `devices` virtual GPUs and return the shim. Call it before torch is imported.
 
-    numerics: "real" computes values; "skip" only shapes.
+    `numerics`: "real" computes values; "skip" only the shapes of large tensors.
     """
     if "torch" in sys.modules:
         raise VirtualGpuError("the virtual GPU must be loaded before torch is imported")
@@ -44,8 +44,9 @@ def load(devices: int = 1, numerics: str = "real", simulator: object | None = No
 
 
 def _let_autograd_end() -> None:
-    """A device's autograd thread may still hold Python objects of the last backward pass, as on a real GPU: where it
-    asks for the GIL to let them go while the interpreter ends, the process is aborted."""
+    """Let a device's autograd thread free the Python objects of the last backward pass. As on a real GPU, the process
+    aborts if the thread asks for the GIL while the interpreter ends.
+    """
     threading.Event().wait(_AUTOGRAD_ENDS_S)
 
 

@@ -1,1 +1,1 @@
-"""The shim's log → times, memory and what the device answers."""
+"""The shim's log → times, memory, and answers for the program."""

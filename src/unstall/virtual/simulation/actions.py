@@ -28,7 +28,7 @@ _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
 class Actions:
-    """Which recipe each record has; recipes are made as they are first needed."""
+    """Finds the recipe of each record; makes recipes when they are first needed."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -61,7 +61,7 @@ class Actions:
         )
 
     def know(self, raw: RawSignature) -> None:
-        """One more signature, of the next number."""
+        """Add a signature; it gets the next number."""
         cost = self.costs.cost(parse(raw))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
@@ -73,7 +73,7 @@ class Actions:
 
     @property
     def needs_memory(self) -> np.ndarray:
-        """By signature: whether its operator takes memory beside its outputs'."""
+        """By signature: whether its operator allocates memory besides its outputs."""
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
@@ -91,13 +91,13 @@ class Actions:
         return result
 
     def sized(self, kind: int, a: int, flags: int) -> int:
-        """The recipe of a record whose length is told by what it holds."""
+        """The recipe of a record whose duration depends on its contents."""
         key = (kind, a, flags)
         found = self.recipes.find(key)
         return self.recipes.add(key, self._sized(kind, a, flags)) if found is None else found
 
     def _plain(self, code: LogCode) -> list[RecipeStep]:
-        """What a record of this kind does, whatever it holds."""
+        """The steps of a record whose contents do not matter."""
         host, limits = self.costs.host, self.costs.limits
         wake = limits.wake_latency
         steps: dict[LogCode, RecipeStep] = {
@@ -150,7 +150,7 @@ class Actions:
         return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch, ops=(op,))]
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:
-        """A copy within an operator, as its name has it; the host waits for one that comes to it."""
+        """A copy within an operator, by its name. The host waits for a copy to it."""
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
         )
@@ -165,7 +165,7 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """The driver waits where it stages the bytes; that torch waits for a copy is a record of its own."""
+        """The driver waits if it stages the bytes. If torch waits for a copy, that is another record."""
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)

@@ -1,4 +1,4 @@
-"""CUDA graphs: what is captured, as the recipe of its launch."""
+"""CUDA graphs: a capture becomes the recipe of the graph's launch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Node:
 
 
 class Capture:
-    """One graph as it is captured. Each stream has the nodes that its next one follows."""
+    """One graph during its capture. For each stream, it has the nodes that the stream's next node follows."""
 
     def __init__(self, graph: int, origin: Place) -> None:
         self.graph = graph
@@ -31,14 +31,14 @@ class Capture:
         self._events: dict[int, frozenset[int]] = {}
 
     def holds(self, place: Place) -> bool:
-        """Whether what goes onto this stream is captured."""
+        """Whether work on this stream is captured."""
         return place in self._last
 
     def record(self, event: int, place: Place) -> None:
         self._events[event] = self._last[place]
 
     def wait(self, event: int, place: Place) -> bool:
-        """Whether the event was recorded within the capture: the stream is then part of it."""
+        """Whether the event was recorded in the capture; the stream then is part of it."""
         if event not in self._events:
             return False
         self._last[place] = self._last.get(place, frozenset()) | self._events[event]
@@ -52,9 +52,10 @@ class Capture:
             self._nodes.append(_Node(op, place, follows, begun + op.duration + op.gap))
 
     def finish(self, actions: Actions) -> int:
-        """The recipe of a launch of the graph.
+        """The recipe of the graph's launch.
 
-        A node follows the one before it on its stream, and of all others the one that, left alone, is done last.
+        A node follows the one before it on its stream. Of the nodes on other streams that it follows, it waits for the
+        one that, left alone, ends last.
         """
         host, limits = actions.costs.host, actions.costs.limits
         branches = {self.origin: 0}

@@ -1,7 +1,7 @@
-"""Which cuBLAS handle a thread works with: its own, as each handle has workspaces of its own.
+"""The cuBLAS handle of each thread. Each handle has workspaces of its own.
 
 torch keeps a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h): a thread takes one when it first needs
-one, and gives it back when it ends. Autograd's threads, one a device, never end.
+one, and returns it when it ends. Autograd's threads, one for each device, never end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NO_PYTHON = -1
 
 
 class CublasHandles:
-    """Handles by thread, numbered from 0. That a thread of Python has ended is told by how many of them there are."""
+    """Handles by thread, numbered from 0. The number of Python threads shows that one has ended."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
@@ -24,7 +24,7 @@ class CublasHandles:
         self._count = 0
 
     def know(self, threads: np.ndarray, stacks: np.ndarray) -> None:
-        """By record, in order. A thread that begins outside Python is one of autograd's, or another library's."""
+        """Take in records, in order. A thread that begins outside Python is autograd's, or another library's."""
         most = int(threads.max()) + 1
         if most > len(self._known):
             self._known = np.append(self._known, np.zeros(most - len(self._known), np.bool_))

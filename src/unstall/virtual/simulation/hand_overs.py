@@ -1,9 +1,13 @@
-"""Threads that hand over to each other: which of their records had to wait for another thread.
+"""Threads that wait for each other: which records had to wait for another thread.
 
-Autograd's threads run no Python: one goes on when the thread that called `backward()` waits for it, and that one when
-it is done. A thread of Python begins after what was done before it was there, and then goes its own way; but whoever
-waits for an event that another thread recorded was handed it after that, by whatever means. One of a process group
-(gloo's), which runs no Python either, begins each collective after the thread that asked for it gave it a stream.
+- Autograd's threads run no Python. Such a thread goes on when the thread that called `backward()` waits for it, and
+that one when it is done.
+
+- A Python thread begins after everything done before it existed, and then runs by itself. If it waits for an event of
+another thread, it goes on after that thread recorded the event.
+
+- A thread of a process group (gloo's), which runs no Python either, begins each collective after the thread that asked
+for it gave it a stream.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A record that waited for what another thread had done."""
+    """A record that waited for another thread."""
 
     row: int
     thread: int  # waited for
@@ -32,7 +36,7 @@ class Join:
 
 
 class HandOvers:
-    """What is known of the threads so far."""
+    """The state of all threads so far."""
 
     def __init__(self) -> None:
         self._known: set[int] = set()
@@ -50,7 +54,7 @@ class HandOvers:
         return thread in self._known
 
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
-        """The records that had to wait; and by record whether it went on from the one right before it."""
+        """The records that had to wait, and by record whether it continued from the one right before it."""
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
         changes = np.flatnonzero(np.append(thread[0] != self._latest, thread[1:] != thread[:-1]))
@@ -71,7 +75,7 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """The instruction that each waits for. `ends`: by record, of its instructions."""
+        """The instruction that each join waits for. `ends`: by record, the end of its instructions."""
         return [
             int(ends[join.after]) - 1
             if join.after >= 0
@@ -82,12 +86,12 @@ class HandOvers:
         ]
 
     def remember(self, ends: I64) -> None:
-        """The records are simulated."""
+        """Note that the records are simulated."""
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
-        """The thread that a record had to wait for, or -1. It is the first after those of another thread."""
+        """The thread that a record had to wait for, or -1. The record is the first after those of another thread."""
         new = current not in self._known
         self._known.add(current)
         if new and _begins_a_collective(record):
@@ -108,8 +112,9 @@ class HandOvers:
         return before if new else served_by
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
-        """Where threads of process groups were given something to do. Who asks for a collective first has a stream of
-        its own wait for the tensors; the thread that runs it begins by waiting for that stream."""
+        """The joins of process groups' threads. Who asks for a collective first has a stream of its own wait for the
+        tensors; the thread that runs it begins with a wait for that stream.
+        """
         found: list[Join] = []
         self._given_row = {}
         chosen_rows = records["code"] == LogCode.EVENT_WAIT
@@ -133,7 +138,7 @@ class HandOvers:
 
 
 class EventHandOvers:
-    """Which thread recorded an event last."""
+    """The thread that last recorded each event."""
 
     def __init__(self) -> None:
         self._thread: dict[int, int] = {}
@@ -153,7 +158,7 @@ class EventHandOvers:
         return found
 
     def to(self, thread: int, event: int) -> bool:
-        """Whether the thread has it from another."""
+        """Whether the event is another thread's."""
         return self._thread.get(event, thread) != thread
 
     def forget(self, events: Iterable[int]) -> None:
@@ -162,10 +167,10 @@ class EventHandOvers:
 
 
 def _begins_a_collective(record: np.void) -> bool:
-    """A thread of a process group: a collective on it is a mark, which elsewhere only Python makes."""
+    """Whether a thread of a process group begins a collective: an annotation, which elsewhere only Python makes."""
     return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
 def _runs_no_python(record: np.void) -> bool:
-    """A thread of autograd: of an operator it says which thread's forward pass it is of."""
+    """Whether the record is of one of autograd's threads, whose operators name the thread of their forward pass."""
     return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -1,7 +1,7 @@
-"""What the simulation keeps of all that happened, in numpy columns that grow: what a timeline is made of.
+"""Everything that happened, in numpy columns that grow: the source of a timeline.
 
-About 110 bytes a record with one instruction, and 50 an op: a program of a million operators, each of four records and
-one op, keeps half a gigabyte.
+A record with one instruction takes about 110 bytes, an op 50: a program of a million operators, each with four records
+and one op, takes half a gigabyte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unstall.virtual.growing_array import GrowingArray
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Happened:
-    """Records: what they were of."""
+    """Records."""
 
     code: np.ndarray
     thread: np.ndarray
@@ -57,7 +57,7 @@ class Ran:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocated:
-    """Changes of what is allocated, in bytes."""
+    """Changes of allocated memory, in bytes."""
 
     record: np.ndarray
     device: np.ndarray
@@ -81,12 +81,12 @@ class Columns(Generic[Table]):
         return next(iter(self._columns.values())).length
 
     def append(self, **columns: np.ndarray) -> None:
-        """As many rows as each column has."""
+        """Append rows, as many to each column."""
         for name, column in self._columns.items():
             column.append(columns[name])
 
     def whole(self) -> Table:
-        """All rows. What was apart is then in one piece."""
+        """All rows."""
         return self._of(**{name: column.whole() for name, column in self._columns.items()})
 
 

@@ -1,4 +1,4 @@
-"""How long the host is at work before each record: as modelled for a GPU's host, or as measured on this one."""
+"""The host's work before each record: as modelled for a GPU's host, or as measured on this one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ class HostClock(Protocol):
     """Charges every record with the host's work before it."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """More stacks, of the next numbers."""
+        """Add stacks; they get the next numbers."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """By record ns of the host's work since the record before it on its thread, or before it in all where the
-        thread was `woken` by that one. `usual` is what the costs say of the record itself. Records come in order."""
+        """By record, ns of the host's work since the previous record on its thread, or since the previous record of any
+        thread if that one woke this thread (`woken`). `usual` is the cost of the record itself. Records come in order.
+        """
 
 
 class ModelledHost:
-    """By the costs alone, so that a program takes as long every time: of the records, of the Python between one record
-    and the next of a thread, and of what the thread has not done for a while, which the processor's caches do not hold
-    any more."""
+    """Charges by the costs alone, so that a program always takes the same time: for records, for the Python code
+    between two records of a thread, and for operators that the thread has not called lately, which no processor cache
+    holds any more.
+    """
 
     def __init__(self, costs: HostCosts) -> None:
         self._costs = costs
@@ -54,7 +56,7 @@ class ModelledHost:
         return work
 
     def _nested(self, records: np.ndarray) -> Bool:
-        """By record: whether it is within an operator of its thread."""
+        """By record: whether it is in an operator of its thread."""
         code, thread = records["code"], records["thread"]
         step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
         result = np.zeros(len(records), np.bool_)
@@ -75,8 +77,9 @@ class ModelledHost:
 
 
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
-    """What Python went through from one place to another: frames entered, and two-byte units of bytecode from each
-    one's begin, and from where the frame around them was, to where they are. What jumps skip counts too."""
+    """The Python code between two places: the frames entered, and the two-byte units of bytecode from the begin of each
+    entered frame, and from the position of the frame around them. Skipped code counts too.
+    """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
         if code is not other:
@@ -92,7 +95,7 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Whether a thread has done the same within its last so many records. Calls come in the order of the log."""
+    """Whether a thread did the same within its last so many records. Calls come in the order of the log."""
 
     def __init__(self, within: int) -> None:
         self._within = within
@@ -120,7 +123,7 @@ class Lately:
 
 
 class MeasuredHost:
-    """By the time that went by on this host, without that in which values were computed."""
+    """Charges the time on this host, without the time in which values were computed."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self._scale = scale
@@ -143,7 +146,7 @@ class MeasuredHost:
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
-    """The value of the record before on the same thread; `last` has those of the records before all of these."""
+    """The value of the previous record on the same thread; `last` has those before all of these records."""
     before = np.empty_like(values)
     if not len(values):
         return before

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(slots=True)
 class Insertions:
-    """What happens right before some of the records; one row each, in order."""
+    """Calls inserted right before records; one row each, in order."""
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)
@@ -29,7 +29,7 @@ class LogBatch:
     """Records, and how far they have been simulated."""
 
     def __init__(self, records: np.ndarray, number: int) -> None:
-        """`number` is that of the first record in the whole log."""
+        """`number` is the number of the first record in the whole log."""
         self.records = records
         self.number = number
         self.captured = np.zeros(len(records), np.bool_)  # part of a graph: nothing runs
@@ -37,7 +37,7 @@ class LogBatch:
         self.insertions = Insertions()
 
     def take_insertions(self, until: int) -> Insertions:
-        """Those before rows up to that one, without it; they are no longer here."""
+        """Remove and return the insertions before that row."""
         taken, self.insertions = self.insertions, Insertions()
         early = sum(row < until for row in taken.row)
         if early == len(taken.row):

@@ -1,7 +1,7 @@
-"""What each kind of record does: the instructions and device ops that it stands for, once for all records of a kind.
+"""Recipes: the instructions and device ops of each kind of record.
 
-A recipe is a run of rows in the table of steps, a step (an instruction) a run of rows in that of ops. So a batch of
-records becomes instructions by repeating rows, whatever the records are.
+A recipe is a range of rows in the table of steps; a step (an instruction) is a range of rows in the table of ops. So a
+batch of any records becomes instructions by repeating rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 
 
 class RuntimeCall(IntEnum):
-    """Which call of the runtime an instruction is."""
+    """The runtime call that an instruction is."""
 
     NONE = 0
     REST = 1  # of the call before it
@@ -38,7 +38,7 @@ class RuntimeCall(IntEnum):
 
 
 class EnginePart(IntEnum):
-    """What an op needs of its device for itself; NOTHING leaves it beside others."""
+    """The part of the device that an op occupies; an op with NOTHING runs beside others."""
 
     NOTHING = -1
     UPLOADS = 0

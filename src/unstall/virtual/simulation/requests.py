@@ -1,4 +1,4 @@
-"""The log's requests for device memory, served by each device's caching allocator as a real program's are."""
+"""Requests for device memory: each device's caching allocator serves them, as in a real program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unstall.virtual.costs.model import DeviceFacts, OperatorCost
 
 
 class DriverCalls(Protocol):
-    """Where the allocator's own calls go: they come right before the record that is being served."""
+    """The allocator's own calls of the driver, which come right before the record that is served."""
 
     def device_malloc(self, device: int) -> None:
         """The host calls cudaMalloc."""
@@ -27,7 +27,7 @@ class DriverCalls(Protocol):
         """… cudaFree, which waits for the device."""
 
     def record(self, device: int, stream: int) -> int:
-        """… cudaEventRecord; the event."""
+        """… cudaEventRecord. Returns the event."""
 
     def query(self, event: int) -> bool:
         """… cudaEventQuery."""
@@ -37,7 +37,7 @@ class DriverCalls(Protocol):
 
 
 class Requests:
-    """All devices' allocators, and the changes of what is allocated that they made."""
+    """The allocators of all devices, and the changes that they made to allocated memory."""
 
     def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls) -> None:
         self._facts = facts
@@ -49,15 +49,15 @@ class Requests:
         self._changes: list[tuple[int, int, int, int]] = []
         self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
-        """What the program said of how much of a device it may use."""
+        """By device, the fraction of its memory that the program may use."""
         self._most_entries: int | None = None
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[tuple[int, OutOfMemoryError]] = []
         self.refused = 0
-        """Requests that were let through and that no room was left for."""
+        """How many requests were served although there was no room."""
 
     def allocator(self, device: int) -> CachingAllocator:
-        """Made when it is first asked for."""
+        """A device's allocator, which is made at its first use."""
         found = self._allocators.get(device)
         if found is None:
             addresses = _Calls(self._host, device)
@@ -75,31 +75,31 @@ class Requests:
 
     @property
     def devices(self) -> list[int]:
-        """Those that were asked for memory."""
+        """The devices that have an allocator."""
         return sorted(self._allocators)
 
     def record_history(self, most_entries: int | None) -> None:
-        """From now on what each allocator does is kept: the last so many entries; none, and none kept, with None."""
+        """Keep the last so many entries of each allocator's history from now on; with None, keep none."""
         self._most_entries = most_entries
         for device in self.devices:
             self._observe(device)
 
     def history(self, device: int) -> list[TraceEntry]:
-        """What is kept, in order."""
+        """The kept entries, in order."""
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
-        """Since it was last asked: (rows, 4) of record, device, bytes (negative when given back) and reserved bytes."""
+        """The changes since the last call: (rows, 4) of record, device, bytes (negative if freed), reserved bytes."""
         taken, self._changes = self._changes, []
         return np.array(taken, np.int64).reshape(-1, 4)
 
     def take_placed(self) -> list[tuple[int, int, int]]:
-        """Since it was last asked: allocations, their addresses and bytes."""
+        """The allocations since the last call, with their addresses and bytes."""
         taken, self._placed = self._placed, []
         return taken
 
     def take_refusals(self) -> list[tuple[int, OutOfMemoryError]]:
-        """Since it was last asked: what found no room, as allocations, and 0 for what operators take by themselves."""
+        """The refused requests since the last call: the allocation (0 for an operator's own memory) and the error."""
         taken, self._refusals = self._refusals, []
         return taken
 
@@ -111,7 +111,7 @@ class Requests:
             self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
-        """Of what was refused, or is not known, nothing happens."""
+        """Free an allocation; does nothing for one that was refused or is unknown."""
         held = self._blocks.pop(allocation, None)
         if held is not None:
             self._give_back(record, *held)
@@ -122,7 +122,7 @@ class Requests:
             held[0].record_stream(held[1], stream)
 
     def operate(self, record: int, device: int, stream: int, handle: int, cost: OperatorCost) -> None:
-        """What an operator takes beside its outputs. `handle` is the one of the thread that calls it."""
+        """Allocate an operator's memory besides its outputs. `handle` is the cuBLAS handle of the calling thread."""
         allocator = self.allocator(device)
         for name, size in cost.workspaces:
             key = (device, stream, handle, name)
@@ -137,13 +137,13 @@ class Requests:
                     self._give_back(record, allocator, block)
 
     def clear_workspaces(self, record: int) -> None:
-        """All that operators kept is given back; they take it again when they need it."""
+        """Free the workspaces that operators kept; they allocate them again when they need them."""
         while self._workspaces:
             (device, *_), block = self._workspaces.popitem()
             self._give_back(record, self.allocator(device), block)
 
     def empty_cache(self, record: int, device: int) -> None:
-        """Of one device; of all, if it is -1."""
+        """Empty the cache of one device, or of all for -1."""
         for number in self.devices if device < 0 else [device]:
             allocator = self.allocator(number)
             before = allocator.memory_reserved()
@@ -161,8 +161,9 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Bytes by which what is reserved can surely grow with nothing given back, as the shim reckons requests: by
-        the segments that they get with the default settings."""
+        """Bytes by which reserved memory can surely grow if nothing is freed. The shim counts a request as the segment
+        that it gets with default settings.
+        """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
         fraction = self.fractions.get(device, allocator.settings.per_process_memory_fraction)
@@ -201,7 +202,7 @@ class Requests:
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """How many times what the default settings ask of the device for a block is asked for it at most."""
+    """The largest factor by which a block can take more from the device than with default settings."""
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:
         times *= 2  # half as much again, at most
@@ -213,7 +214,7 @@ _APART = 1 << 42
 
 
 class _Calls(TopDownAddresses):
-    """The device's addresses; where they are asked for and given back the host calls the driver."""
+    """The device's addresses. To reserve or release them, the host calls the driver."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         super().__init__()
@@ -230,7 +231,7 @@ class _Calls(TopDownAddresses):
 
 
 class _Events:
-    """Events of one device's streams, as the allocator has them."""
+    """Events on the streams of one device, for its allocator."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""The records whose order tells: requests for memory, captures. One by one, before the rest."""
+"""Serves the records whose order matters, one by one before the rest: requests for memory, and captures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BatchSimulation(Protocol):
 
 
 class Server:
-    """Goes through a batch; what the allocators call is inserted before the record that made them."""
+    """Goes through a batch. The allocators' calls are inserted before the record that caused them."""
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation
@@ -101,7 +101,7 @@ class Server:
         return self._events
 
     def query(self, event: int) -> bool:
-        """What is before the record that asks is simulated first."""
+        """Whether an event is done. Everything before the record that asks is simulated first."""
         simulation, batch = self._simulation, self._batch
         thread = int(batch.records["thread"][self._row])
         done = simulation.when_done(event)
@@ -121,7 +121,7 @@ class Server:
         self._batch.insertions.add(self._row, recipe, device, stream, event)
 
     def _on_stream(self, code: int, device: int, stream: int, a: int, id_: int) -> None:
-        """What goes onto a stream: part of a capture, or with memory of its own, or neither."""
+        """Serve work on a stream: part of a capture, an operator with memory of its own, or neither."""
         simulation, place = self._simulation, (device, stream)
         for capture in self._captures.values():
             if code == LogCode.EVENT_WAIT and capture.wait(a, place):
@@ -139,7 +139,7 @@ class Server:
             self.requests.operate(number, device, stream, handle, simulation.actions.operators[id_])
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
-        """A graph's capture begins or ends, or the graph is gone: with its private pool."""
+        """Begin or end a graph's capture, or free the graph with its private pool."""
         requests = self.requests
         if code == LogCode.CAPTURE_BEGIN:
             capture = self._captures[a] = Capture(a, (device, stream))

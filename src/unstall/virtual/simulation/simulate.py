@@ -1,4 +1,4 @@
-"""The log → when everything happens on the virtual GPU: records become instructions, which the engine replays."""
+"""The log → times: records become instructions, which the replay engine runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_RECORDED = np.zeros((0, 5), np.int32)
 
 
 class Simulation:
-    """Fed with the log as it comes; its state is what the engine, the allocators and the captures hold."""
+    """The simulation of a log, which comes in batches. The engine, the allocators and the captures hold its state."""
 
     def __init__(self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "") -> None:
         """`settings` are the allocator's, as in PYTORCH_ALLOC_CONF."""
@@ -40,10 +40,11 @@ class Simulation:
         self.history = History()
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
-        """By event: the instruction that recorded it last, until it is forgotten. The allocator's own are negative;
-        they go once done."""
+        """By event: the instruction that recorded it last, until it is forgotten. The allocator's own events are
+        negative, and forgotten once done.
+        """
         self.arrived: dict[int, int] = {}
-        """By event of the program, until it is forgotten: when its record came to the device."""
+        """By event of the program: the time at which its record reached the device, until it is forgotten."""
         self._turns = HandOvers()
         self._handed = EventHandOvers()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
@@ -56,13 +57,13 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """More signatures and stacks, of the next numbers."""
+        """Add signatures and stacks; they get the next numbers."""
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
 
     def feed(self, records: np.ndarray) -> None:
-        """More of the log; all that it names must be known."""
+        """Simulate more of the log. All signatures and stacks that it names must be known."""
         if not len(records):
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
@@ -73,33 +74,33 @@ class Simulation:
         self.history.allocated.append(**dict(zip(("record", "device", "size", "reserved"), columns, strict=True)))
 
     def clear_workspaces(self) -> None:
-        """What cuBLAS keeps is given back, after the last record."""
+        """Free cuBLAS's workspaces, after the last record."""
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
     def knows(self, thread: int) -> bool:
-        """Whether it did anything yet."""
+        """Whether the thread has records."""
         return self._turns.knows(thread)
 
     def now(self, thread: int) -> int:
-        """A thread's virtual clock, ns: when it has done all that was fed."""
+        """A thread's virtual clock, in ns, after all its records."""
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
-        """A thread is at work for so long before its next record."""
+        """Charge a thread with ns before its next record."""
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """A thread that asks for an event of another's was handed it once it was recorded."""
+        """Have a thread that asks for another thread's event continue no earlier than the event's record."""
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """When what was last recorded as this event is done; None where it never was."""
+        """The time at which the event's last record is done, in ns; None if it has none."""
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
     def forget(self, events: Iterable[int]) -> None:
-        """They are asked for no more."""
+        """Drop events that are used no more."""
         events = list(events)
         self._handed.forget(events)
         for event in events:
@@ -107,20 +108,22 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """The time that the device notes for it: when it is done, and the record has come to the device."""
+        """The time of an event by the device, in ns: when it is done, and its record has reached the device. None if it
+        has no record.
+        """
         instruction = self.events.get(event)
         if instruction is None:
             return None
         return max(self._engine.marked(instruction), self.arrived[event] + self.costs.limits.event_latency)
 
     def when_stream_done(self, place: Place) -> int:
-        """When all that the stream was given is done; 0 where that is nothing."""
+        """The time at which all work of a stream is done, in ns; 0 if it has none."""
         row = self.streams.find(place)
         known = row is not None and self.history.done.length > 0 and row < self.streams.fed
         return self._engine.done(row) if known and row is not None else 0
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulate the batch's records up to that row, without it; what was inserted before them too."""
+        """Simulate the batch's records up to that row, without it, with the insertions before them."""
         first = batch.simulated
         if until <= first:
             return
@@ -263,7 +266,7 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """By record: what its thread owed before it."""
+        """By record: ns that its thread was charged with before it."""
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -274,8 +277,9 @@ class Simulation:
     def _resolve(
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Which instruction recorded what is waited for; what was never recorded is not waited for. Returns the last
-        records of the program's events among these."""
+        """Fill in the instruction that recorded each event that is waited for; a wait for an event without a record
+        does not wait. Returns the last records of the program's events in this batch.
+        """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
             number, at = int(event[row]), int(position[row])
@@ -294,7 +298,7 @@ class Simulation:
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
-        """By instruction: the row of its stream; of one that waits for a device that one's index."""
+        """By instruction: the row of its stream; for a wait for a device, the device's index."""
         result = np.full(len(code), -1, np.int32)
         on_stream = np.flatnonzero(_ON_STREAM[code])
         rows = of_row[on_stream]
@@ -309,6 +313,6 @@ _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
-    """By record: the event that it is of, or 0."""
+    """By record: its event, or 0."""
     events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

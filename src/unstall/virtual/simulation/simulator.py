@@ -1,4 +1,4 @@
-"""`Simulator`: ties the shim's log to its simulation. What the program asks of the virtual GPU is answered here."""
+"""`Simulator`: takes in the shim's log, and answers what the program asks of the virtual GPU."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Each of its answers takes in all that was logged before."""
+    """Answers for the program; each answer takes in everything that was logged before."""
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
-        """`costs` are those of the options' GPU, if not given. Raises UsageError where no GPU has that name."""
+        """Use the costs of the options' GPU, or `costs`. Raises UsageError for an unknown GPU."""
         self._source = source
         self.options = options
         self.costs = costs if costs is not None else costs_of(options.gpu)
@@ -47,16 +47,16 @@ class Simulator:
         self._forked = False
         self._draining = False
         self._failure: BaseException | None = None
-        self._asked = 0  # the allocation that make_room() is asked for, and what it was told
+        self._asked = 0  # the allocation that make_room() waits for, and its refusal
         self._refusal: OutOfMemoryError | None = None
         self._folder = os.getcwd()  # noqa: PTH109 - as text
         for device in range(options.devices):
             self._set_headroom(device)
 
     def drain(self) -> None:
-        """Take in what was logged. Handlers of signals wait: what one raises would leave half of it.
+        """Take in the log. Signal handlers wait, since an exception in one would lose half of it.
 
-        A finalizer that the garbage collector runs meanwhile is answered by what is known so far.
+        A finalizer that the garbage collector runs meanwhile is answered from what is known so far.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -87,15 +87,15 @@ class Simulator:
             for allocation, address, size in requests.take_placed():
                 self.races.placed(allocation, address, size)
             for allocation, error in requests.take_refusals():
-                self._tell(allocation, error)
+                self._refuse(allocation, error)
             for device in requests.devices:
                 self._set_headroom(device)
         except BaseException as error:
             self._failure = error
             raise
 
-    def _tell(self, allocation: int, error: OutOfMemoryError) -> None:
-        """The request that is waited for is refused; else the next call is told."""
+    def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
+        """Refuse the request that the program waits for, or have the next call raise."""
         if allocation and allocation == self._asked:
             self._refusal = error
         else:
@@ -103,7 +103,7 @@ class Simulator:
             self._source.raise_later(_torch_error()(str(error)))
 
     def _up_to_date(self) -> None:
-        """Raises UnstallError where the simulation failed."""
+        """Take in the log. Raises UnstallError if the simulation failed."""
         self.drain()
         if self._failure is not None:
             raise UnstallError(
@@ -112,19 +112,18 @@ class Simulator:
             ) from self._failure
 
     def forked(self) -> None:
-        """In a forked child: nothing is logged, and the clock stands."""
+        """In a forked child: nothing is logged, and the clock stands still."""
         self._lock = threading.RLock()
         self._forked = True
 
     def now_ns(self) -> int:
-        """The calling thread's virtual clock. Reading it takes time too."""
+        """The calling thread's virtual clock, in ns. Reading it takes time too."""
         with self._lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Called for a request that was logged and that might not fit. Raises torch.OutOfMemoryError where it does not,
-        in torch's words."""
+        """Take in a logged request that might not fit. Raises torch.OutOfMemoryError, in torch's words, if it fails."""
         with self._lock:
             self._asked = allocation
             try:
@@ -136,7 +135,7 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """cudaEventQuery: whether all that was on its stream before its record is done; so is one never recorded."""
+        """cudaEventQuery: whether the event's record is done. True if it has no record."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             self.simulation.ask(thread, event)
@@ -156,7 +155,7 @@ class Simulator:
             return True
 
     def place_of(self, stack: int) -> str:
-        """`train.py:41 in forward`: the innermost line of a stack that is the program's own; "" where it has none."""
+        """The innermost line of a stack in the program's own code: "train.py:41 in forward"; "" if there is none."""
         with self._lock:
             self.drain()
             frames = self.stacks[stack] if 0 <= stack < len(self.stacks) else ()
@@ -169,7 +168,7 @@ class Simulator:
             return f"{short[code.co_filename]}:{line_at(code, offset)} in {code.co_qualname}"
 
     def elapsed_ms(self, start: int, end: int) -> float:
-        """cudaEventElapsedTime. Raises ValueError where one of the events was never recorded."""
+        """cudaEventElapsedTime. Raises ValueError if one of the events has no record."""
         with self._lock:
             self._up_to_date()
             first, last = (self.simulation.when_passed(event) for event in (start, end))
@@ -206,7 +205,7 @@ class Simulator:
             self.simulation.requests.allocator(device).reset_accumulated_memory_stats()
 
     def set_memory_fraction(self, device: int, fraction: float) -> None:
-        """Raises ValueError where it is not within 0 … 1."""
+        """Limit the memory of a device. Raises ValueError if the fraction is not within 0 … 1."""
         with self._lock:
             self._up_to_date()
             requests = self.simulation.requests
@@ -215,13 +214,13 @@ class Simulator:
             self._set_headroom(device)
 
     def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
-        """Keep what the allocators do from now on, of each the last so many entries; not on: no more, and none."""
+        """Keep the last entries of each allocator's history from now on; if not `on`, keep none."""
         with self._lock:
             self._up_to_date()
             self.simulation.requests.record_history(max_entries if on else None)
 
     def memory_history(self, device: int) -> Sequence[TraceEntry]:
-        """What is kept, in order."""
+        """The kept entries, in order."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.history(device)
@@ -233,7 +232,7 @@ class Simulator:
             self.simulation.clear_workspaces()
 
     def timeline(self) -> Timeline:
-        """All that ran so far."""
+        """Everything that ran so far."""
         from unstall.virtual.timeline.build import timeline_of
 
         with self._lock:
@@ -244,8 +243,9 @@ class Simulator:
         self._source.set_headroom(device, self.simulation.requests.headroom(device))
 
     def _spend(self, ns: int) -> int:
-        """The calling thread's number, which spends so much time after all that was logged. One that has logged nothing
-        begins after what was done before."""
+        """Charge the calling thread with time after everything that was logged, and return its number. A thread without
+        records begins after everything that was done before.
+        """
         thread = self._source.this_thread()
         self._up_to_date()
         if thread and not self._forked and not self.simulation.knows(thread):
@@ -256,7 +256,9 @@ class Simulator:
 
 
 def allocator_settings() -> str:
-    """What the environment says. Raises UsageError, with the variable's name, where torch would not take it."""
+    """The allocator's settings in the environment. Raises UsageError, with the variable's name, if torch would refuse
+    them.
+    """
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     name = next((name for name in names if os.environ.get(name)), names[0])
     text = os.environ.get(name, "")

@@ -1,4 +1,4 @@
-"""The streams of all devices as rows, in the order in which they are first seen; the default ones first."""
+"""The streams of all devices as rows: default streams first, then in the order in which they appear."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unstall.timeline.columns import I32, I64
 from unstall.virtual.simulation.captures import Place
 
 _BRANCHES = 1 << 40
-"""From here on numbers are those of streams that graphs run their branches on."""
+"""The first number of the streams on which graphs run their branches."""
 _DEVICES = 128
 
 
@@ -18,7 +18,7 @@ class StreamRows:
     def __init__(self, devices: int) -> None:
         self.places: list[Place] = [(device, 0) for device in range(devices)]
         self.fed = 0
-        """How many the engine has been told of."""
+        """How many of them the engine has."""
         self._row_of = {place: row for row, place in enumerate(self.places)}
         self._branches: dict[tuple[int, int], int] = {}
 
@@ -26,14 +26,14 @@ class StreamRows:
         return self._row_of.get(place)
 
     def row(self, place: Place) -> int:
-        """Of a stream that may be new."""
+        """The row of a stream, which may be new."""
         row = self._row_of.setdefault(place, len(self.places))
         if row == len(self.places):
             self.places.append(place)
         return row
 
     def rows(self, device: I64, stream: I64) -> I32:
-        """By row of both columns."""
+        """The rows of many streams."""
         if not len(device):
             return np.zeros(0, np.int32)
         if device.min() == device.max() and stream.min() == stream.max():
@@ -44,7 +44,7 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """The rows that the branches of graphs run on, which were launched on those streams; branch 0 is the stream."""
+        """The rows of graphs' branches by the streams of their launches; branch 0 is the stream itself."""
         away = np.flatnonzero(branch)
         if not len(away):
             return stream

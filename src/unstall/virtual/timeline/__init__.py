@@ -1,1 +1,1 @@
-"""What the simulation kept → a `Timeline`, or a part of one."""
+"""The simulation's history → a `Timeline`, or a part of one."""

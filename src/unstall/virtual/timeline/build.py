@@ -1,4 +1,4 @@
-"""All that the simulation kept → a `Timeline`, with the columns that a recorded one has."""
+"""The simulation's history → a `Timeline` with the columns of a recorded one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PROCESS = "1"  # not the real one: the same log gives the same timeline
 
 
 class _Texts:
-    """Texts and their indices; grows."""
+    """Texts with their indices."""
 
     def __init__(self) -> None:
         self.all: dict[str, int] = {}
@@ -45,7 +45,9 @@ def timeline_of(
     races: Sequence[Race],
     folder: str,
 ) -> Timeline:
-    """`names` and `stacks` are the log's, by number. Paths are from `folder`, which the program was started in."""
+    """The timeline of all records so far. `names` and `stacks` are the log's, by number. Paths are relative to
+    `folder`, in which the program was started.
+    """
     history, text = simulation.history, _Texts()
     happened, done = history.happened.whole(), history.done.whole()
     threads = _threads(happened, text)
@@ -126,7 +128,7 @@ def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Hos
 
 
 def _memory(history: History, done: Done) -> Memory:
-    """Changes in the order in which they were made; each at its record's time."""
+    """The changes of memory, in order, each at the time of its record."""
     changes = history.allocated.whole()
     first = np.searchsorted(done.record, changes.record, side="right") - 1
     time = done.end[first] if len(changes.record) else np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""What the simulation kept of the host → the rows of a timeline's host events, and of its waits."""
+"""The simulation's history of the host → a timeline's host events and waits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SPANS = ((LogCode.OP_BEGIN, LogCode.OP_END, HostKind.OP), (LogCode.MARK_BEGIN, 
 class HostRows:
     """The host events of a timeline.
 
-    `row_of` is by instruction the event that it is, or -1; `by_record` the event that a record became or is within.
+    `row_of`: by instruction, its event or -1. `by_record`: by record, the event that it became or is in.
     """
 
     host: Host
@@ -56,8 +56,9 @@ class HostRows:
 def host_rows(
     happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[RuntimeCall, int], sleep: int
 ) -> HostRows:
-    """`stack` is by record a row of Stacks; `name_of` by number of a name its text; `call_names` the calls' texts, and
-    `sleep` that of SLEEP."""
+    """The host events. `stack`: by record, its row of Stacks. `name_of`: by number of a name, its text. `call_names`:
+    the calls' texts; `sleep`: that of SLEEP.
+    """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
     thread_end = _ends_of_threads(done)
@@ -114,7 +115,7 @@ def host_rows(
 
 
 def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
-    """By record the innermost event of its thread that holds it, or -1. Events begin and end with those records."""
+    """By record: the innermost event of its thread around it, or -1. Events begin and end with those records."""
     width = len(happened.code) + 1
     keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
     wanted = np.arange(len(happened.code), dtype=np.int64)
@@ -158,7 +159,7 @@ def _ends_of_threads(done: Done) -> I64:
 
 
 def _with_the_rest(done: Done, calls: I64) -> I64:
-    """When each call has ended, with what goes on as its rest."""
+    """The end of each call, with the instructions that are its rest."""
     rest = done.what == RuntimeCall.REST
     stops = np.append(np.flatnonzero(~rest), len(rest))
     last = stops[np.searchsorted(stops, calls, side="right")] - 1
@@ -167,7 +168,7 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
 
 
 def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:
-    """Of several operators with one sequence number the last to start made the node: the number then moves on."""
+    """Of several operators with one sequence number, the last to start made the node; then the number increases."""
     sequence = np.where(is_op, happened.a[record], -1)
     backward = is_op & (sequence >= 0) & (happened.b[record] >= 0)
     makers = np.flatnonzero(is_op & (sequence >= 0) & ~backward)

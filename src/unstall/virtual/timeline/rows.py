@@ -1,4 +1,4 @@
-"""Some of the rows of a timeline's tables."""
+"""Selects rows of a timeline's tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _Table = TypeVar("_Table", Host, Device, Waits, Memory)
 
 
 def rows_of(table: _Table, rows: Bool | I64) -> _Table:
-    """The table's rows that are kept, or those of these numbers in their order."""
+    """The selected rows: by a mask, or by numbers in their order."""
     columns = {field.name: getattr(table, field.name)[rows] for field in fields(table)}
     return type(table)(**columns)

@@ -17,9 +17,10 @@ _AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
 
 
 def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int]) -> tuple[Lines, Stacks, I32, I32]:
-    """Lines, Stacks, by number of a stack its row of Stacks, and that of the `backward()` call in it, or its row.
+    """Lines; Stacks; by stack of the log, its row of Stacks; and the row of the `backward()` call in it, or its own
+    row.
 
-    `folder` is the one that the program was started in; `text` gives a text's index.
+    `folder` is that in which the program was started; `text` gives a text's index.
     """
     short = Shortened(folder)
     lines: dict[tuple[str, int, str], int] = {}
@@ -56,7 +57,7 @@ def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int])
 
 
 def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
-    """By record its row of Stacks. What autograd's threads do is done for the `backward()` that was called last."""
+    """By record: its row of Stacks. Autograd's threads work for the last `backward()` call."""
     stack = happened.stack
     lost = (stack == -1) & (happened.thread != 0)
     # Where a node of the program's is written in Python, autograd's threads have stacks too, which call no backward().

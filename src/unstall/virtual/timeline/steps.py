@@ -1,5 +1,6 @@
-"""Steps that a program marked itself, by `unstall.step()` or by what helpers iterate or serve, as annotations of its
-timeline."""
+"""Steps as annotations of a timeline, by the step boundaries that a program marked: `unstall.step()`, or helpers of
+`unstall.fix`.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +20,18 @@ from unstall.virtual.timeline.rows import rows_of
 _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 
 
-def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[StepSource, int]]) -> Timeline:
-    """By the marks, in ns, that come first by the rules of a recording: by hand, else of an optimizer, which is marked
-    where graphs serve calls that step it, else of what is iterated or called. The last only where nothing else than
-    the period of the launches would tell steps apart: items in flight have several."""
+def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
+    """Add steps by the step boundaries (ns) that come first by a recording's rules: by hand; else an optimizer's, which
+    are marked if graphs serve calls that step it; else those of iterated items or calls. The last are used only if
+    nothing but the period of the launches would find steps, since items in flight have several boundaries.
+    """
     sources = StepSources()
-    for source, _ in marks:
+    for source, _ in boundaries:
         sources.add(source)
     leader = sources.leader()
     if leader is None:
         return timeline
-    times = [at_ns for source, at_ns in marks if source == leader]
+    times = [at_ns for source, at_ns in boundaries if source == leader]
     if leader.kind == EXPLICIT:
         return with_steps(timeline, times)
     found_by = find_steps(timeline).found_by
@@ -38,16 +40,16 @@ def with_marked_steps(timeline: Timeline, marks: Sequence[tuple[StepSource, int]
     return with_steps(timeline, times, cast("StepMarks", leader.kind))
 
 
-def with_steps(timeline: Timeline, marks: Sequence[int], by: StepMarks = "explicit") -> Timeline:
-    """The timeline with an annotation from each mark to the next, in ns.
+def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
+    """Add an annotation from each step boundary to the next, in ns.
 
-    A lone mark ends a step from the start, and so does the first by hand where as much was launched before it as in a
-    step; before others, a helper or a graph makes itself ready.
-    They stand on the thread that made most calls, as the steps of a recording do.
+    The time before a lone boundary is a step. So is the time before the first one by hand, if as much was launched in
+    it as in a step; before other boundaries, a helper or a graph prepares itself. The annotations are on the thread
+    with most calls, like the steps of a recording.
     """
     host = timeline.host
-    whole = len(marks) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(marks, np.int64)))
-    borders = [0, *marks] if whole else list(marks)
+    whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))
+    borders = [0, *boundaries] if whole else list(boundaries)
     spans = list(itertools.pairwise(borders))
     if not spans or not len(host):
         return timeline

@@ -1,4 +1,4 @@
-"""The part of a timeline that began within a stretch of time."""
+"""Cuts a span of time out of a timeline."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from unstall.virtual.timeline.rows import rows_of
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     """The host events that began in [start_ns, end_ns), the device ops that they launched, and their waits.
 
-    Kept with them are device ops from before that were not done yet: these have no launch then. Times are from
-    `start_ns` on, or from where such an op began. An operator is kept with all that it called, whenever that began.
+    Earlier device ops that were not done are kept, without a launch. Times are from `start_ns` on, or from the begin of
+    such an op. An operator is kept with everything that it called, whenever that began.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -46,6 +46,6 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
 
 def _numbers(kept: Bool) -> I32:
-    """The new number of each row, and -1 at the end, for -1."""
+    """The new number of each row, and -1 at the end: the number of row -1."""
     numbers = np.where(kept, np.cumsum(kept) - 1, -1)
     return np.append(numbers, -1).astype(np.int32)

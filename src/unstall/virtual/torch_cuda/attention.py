@@ -1,4 +1,4 @@
-"""Which fused attention a device could run.
+"""Whether a device could run fused attention.
 
 The constraints are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp that do not depend on torch's build.
 """

@@ -28,7 +28,9 @@ class RnnMode(IntEnum):
 
 
 def workspace_bytes(major: int, environment: str) -> int:
-    """Of cuBLAS, as aten/src/ATen/cuda/CublasHandlePool.cpp: ":SIZE:COUNT" pairs in KiB, or the architecture's own."""
+    """The workspace of cuBLAS, as in aten/src/ATen/cuda/CublasHandlePool.cpp: ":SIZE:COUNT" pairs in KiB, or the
+    default of the architecture.
+    """
     pairs = re.findall(r":(\d+):(\d+)", environment)
     if pairs:
         return sum(int(size) * int(count) for size, count in pairs) * KIB
@@ -36,7 +38,7 @@ def workspace_bytes(major: int, environment: str) -> int:
 
 
 def lt_workspace_bytes(major: int, environment: str) -> int:
-    """Of cuBLASLt, likewise; its variable holds a number of KiB."""
+    """The workspace of cuBLASLt, likewise; its variable holds KiB."""
     if environment.isdecimal():
         return int(environment) * KIB
     return workspace_bytes(major, "")

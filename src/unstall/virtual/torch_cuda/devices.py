@@ -1,4 +1,4 @@
-"""Which devices there are, which is current, what they are, and waiting for one."""
+"""The devices: how many, which is current, their properties, and waits for one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
     torch_c = runtime.torch_c
 
     class CudaEventBase(torch_c.Event):  # type: ignore[name-defined, misc]
-        """An event of c10 for CUDA; it comes to be when it is first recorded."""
+        """An event of c10 for CUDA, which is created by its first record."""
 
         _recorded_on: int | None = None
         _in_capture = False
@@ -90,8 +90,9 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 raise cuda_error(torch_c, CAPTURED, call)
 
     def _number_of(event: torch.Event) -> int:
-        """The log's. torch.Event.elapsed_time() takes no subclass; what c10 holds of an event is the guard's handle,
-        where its number stands."""
+        """The event's number in the log. torch.Event.elapsed_time() takes no subclass; c10's handle of an event points
+        to the number.
+        """
         return ctypes.c_int64.from_address(event.event_id).value
 
     CudaEventBase.__name__ = CudaEventBase.__qualname__ = "_CudaEventBase"

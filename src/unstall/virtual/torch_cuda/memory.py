@@ -165,11 +165,11 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
 
 
 class _Allocator:
-    """The only allocator there is; for code that asks which."""
+    """The only allocator, for code that asks which one is used."""
 
 
 def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """With CUDA's pointers for streams, and the places for Python stacks, of which there are none."""
+    """The segments with CUDA's stream pointers, and empty Python stacks."""
     for segment in segments:
         blocks = [{**block, "frames": block.get("frames", [])} for block in segment["blocks"]]
         pointer = stream_pointer(segment["device"], segment["stream"])

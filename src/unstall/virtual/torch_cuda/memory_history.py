@@ -26,7 +26,7 @@ ACTIONS = {
 
 
 class MemoryHistory:
-    """Whether there is one, of which actions, and its entries. They carry no Python stacks."""
+    """The history's state: whether it is on, for which actions, and its entries, without Python stacks."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

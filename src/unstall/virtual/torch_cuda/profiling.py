@@ -47,8 +47,9 @@ class CudaError(IntEnum):
 
 
 class Ranges:
-    """NVTX ranges as marks of the log: nested ones span their time, those that may end on another thread begin and end
-    with a mark of no length."""
+    """NVTX ranges as annotations in the log. Nested ranges span their time; a range that may end on another thread is
+    two annotations of no length.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

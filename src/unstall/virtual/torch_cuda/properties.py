@@ -66,7 +66,9 @@ class DeviceProperties:
 
     @classmethod
     def of(cls, description: object, index: int = 0) -> DeviceProperties:
-        """Of a mapping or an object that has (some of) these names; ValueError where one is missing that must be."""
+        """Properties from a mapping or an object with some of these names. Raises ValueError if a required one is
+        missing.
+        """
         given = description if isinstance(description, Mapping) else _attributes(description)
         known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         missing = [name for name in REQUIRED if name not in known]
@@ -110,7 +112,7 @@ H200 = DeviceProperties(
     memory_clock_rate=3_201_000,
     memory_bus_width=6_016,
 )
-"""As one with driver 580 and CUDA 13.0 said of itself."""
+"""As read from an H200 with driver 580 and CUDA 13.0."""
 REQUIRED = ("name", "major", "minor", "total_memory", "multi_processor_count", "L2_cache_size")
 
 

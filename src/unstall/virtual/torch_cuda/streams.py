@@ -9,7 +9,7 @@ from unstall.virtual.torch_cuda.cuda_errors import CUDA_DEVICE_TYPE, NotSupporte
 from unstall.virtual.torch_cuda.runtime import Runtime
 
 PRIORITIES = (0, -3)
-"""The least and the greatest that torch supports: max_compile_time_stream_priorities of c10/cuda/CUDAStream.h is 4."""
+"""The lowest and the highest that torch supports: max_compile_time_stream_priorities of c10/cuda/CUDAStream.h is 4."""
 POINTER_BASE = 0x5600_0000_0000
 POINTER_STRIDE = 0x160
 DEVICE_SHIFT = 32
@@ -18,12 +18,12 @@ PROTOTYPE = "Synchronization debug mode is a prototype feature and does not yet 
 
 
 def stream_pointer(device: int, stream: int) -> int:
-    """What stands for the `cudaStream_t` of a stream: 0 for the default one, as CUDA has it, else unique."""
+    """The `cudaStream_t` of a stream: 0 for the default stream, as in CUDA, else a unique number."""
     return POINTER_BASE + (device << DEVICE_SHIFT) + stream * POINTER_STRIDE if stream else 0
 
 
 def stream_of_pointer(pointer: int, device: int) -> int:
-    """c10's number of the stream that `stream_pointer` stands for; ValueError for any other number."""
+    """c10's number of the stream with that pointer. Raises ValueError for any other number."""
     if pointer == 0:
         return 0
     stream, rest = divmod(pointer - POINTER_BASE - (device << DEVICE_SHIFT), POINTER_STRIDE)
@@ -33,7 +33,7 @@ def stream_of_pointer(pointer: int, device: int) -> int:
 
 
 def stream_priority(stream: int) -> int:
-    """Of a stream with a number as c10/cuda/CUDAStream.cpp packs it: bits 1 to 4 say from which pool it is."""
+    """The priority of a stream by its number, as in c10/cuda/CUDAStream.cpp: bits 1 to 4 are the pool."""
     kind = stream >> 1 & 0xF
     return -(kind - 1) if kind else 0
 
@@ -43,7 +43,7 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]
-        """A stream from the device's pool, or the one of the given number."""
+        """A stream from the device's pool, or the stream of the given number."""
 
         def __new__(
             cls,

@@ -9,7 +9,7 @@ _KINDS = ("efficient", "flash", "cudnn")
 NAMES = tuple(f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KINDS for direction in ("", "_backward"))
 
 _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
-"""Where the probability stands among a forward's and a backward's arguments."""
+"""The position of the probability among a forward's and a backward's arguments."""
 
 
 def describe(signature: Signature) -> CallShape | None:
@@ -48,8 +48,8 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:
-    """Bytes of memory that cuDNN's backward zeroes first: where heads of queries share keys and values, the gradients
-    of both are summed over them in float32.
+    """Bytes that cuDNN's backward zeroes first: if heads of queries share keys and values, it sums their gradients in
+    float32.
     """
     query, key, value = (signature.tensor(at) for at in (1, 2, 3))
     if signature.name != "aten::_scaled_dot_product_cudnn_attention_backward" or not (query and key and value):

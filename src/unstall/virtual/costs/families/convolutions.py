@@ -1,5 +1,5 @@
-"""Convolutions: cuDNN's heuristics choose the kernels, which want layouts of their own, so that some are turned on
-the way.
+"""Convolutions: cuDNN's heuristics choose the kernels. A kernel may need another layout, so tensors are transposed
+first.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ def with_bias(variant: str) -> bool:
 
 
 def turns(variant: str) -> bool:
-    """Whether a variant's calls are of tensors as NCHW, which cuDNN turns for many of its kernels."""
+    """Whether a variant's tensors are NCHW, which cuDNN transposes for many of its kernels."""
     return "l" not in variant.split()[3]
 
 
 def without_turning(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """A call's kernels and temporary allocations, were its tensors NHWC as they are."""
+    """The kernels and temporary allocations of a call, if its tensors were NHWC."""
     kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
     if len(kept) == len(kernels):
         return kernels, temporaries

@@ -1,5 +1,5 @@
-"""Operators element by element, by what moves: torch vectorises where all operands lie alike, and computes addresses
-where they do not.
+"""Element-wise operators, by the bytes that they move: torch vectorises if all operands have the same layout, and
+computes addresses otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """For any operator: how many elements come out, how many bytes move, how each operand lies beside the result."""
+    """For any operator: the elements of the result, the bytes moved, and the layout of each operand relative to the
+    result.
+    """
     results = signature.results
     tensors = signature.tensors
     name = signature.name.removeprefix("aten::")
@@ -52,7 +54,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
-    """How many elements lie side by side in the result and in each operand."""
+    """How many elements are adjacent in the result and in each operand."""
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
         if out.sizes[dim] == 1:
@@ -64,7 +66,7 @@ def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
 
 
 def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
-    """=: as the result does; 0: one element; b: spread over it; p: in another order or not dense."""
+    """=: like the result; 0: one element; b: broadcast over it; p: in another order or not dense."""
     if tensor.numel == 1:
         return "0" if out.numel != 1 else "="
     if tensor.distinct_bytes < out.numel * tensor.item_bytes:

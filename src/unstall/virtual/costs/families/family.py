@@ -1,4 +1,4 @@
-"""A family of operators: what decides their cost, in figures that shapes can be compared by."""
+"""A family of operators: the figures that decide their cost, by which shapes are compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Work = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One figure of a shape. `weight` is how much a doubling of it tells two shapes apart."""
+    """One figure of a shape. `weight`: how much a doubling of it separates two shapes."""
 
     name: str
     weight: float = 1.0
@@ -21,9 +21,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """What a family says of one call. `variants` are names of the tables to look in, the likest first; their first
-    word is the type that it
-    computes in. `dims` are the figures of the family's axes.
+    """A call as a family describes it. `variants` are names of tables to look in, the most similar first; their first
+    word is the dtype of the computation. `dims` are the figures of the family's axes.
     """
 
     variants: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Operators that gather, scatter, join, pool or resize: by what goes in, what comes out, and the length of a run."""
+"""Operators that gather, scatter, join, pool or resize: by their inputs, their outputs, and the length of a run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature
 
 _ONE_TILE = 2_304
-"""As many int64 keys with their values cub's radix sort takes in one tile: 256 threads with nine each."""
+"""The int64 keys with values that cub's radix sort takes in one tile: 256 threads with nine each."""
 _WITHOUT_SORTING = 3_072
-"""Up to as many indices an embedding's gradient is gathered by one kernel, without sorting them."""
+"""Up to this many indices, one kernel gathers an embedding's gradient, without sorting them."""
 _SAME = {
     "embedding": "index_select",
     "_index_put_impl_": "index_put_",
@@ -105,8 +105,8 @@ def trusted(signature: Signature) -> bool:
 def without_checks(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Kernels and temporary allocations of a call that checks its indices, less the extreme index, the comparison and
-    the assert of each check, and the two results that the assert looks at.
+    """The kernels and temporary allocations of a call without the checks of its indices: for each check the extreme
+    index, the comparison, the assert, and the two results that the assert reads.
     """
     asserts = [at for at, kernel in enumerate(kernels) if "_assert_async" in kernel.name]
     left_out = {place for at in asserts for place in (at - 2, at - 1, at)}

@@ -1,4 +1,4 @@
-"""Operators over lists of tensors, which torch cuts into chunks and hands to its kernels by the hundred."""
+"""Operators over lists of tensors, which torch splits into chunks, hundreds for one kernel."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _CHUNK_ELEMENTS = 65_536
 _MOST_BLOCKS = 320
 _MOST_TENSORS = (110, 64, 48, 36, 30)
 _MOST_TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
-"""How a launch's arguments limit it, by the number of lists: torch's MultiTensorApply.cuh."""
+"""The limits of one launch by the number of lists, as in torch's MultiTensorApply.cuh."""
 _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """How many tensors, of how many elements together, in how many lists. Optimizers multiply a gradient by itself:
-    one list, given twice.
+    """The number of tensors, of their elements together, and of lists. Optimizers multiply a gradient by itself: one
+    list, given twice.
     """
     lists = [
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
@@ -55,10 +55,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
-    """How one pass over tensors of these many elements is cut: the share of each launch. None where `kernel` is of
-    another kind.
+    """The share of each launch in one pass over tensors of these many elements; None if `kernel` is of another kind.
 
-    After torch's `multi_tensor_apply`: a launch is full when its tensors or its blocks are.
+    As in torch's `multi_tensor_apply`: a launch is full when its tensors or its blocks are.
     """
     found = _LISTS.search(kernel)
     if "multi_tensor_apply_kernel" not in kernel or not found:

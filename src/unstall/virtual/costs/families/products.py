@@ -1,4 +1,4 @@
-"""Matrix products: cuBLAS chooses the kernel by the sizes, the layouts and how rows are aligned."""
+"""Matrix products: cuBLAS chooses the kernel by the sizes, the layouts and the alignment of rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def layout(tensor: TensorSpec) -> str:
-    """n: rows lie side by side; t: columns do; s: neither, so that torch copies it first."""
+    """n: rows are contiguous; t: columns are; s: neither, so torch copies it first."""
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]
     if column_step == 1 and row_step >= max(1, columns):

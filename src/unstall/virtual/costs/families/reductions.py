@@ -1,4 +1,4 @@
-"""Reductions of whole dimensions. What is kept and what is reduced, as it lies in memory."""
+"""Reductions of whole dimensions, by the kept and the reduced dimensions in memory."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def _reduced(signature: Signature, name: str, count: int) -> set[int]:
 
 
 def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
-    """What a reduction takes that is cut among blocks for each of its results: bytes of their parts, and of the
-    counters that are cleared before it. Empty where each result is one block's; None where that is not known.
+    """The memory of a reduction that several blocks share for each result: bytes of their parts, and of the counters
+    that are cleared first. Empty if one block computes each result; None if that is unknown.
 
-    After torch's `setReduceConfig` (Reduce.cuh): of 1,842 measured calls it tells which are cut. `threads` are those
-    that a multiprocessor holds.
+    As in torch's `setReduceConfig` (Reduce.cuh), which predicts which of 1,842 measured calls are shared. `threads` are
+    those of a multiprocessor.
     """
     x = signature.tensor(0)
     if x is None or not x.dense:

@@ -36,7 +36,7 @@ _SAME = {
     "native_batch_norm_backward": "cudnn_batch_norm_backward",
     "batch_norm_backward": "cudnn_batch_norm_backward",
 }
-"""cuDNN's do the work of these on an NVIDIA GPU, where the types allow it."""
+"""cuDNN's operators, which an NVIDIA GPU uses for these if the dtypes allow it."""
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
 

@@ -1,4 +1,4 @@
-"""What `unstall calibrate` measures: operators over grids of shapes that models have, no model's own."""
+"""The cases that `unstall calibrate` measures: operators over grids of shapes as in models, but no model's own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ __all__ = ["Case", "TensorPool", "cases"]
 
 
 def cases(most: int = 8) -> list[Case]:
-    """All cases up to rank `most`, those of lower rank first. Within a rank they are mixed, always in the same way:
-    where time
+    """All cases up to rank `most`, lower ranks first. Within a rank they are shuffled, always in the same way: if time
     runs out, every family has been measured, only less densely.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)

@@ -17,8 +17,8 @@ Build: TypeAlias = Callable[..., Arguments]
 
 @dataclass(frozen=True)
 class Case:
-    """`build(pool)` gives the operator's arguments; those at the positions `hot` are read into the L2 cache before
-    each call, as if the operator before had just written them. `rank` orders cases: those of rank 0 matter most.
+    """`build(pool)` makes the operator's arguments. Those at the positions `hot` are read into the L2 cache before each
+    call, as if just written. Cases of rank 0 matter most.
     """
 
     operator: str
@@ -29,8 +29,8 @@ class Case:
 
 
 class TensorPool:
-    """Random memory that cases cut their tensors of, so that making one costs nothing. Tensors of one case do not
-    overlap until the pool is used up.
+    """Random memory from which cases cut their tensors, so that making one costs nothing. Tensors of one case overlap
+    only once the pool is used up.
     """
 
     def __init__(self, device: str, elements: int = MAX_ELEMENTS) -> None:

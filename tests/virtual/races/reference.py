@@ -35,7 +35,7 @@ class _Graph:
         return bool(self.before[second] >> first & 1)
 
 
-class Twin:
+class ReferenceRaces:
     """Runs a log; `races` are (kind, earlier record, later record) of each lane's last accesses of each byte."""
 
     def __init__(self, log: Log, placement: Placement | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual.races.logs import Log, Range
-from virtual.races.twin import Twin
+from virtual.races.reference import ReferenceRaces
 
 from unstall.timeline.columns import RaceKind
 from unstall.virtual.log import CopyFlag, LogCode
@@ -104,7 +104,7 @@ def test_the_same_races_as_the_graph_of_all_order(calls: list[Call]) -> None:
     for call in calls:
         call(log)
 
-    assert set(log.races()) == Twin(log).races()
+    assert set(log.races()) == ReferenceRaces(log).races()
 
 
 @settings(max_examples=200, deadline=None)
@@ -118,4 +118,4 @@ def test_the_same_races_where_a_graph_is_captured_and_launched(captured: list[Ca
     for call in calls:
         call(log)
 
-    assert worst(log.races()) == Twin(log).races()
+    assert worst(log.races()) == ReferenceRaces(log).races()
