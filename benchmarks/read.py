@@ -1,13 +1,15 @@
-"""How fast a trace is loaded, and in how much memory, beside Holistic Trace Analysis (HTA).
+"""How fast a trace is loaded and explained, and in how much memory, beside other versions and other programs.
 
-Usage: python benchmarks/read.py TRACE [TRACE …] --peer-python PYTHON [--peer-python PYTHON …]
+Usage: python -m benchmarks.read TRACE [TRACE …] [--before BEFORE] [--peer-python PYTHON …]
                                  [--copies N] [--rounds N] [--out FILE]
 
-Each PYTHON is the interpreter of a virtual environment with a version of HTA (on PyPI `HolisticTraceAnalysis` and
-`traceinsight`). Every measurement is a process of its own. Rounds are interleaved, so that whatever else the machine
-does strikes all of them alike, and a ratio is of two neighbours: the median is given, with the least and the largest.
-What is timed is the load alone, after all imports; HTA's is `parse_trace_file`, from the file to its data frame. The
-peak of memory is that of the whole process, as Linux tells it. `--copies` reads, too, a file of so many copies.
+BEFORE is another version of unstall: a revision, or the folder of another checkout. Each PYTHON is the interpreter of a
+virtual environment with a version of Holistic Trace Analysis (HTA; on PyPI `HolisticTraceAnalysis` and `traceinsight`).
+Every measurement is a process of its own. Rounds are interleaved, so that whatever else the machine does strikes all of
+them alike, and a ratio is of two neighbours: the median is printed, with the least and the largest. Loads are timed
+alone, after all imports; HTA's is `parse_trace_file`, from the file to its data frame. Explaining is the whole of
+`unstall explain --json`. The peak of memory is that of the process that loads, as Linux reports it. `--copies` also
+reads a file of so many copies. `--out` keeps all times.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-_RESULTS = Path(__file__).parent / "results"
+from benchmarks.before import HERE, environment, installed
 
 # A process's own figure: what `wait4` tells of a child is at least what its parent took.
 _PEAK = r"""
@@ -66,65 +69,77 @@ say(took, len(frame), f"{name} {packages[name]}")
 
 @dataclass(frozen=True)
 class Run:
-    """One process."""
+    """One round of one version."""
 
     what: str
-    seconds: float
+    load_s: float
     events: int
     peak_mb: float
+    explain_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All rounds of one trace; ratios are of a peer's time to ours in the same round."""
+    """All rounds of one trace. In a round, the first run is ours."""
 
     trace: str
     file_mb: float
-    runs: list[Run]
-    ratios: dict[str, list[float]]
-    explain_seconds: list[float]
+    rounds: list[list[Run]]
 
 
-def measure(python: str, program: str, trace: Path) -> Run:
-    output, _ = run([python, "-c", program, str(trace)])
-    peak_mb, seconds, events, what = json.loads(output.splitlines()[-1])
-    return Run(what, round(seconds, 4), events, round(peak_mb, 1))
+@dataclass(frozen=True)
+class Version:
+    """What is measured: an interpreter, and for unstall the folder from which it is imported."""
+
+    python: str
+    source: Path | None = None
+    name: str | None = None
+
+    def measure(self, trace: Path) -> Run:
+        if self.source is None:
+            peak_mb, load_s, events, what = json.loads(self._run("-c", _PEER, str(trace))[0].splitlines()[-1])
+            return Run(what, round(load_s, 4), events, round(peak_mb, 1))
+        peak_mb, load_s, events, what = json.loads(self._run("-c", _OURS, str(trace))[0].splitlines()[-1])
+        _, explain_s = self._run("-m", "unstall", "explain", str(trace), "--json", "-q")
+        return Run(self.name or what, round(load_s, 4), events, round(peak_mb, 1), round(explain_s, 4))
+
+    def _run(self, *arguments: str) -> tuple[str, float]:
+        """(what it printed, seconds from start to end)."""
+        begun = time.perf_counter()
+        done = subprocess.run(
+            [self.python, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(self.source) if self.source else None,
+        )
+        took = time.perf_counter() - begun
+        if done.returncode:
+            raise SystemExit(f"{self.python} … failed with exit code {done.returncode}:\n{done.stderr[-2000:]}")
+        return done.stdout, took
 
 
-def run(command: Sequence[str]) -> tuple[str, float]:
-    """(what it printed, seconds from start to end)."""
-    begun = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True)
-    took = time.perf_counter() - begun
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command[:2])} … failed with exit code {done.returncode}:\n{done.stderr[-2000:]}")
-    return done.stdout, took
-
-
-def compare(trace: Path, name: str, peers: Sequence[str], rounds: int) -> Comparison:
-    runs: list[Run] = []
-    explain: list[float] = []
-    ratios: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        ours = measure(sys.executable, _OURS, trace)
-        theirs = [measure(peer, _PEER, trace) for peer in peers]
-        _, whole = run([sys.executable, "-m", "unstall", "explain", str(trace), "--json"])
-        explain.append(round(whole, 4))
-        runs += [ours, *theirs]
-        for other in theirs:
-            ratios.setdefault(other.what, []).append(round(other.seconds / ours.seconds, 2))
-    return Comparison(name, round(trace.stat().st_size / 1e6, 1), runs, ratios, explain)
+def compare(trace: Path, name: str, versions: Sequence[Version], rounds: int) -> Comparison:
+    """Measures all versions by turns, each round in another order."""
+    measured = []
+    for number in range(rounds):
+        turns = [(number + turn) % len(versions) for turn in range(len(versions))]
+        runs = {turn: versions[turn].measure(trace) for turn in turns}
+        measured.append([runs[turn] for turn in range(len(versions))])
+    return Comparison(name, round(trace.stat().st_size / 1e6, 1), measured)
 
 
 def table(comparison: Comparison) -> Iterator[str]:
+    """Each other version's figures as multiples of ours: above 1, ours is the faster or smaller one."""
     yield f"{comparison.trace}, {comparison.file_mb:,} MB"
-    yield f"  {'':<30}{'load, s':>24}{'peak, MB':>12}{'times as long as ours':>32}"
-    for what in dict.fromkeys(run.what for run in comparison.runs):
-        mine = [run for run in comparison.runs if run.what == what]
-        seconds, peak = spread([run.seconds for run in mine]), max(run.peak_mb for run in mine)
-        ratio = spread(comparison.ratios[what]) if what in comparison.ratios else ""
-        yield f"  {what:<30}{seconds:>24}{peak:>12,.0f}{ratio:>32}"
-    yield f"  {'unstall explain --json, whole':<30}{spread(comparison.explain_seconds):>24}"
+    yield f"  {'times as much as ours':<30}{'load':>24}{'explain':>24}{'peak memory':>24}"
+    ours, *others = zip(*comparison.rounds, strict=True)
+    for theirs in others:
+        pairs = list(zip(theirs, ours, strict=True))
+        load = spread([one.load_s / other.load_s for one, other in pairs])
+        explain = [one.explain_s / other.explain_s for one, other in pairs if one.explain_s and other.explain_s]
+        peak = spread([one.peak_mb / other.peak_mb for one, other in pairs])
+        yield f"  {theirs[0].what:<30}{load:>24}{spread(explain) if explain else '-':>24}{peak:>24}"
 
 
 def spread(figures: Sequence[float]) -> str:
@@ -160,24 +175,30 @@ def later(event: dict[str, Any], time: float, number: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE")
+    parser.add_argument("--before", metavar="BEFORE", help="a revision, or the folder of another checkout")
     parser.add_argument("--peer-python", action="append", default=[], metavar="PYTHON", help="may be repeated")
     parser.add_argument("--copies", type=int, metavar="N", help="also read N copies of each trace in one file")
     parser.add_argument("--rounds", type=int, default=5, metavar="N")
-    parser.add_argument("--out", type=Path, default=_RESULTS / "read.json", metavar="FILE")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all times as JSON")
     args = parser.parse_args()
     comparisons = []
-    for trace in args.traces:
-        comparisons.append(compare(trace, trace.name, args.peer_python, args.rounds))
-        print("\n".join(table(comparisons[-1])), flush=True)
-        if args.copies:
-            with tempfile.TemporaryDirectory() as folder:
-                copies = Path(folder) / "copies.json"
+    with ExitStack() as stack:
+        versions = [Version(sys.executable, HERE / "src"), *(Version(python) for python in args.peer_python)]
+        if args.before:
+            source = stack.enter_context(installed(args.before))
+            versions.append(Version(sys.executable, source, f"unstall at {args.before}"))
+        for trace in args.traces:
+            files = [(trace, trace.name)]
+            if args.copies:
+                copies = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "copies.json"
                 write_copies(trace, args.copies, copies)
-                name = f"{args.copies} copies of {trace.name} in one file"
-                comparisons.append(compare(copies, name, args.peer_python, args.rounds))
-            print("\n".join(table(comparisons[-1])), flush=True)
+                files.append((copies, f"{args.copies} copies of {trace.name} in one file"))
+            for path, name in files:
+                comparisons.append(compare(path, name, versions, args.rounds))
+                print("\n".join(table(comparisons[-1])), flush=True)
+    if not args.out:
+        return
     machine = {"machine": platform.machine(), "cpus": os.cpu_count(), "python": platform.python_version()}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps({**machine, "comparisons": [asdict(c) for c in comparisons]}, indent=1) + "\n")
 
 

@@ -1,11 +1,10 @@
-"""Compares the figures of two checkouts: the JSON of explain, whatif and diff on every trace in `examples/`.
+"""Compares the figures of two versions: the JSON of explain, whatif and diff on every trace in `examples/`.
 
-    git worktree add ../before REVISION
-    (cd ../before && pip install --no-deps --target build/installed .)    # its C extensions
-    python -m benchmarks.same_figures ../before
+Usage: python -m benchmarks.same_figures BEFORE
 
-Only text may differ: numbers, truth values, nulls, keys and lengths are compared. Prints every difference, with both
-values, and exits with 1 if there is any.
+BEFORE is a revision, or the folder of another checkout; it is installed into a temporary folder. Only text may differ:
+numbers, truth values, nulls, keys and lengths are compared. Prints every difference, with both values, and exits with 1
+if there is any.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[1]
+from benchmarks.before import HERE, environment, installed
+
 EXAMPLES = HERE / "examples"
 TRACES = sorted([*EXAMPLES.glob("traces/*.json.gz"), *EXAMPLES.glob("transformers/recorded/*.json.gz")])
 
@@ -35,13 +35,11 @@ def commands() -> Iterator[list[str]]:
         yield ["diff", str(trace), str(trace.parent / reference[trace.parent.name])]
 
 
-def answer(checkout: Path, command: list[str]) -> Any:
-    """The JSON that this checkout's code prints; its message if it refuses."""
-    installed = checkout / "build/installed"
-    source = installed if installed.is_dir() else checkout / "src"
+def answer(source: Path, command: list[str]) -> Any:
+    """The JSON that the version in this folder prints; its exit code if it refuses."""
     ran = subprocess.run(
         [sys.executable, "-m", "unstall", *command, "--json", "-q"],
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env=environment(source),
         capture_output=True,
         text=True,
         check=False,
@@ -68,12 +66,12 @@ def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path, help="the other checkout")
-    before = parser.parse_args().before.resolve()
+    parser.add_argument("before", help="a revision, or the folder of another checkout")
+    args = parser.parse_args()
     different = 0
     asked = list(commands())
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        answers = pool.map(lambda command: (answer(before, command), answer(HERE, command)), asked)
+    with installed(args.before) as before, ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = pool.map(lambda command: (answer(before, command), answer(HERE / "src", command)), asked)
         for command, (one, other) in zip(asked, answers, strict=True):
             found = list(differences(one, other))
             different += bool(found)

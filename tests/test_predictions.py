@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -29,16 +31,20 @@ def run_of(recording: Recording) -> Run:
     return analyse(load(recording.path), step=recording.step)
 
 
+@cache
+def identity(recording: Recording) -> whatif.Row:
+    return whatif.identity(recording, run_of(recording))
+
+
 @pytest.mark.parametrize("recording", [*H200, *EXAMPLES], ids=lambda each: f"{each.group}-{each.name}")
 def test_a_run_replayed_is_the_run_recorded(recording: Recording) -> None:
-    run = run_of(recording)
-    facts = whatif.identity(recording, run)
+    facts = identity(recording)
     assert abs(facts["error"]) <= 0.01
     assert facts["op_start_p90"] <= 0.01
 
 
 def test_half_of_the_replays_are_off_by_next_to_nothing() -> None:
-    errors = [abs(whatif.identity(recording, run_of(recording))["error"]) for recording in [*H200, *EXAMPLES]]
+    errors = [abs(identity(recording)["error"]) for recording in [*H200, *EXAMPLES]]
     assert np.median(errors) <= 0.001
 
 
@@ -68,6 +74,7 @@ def test_the_step_without_the_recorder_is_estimated() -> None:
     assert np.median(errors) <= 0.15
 
 
+@cache
 def rows(pair: Pair) -> list[whatif.Row]:
     return [row for recording in pair.recordings for row in whatif.predictions(pair, recording, plain=True)]
 
