@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from unstall.locate.kinds import is_asleep
 from unstall.read.races import MOST_RACES
 from unstall.recording.trace.events import Text, micros, thread_names, write
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import Bool, DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
-from unstall.virtual.profiler.frames import StackTexts, line_texts, slices_of
+from unstall.timeline.columns import DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
+from unstall.virtual.profiler.frames import StackTexts, is_frame, line_texts, slices_of
 
 _HOST_CATEGORIES = {
     HostKind.OP: "cpu_op",
@@ -153,7 +152,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
     """Stacks of operators that no Python frame encloses, where others have frames; by host row."""
     host = timeline.host
-    framed = _is_frame(timeline)
+    framed = is_frame(timeline)
     if not framed.any():
         return {}
     around = np.where(host.parent >= 0, host.stack[host.parent], -1)
@@ -165,19 +164,13 @@ def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
     }
 
 
-def _is_frame(timeline: Timeline) -> Bool:
-    """Which events are Python's frames; that a thread slept is told where there are none."""
-    frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
-    return frames
-
-
 def _call_category(name: str) -> str:
     return "cuda_driver" if name.startswith("cu") and not name.startswith("cuda") else "cuda_runtime"
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
     """Python's frames, where the timeline has them as stacks alone."""
-    if _is_frame(timeline).any():
+    if is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
     slices = slices_of(timeline)
