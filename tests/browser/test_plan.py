@@ -182,7 +182,7 @@ def test_the_plan_fits_any_window_in_any_theme(opened: Open, width: int, theme: 
 
 
 def test_what_no_edit_tells_is_named_where_the_plan_ends_far_above_the_floor(opened: Open, page: Opened) -> None:
-    said = "What lies above the floor then is not modelled: "
+    said = "The rest above the floor is not modelled: "
     assert said not in page.text("figure")
     first = msgspec.structs.replace(PLANNED.findings[0], gain_ns=None, edit=None)
     far = msgspec.structs.replace(PLANNED, findings=(first, *PLANNED.findings[1:]), floor_ns=2_000_000)

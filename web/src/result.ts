@@ -88,14 +88,14 @@ export interface Steps {
 const FOUND_BY = {
   annotation: "annotation",
   optimizer: "optimizer step",
-  period: "the period of the launches",
+  period: "the repeating launches",
   whole: "none: the whole run counts as one",
 };
 
 const MARKS = {
   optimizer: "optimizer steps",
-  loader: "batches handed on",
-  forward: "calls of the model",
+  loader: "DataLoader batches",
+  forward: "model calls",
   explicit: "unstall.step()",
 };
 

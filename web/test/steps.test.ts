@@ -7,10 +7,10 @@ const STEPS: Steps = { found_by: "annotation", name: "ProfilerStep", marks: null
 test.each<[Partial<Steps>, string]>([
   [{}, "annotation ProfilerStep"],
   [{ found_by: "whole", name: null }, "none: the whole run counts as one"],
-  [{ found_by: "period", name: "gemm" }, "the period of the launches gemm"],
+  [{ found_by: "period", name: "gemm" }, "the repeating launches gemm"],
   [{ name: "unstall.step", marks: "optimizer" }, "optimizer steps"],
-  [{ name: "unstall.step", marks: "loader" }, "batches handed on"],
-  [{ name: "unstall.step", marks: "forward" }, "calls of the model"],
+  [{ name: "unstall.step", marks: "loader" }, "DataLoader batches"],
+  [{ name: "unstall.step", marks: "forward" }, "model calls"],
   [{ name: "unstall.step", marks: "explicit" }, "unstall.step()"],
 ])("what told steps apart: %o", (said, text) => {
   expect(stepsFoundBy({ ...STEPS, ...said })).toBe(text);

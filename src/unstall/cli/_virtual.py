@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
 
 _OF_REAL_GPUS = ("--recorder", "--lines", "--shapes")
-_END = 2**62  # ns, after any run's end
 _MARKED = ("annotation", "optimizer")
 _WARMUP = Settings("").warmup
 
@@ -122,9 +121,9 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
     """
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
-    from unstall.virtual.timeline.window import cut
+    from unstall.virtual.timeline.window import FOREVER, cut
 
-    start, end, alone = 0, _END, False
+    start, end, alone = 0, FOREVER, False
     counts = args.warmup is not None or args.steps is not None
     if counts or (args.after is None and args.for_ is None and not len(timeline.races)):
         steps = find_steps(timeline)
@@ -144,7 +143,7 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
         start = round(args.after * 1e9)
     if args.for_ is not None:
         end = start + round(args.for_ * 1e9)
-    if (start, end) == (0, _END):
+    if (start, end) == (0, FOREVER):
         return timeline
     part = cut(timeline, start, end)
     if not len(part.host) and not len(part.device):

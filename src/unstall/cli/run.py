@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -282,11 +283,10 @@ def _write(settings: Settings, trace: Path, events: Sequence[Event], *, succeede
 def _write_virtual(
     folder: Path, trace: Path, options: MachineOptions, ended: Exit, args: argparse.Namespace
 ) -> Timeline | None:
-    """Write the trace of a run on the virtual GPU, and return its timeline; None, having said why, where there is none.
+    """Write the trace of a run on the virtual GPU, and return its timeline, which says what the file says. If there is
+    none, say why and return None.
 
-    It is what the file says, in which Python's frames are events, so that explaining the file says the same.
-
-    Raises UsageError where the run has no such steps as were asked for.
+    Raises UsageError if the run has no such steps as were asked for.
     """
     try:
         timeline = read_run(folder, ended)
@@ -294,10 +294,14 @@ def _write_virtual(
         shutil.rmtree(folder, ignore_errors=True)
     if timeline is None:
         return None
-    write_run(part_asked_for(timeline, args), trace, options)
+    part = part_asked_for(timeline, args)
+    write_run(part, trace, options)
     if not args.quiet:
         say(f"the trace is in {trace}")
-    return read_timeline(str(trace), quiet=args.quiet)
+    from unstall.virtual.profiler.frames import with_frames
+
+    told = with_frames(part)
+    return replace(told, meta=replace(told.meta, path=str(trace)))
 
 
 def _explain(timeline: Timeline, args: argparse.Namespace) -> None:

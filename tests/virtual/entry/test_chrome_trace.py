@@ -15,6 +15,7 @@ from unstall.locate.kinds import is_asleep
 from unstall.read import load
 from unstall.timeline.columns import Host, HostKind, RaceKind, Races, Timeline
 from unstall.virtual.log import LogCode
+from unstall.virtual.profiler.frames import with_frames
 from unstall.virtual.profiler.trace_file import write_trace
 
 _TRACES = Path(__file__).parents[3] / "examples" / "traces"
@@ -63,6 +64,10 @@ def test_that_a_thread_slept_comes_back_with_its_line(tmp_path: Path) -> None:
         assert finding.title.startswith("The device waits while the host sleeps")
         assert finding.where.file is not None
         assert finding.where.file.endswith("test_chrome_trace.py")
+    in_hand = with_frames(given)
+    assert (in_hand.host.kind == HostKind.PYTHON).any()
+    assert _told(in_hand, "host.name") == _told(found, "host.name")
+    assert explain(_from_a_file(in_hand)).to_json() == explain(_from_a_file(found)).to_json()
 
 
 def test_races_come_back(tmp_path: Path) -> None:
@@ -109,6 +114,11 @@ def _through_a_file(timeline: Timeline, path: Path) -> Timeline:
 
 def _unnamed(timeline: Timeline) -> Timeline:
     return replace(timeline, meta=replace(timeline.meta, path="run", notes=()))
+
+
+def _from_a_file(timeline: Timeline) -> Timeline:
+    """The same, but for where it came from, as if a reader of files had it."""
+    return replace(timeline, meta=replace(timeline.meta, path="run", reader="kineto"))
 
 
 def _told(timeline: Timeline, where: str) -> list[object]:

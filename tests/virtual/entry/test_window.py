@@ -23,6 +23,7 @@ from unstall.read import load
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.timeline.columns import Timeline
+from unstall.virtual.profiler.frames import with_frames
 from unstall.virtual.profiler.trace_file import write_trace
 from unstall.virtual.timeline.steps import with_steps
 from unstall.virtual.timeline.window import cut
@@ -165,6 +166,7 @@ class TestSteps:
             found = analyse(part).step_lengths
             assert np.median(found) == pytest.approx(np.median(lengths), rel=1e-3)
             assert found.mean() == pytest.approx(np.mean(lengths), rel=1e-3)
+            assert answer(with_frames(part)) == answer(written_and_read(part, tmp_path))
 
 
 def lengths_in(whole: Timeline, first: int, count: int) -> tuple[list[int], Timeline]:

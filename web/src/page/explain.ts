@@ -52,7 +52,7 @@ function figures({ accounts, steps, source, replay, plan, floor_ns }: Result): F
   }
   const planned = plan?.at(-1)?.step_ns;
   if (planned !== undefined) list.push(["after the plan", duration(planned), [exact(planned), `with all ${plural(plan!.length, "change")} made`]]);
-  if (floor_ns !== null) list.push(["floor", duration(floor_ns), [exact(floor_ns), "the device's own busy time, once the plan is carried out"]]);
+  if (floor_ns !== null) list.push(["floor", duration(floor_ns), [exact(floor_ns), "device busy time after all changes of the plan"]]);
   return [
     ...list,
     ["device busy", percent(busy, accounts.wall_ns), [`${exact(busy)} of ${exact(accounts.wall_ns)}`]],

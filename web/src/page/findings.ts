@@ -37,7 +37,7 @@ export function wrongs(result: Result, tooltip: Tooltip, show: ShowOnTimeline): 
   return h(
     "section",
     { "aria-labelledby": "wrong-title" },
-    h("h2", { id: "wrong-title" }, "Bugs: what is computed may be wrong, from run to run differently"),
+    h("h2", { id: "wrong-title" }, "Bugs: results may be wrong, and differ from run to run"),
     articles(wrong, result, OPEN_AT_FIRST, tooltip, show),
   );
 }
@@ -92,11 +92,11 @@ export function place(where: Where): HTMLElement {
 
 function figures(finding: Finding, result: Result, tooltip: Tooltip): HTMLElement {
   const cells: [string, number | null, string][] = [
-    ["exposed", finding.exposed_ns, `what the device lost because of it, ${over(result)}`],
+    ["exposed", finding.exposed_ns, `device time lost because of it, ${over(result)}`],
     ["host waits", finding.wait_ns, `the host is blocked, ${over(result)}`],
   ];
   const hasGains = result.findings.some(({ gain_ns }) => gain_ns !== null);
-  if (hasGains) cells.unshift(["gain", finding.gain_ns, "a step gets shorter by, when this alone is mended"]);
+  if (hasGains) cells.unshift(["gain", finding.gain_ns, "the time a step saves if this alone is fixed"]);
   const group = h("span", { class: "costs" });
   for (const [name, ns, meaning] of cells) {
     const none = ns === null || ns === 0 || (name === "gain" && isNothing(ns, baseOf(name, result)));

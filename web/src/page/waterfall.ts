@@ -60,7 +60,7 @@ export function waterfall({ start, falls, floorNs }: Waterfall, tooltip: Tooltip
     floorNs !== null &&
       row(
         "fall-floor",
-        [h("span", { class: "fall-title" }, "The floor"), h("span", { class: "fall-note" }, "the device's own busy time then: no change to the host alone goes below it")],
+        [h("span", { class: "fall-title" }, "The floor"), h("span", { class: "fall-note" }, "device busy time after these changes: changes to the host alone cannot go below it")],
         track(floorNs, floorNs, ["the floor", exact(floorNs)]),
         floorNs,
         "",

@@ -52,7 +52,7 @@ function figures(result: WhatIf): Figure[] {
     list.push(["with the edits", duration(predicted), [exact(predicted), times(undistorted, predicted)]]);
     list.push(["bound by", was === is ? is : `${was} → ${is}`, ["what holds a step up, before and after"]]);
   }
-  list.push(["floor", duration(floor), [exact(floor), "the device's own busy time, after all edits"]]);
+  list.push(["floor", duration(floor), [exact(floor), "device busy time after all edits"]]);
   return list;
 }
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.locate.kinds import is_asleep
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import I32, I64, Host, HostKind, Stacks, Timeline
+from unstall.timeline.columns import I32, I64, Bool, Host, HostKind, Stacks, Timeline
+from unstall.virtual.timeline.added_rows import with_host_rows
+from unstall.virtual.timeline.window import FOREVER, cut
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -18,6 +21,23 @@ class FrameSlices:
     start: I64
     end: I64
     line: I32  # row of Lines
+    stack: I32  # row of Stacks
+
+
+def with_frames(timeline: Timeline) -> Timeline:
+    """The timeline with its Python frames as host events too, as a trace of it has them, from its first event on."""
+    if not is_frame(timeline).any():
+        found, names = slices_of(timeline), line_texts(timeline)
+        frames = found.thread, found.start, found.end, [names[line] for line in found.line.tolist()], found.stack
+        timeline = with_host_rows(timeline, HostKind.PYTHON, *frames)
+    begins = [int(table.start.min()) for table in (timeline.host, timeline.device) if len(table)]
+    return cut(timeline, min(begins), FOREVER) if begins else timeline
+
+
+def is_frame(timeline: Timeline) -> Bool:
+    """Which events are Python frames. That a thread slept is an event too, even if there are none."""
+    frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
+    return frames
 
 
 def slices_of(timeline: Timeline) -> FrameSlices:
@@ -35,23 +55,25 @@ def slices_of(timeline: Timeline) -> FrameSlices:
     rows, start, end = (
         np.concatenate(of) for of in ((rows, spans, spans), (start, before, after), (end, before, after))
     )
-    chains = _chains(timeline.stacks)
+    nodes = _nodes(timeline.stacks)
+    chains = np.where(nodes >= 0, np.append(timeline.stacks.line, -1)[nodes], -1)
     # By what encloses them, so that those within one operator stand together, as do the outermost of a thread.
     order = np.lexsort((start, outer[rows], host.thread[rows]))
     rows, start, end = rows[order], start[order], end[order]
     stack, within, thread = host.stack[rows], outer[rows], host.thread[rows]
     shown = _common(chains, stack, np.where(within >= 0, host.stack[np.maximum(within, 0)], -1))
     same = np.append(False, (within[1:] == within[:-1]) & (thread[1:] == thread[:-1]))[: len(rows)]
-    parts: list[tuple[I32, I64, I64, I32]] = []
+    parts: list[tuple[I32, I64, I64, I32, I32]] = []
     for level in range(chains.shape[1]):
         line = np.where(shown <= level, chains[stack, level], -1)
         same &= np.append(False, line[1:] == line[:-1])[: len(rows)]
         stops = np.append(np.flatnonzero(~same), len(rows))
         begins = np.flatnonzero(~same & (line >= 0))
         last = stops[np.searchsorted(stops, begins, side="right")] - 1
-        parts.append((thread[begins], start[begins], end[last], line[begins]))
+        parts.append((thread[begins], start[begins], end[last], line[begins], nodes[stack[begins], level]))
     if not parts:
-        return FrameSlices(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))
+        none, never = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return FrameSlices(none, never, never, none, none)
     return FrameSlices(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -90,17 +112,17 @@ class StackTexts(dict[int, list[str]]):
         return frames
 
 
-def _chains(stacks: Stacks) -> I32:
-    """By row of Stacks: the lines of its frames, outermost first, padded with -1."""
+def _nodes(stacks: Stacks) -> I32:
+    """By row of Stacks: the rows of the stacks above it and its own, outermost first, padded with -1."""
     depth = np.zeros(len(stacks), np.int32)
     for row, parent in enumerate(stacks.parent.tolist()):
         depth[row] = depth[parent] + 1 if parent >= 0 else 1
-    chains = np.full((len(stacks), int(depth.max(initial=0))), -1, np.int32)
+    nodes = np.full((len(stacks), int(depth.max(initial=0))), -1, np.int32)
     for row, parent in enumerate(stacks.parent.tolist()):
         if parent >= 0:
-            chains[row] = chains[parent]
-        chains[row, depth[row] - 1] = stacks.line[row]
-    return chains
+            nodes[row] = nodes[parent]
+        nodes[row, depth[row] - 1] = row
+    return nodes
 
 
 def _common(chains: I32, stack: I32, outer: I32) -> I64:

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from unstall.chrome_trace import Text, micros, thread_names, write
-from unstall.locate.kinds import is_asleep
 from unstall.read.races import MOST_RACES
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import Bool, DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
-from unstall.virtual.profiler.frames import StackTexts, line_texts, slices_of
+from unstall.timeline.columns import DeviceKind, HostKind, Meta, RaceKind, Timeline, WaitKind
+from unstall.virtual.profiler.frames import StackTexts, is_frame, line_texts, slices_of
 
 _HOST_CATEGORIES = {
     HostKind.OP: "cpu_op",
@@ -157,7 +156,7 @@ def _host(timeline: Timeline, text: Text) -> Iterator[str]:
 def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
     """By host row: the stacks of operators without Python frames around them, if others have frames."""
     host = timeline.host
-    framed = _is_frame(timeline)
+    framed = is_frame(timeline)
     if not framed.any():
         return {}
     around = np.where(host.parent >= 0, host.stack[host.parent], -1)
@@ -169,19 +168,13 @@ def _stacks_of_operators(timeline: Timeline) -> dict[int, str]:
     }
 
 
-def _is_frame(timeline: Timeline) -> Bool:
-    """Which events are Python frames; sleep is one if there are no frames."""
-    frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
-    return frames
-
-
 def _call_category(name: str) -> str:
     return "cuda_driver" if name.startswith("cu") and not name.startswith("cuda") else "cuda_runtime"
 
 
 def _frames(timeline: Timeline, text: Text) -> Iterator[str]:
     """The Python frames of a timeline that has only stacks."""
-    if _is_frame(timeline).any():
+    if is_frame(timeline).any():
         return
     names, lanes = line_texts(timeline), _lanes(timeline)
     slices = slices_of(timeline)

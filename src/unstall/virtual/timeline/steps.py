@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 
 from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources
 from unstall.locate.steps import RECORDED_STEP, begins_with_a_step, find_steps
-from unstall.read.nest import find_parents
-from unstall.timeline.columns import Host, HostKind, StepMarks, Timeline, Waits
-from unstall.virtual.timeline.rows import rows_of
-
-_OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
+from unstall.timeline.columns import HostKind, StepMarks, Timeline
+from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
@@ -55,51 +52,8 @@ def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "e
         return timeline
     calls = host.thread[host.kind < HostKind.CALL]
     thread = int(np.bincount(calls if len(calls) else host.thread).argmax())
+    start, end = np.array(spans, np.int64).T
     names = [f"{RECORDED_STEP}#{number}" for number in range(len(spans))]
-    added = _annotations(np.array(spans, np.int64), thread, len(timeline.strings))
-    both = _concatenated(host, added)
-    rank = np.full(len(both), 3)
-    for kind, place in _OUTERMOST_FIRST.items():
-        rank[both.kind == kind] = place
-    order = np.lexsort((rank, -both.end, both.start, both.thread))
-    number = np.full(len(both) + 1, -1, np.int32)
-    number[order] = np.arange(len(both), dtype=np.int32)
-    moved = rows_of(both, order)
-    moved = replace(
-        moved,
-        parent=find_parents(moved.kind, moved.thread, moved.start, moved.end),
-        op=number[moved.op],
-        forward=number[moved.forward],
-    )
-    waits: Waits = timeline.waits
-    return replace(
-        timeline,
-        strings=(*timeline.strings, *names),
-        host=moved,
-        device=replace(timeline.device, launch=number[timeline.device.launch]),
-        waits=replace(waits, host=number[waits.host], record=number[waits.record]),
-        races=replace(timeline.races, earlier=number[timeline.races.earlier], later=number[timeline.races.later]),
-        meta=replace(timeline.meta, step_marks=by),
-    )
-
-
-def _annotations(spans: np.ndarray, thread: int, first_name: int) -> Host:
-    count = len(spans)
-    none = np.full(count, -1, np.int32)
-    return Host(
-        kind=np.full(count, HostKind.ANNOTATION, np.int8),
-        thread=np.full(count, thread, np.int32),
-        start=spans[:, 0],
-        end=spans[:, 1],
-        name=np.arange(first_name, first_name + count, dtype=np.int32),
-        correlation=np.full(count, -1, np.int64),
-        parent=none,
-        op=none,
-        forward=none,
-        stack=none,
-        shapes=none,
-    )
-
-
-def _concatenated(host: Host, more: Host) -> Host:
-    return Host(*(np.concatenate((getattr(host, f.name), getattr(more, f.name))) for f in fields(Host)))
+    threads, stacks = np.full(len(spans), thread, np.int32), np.full(len(spans), -1, np.int32)
+    marked = with_host_rows(timeline, HostKind.ANNOTATION, threads, start, end, names, stacks)
+    return replace(marked, meta=replace(timeline.meta, step_marks=by))

@@ -9,6 +9,8 @@ import numpy as np
 from unstall.timeline.columns import I32, Bool, Timeline
 from unstall.virtual.timeline.rows import rows_of
 
+FOREVER = 2**62  # ns, after any run's end
+
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     """The host events that began in [start_ns, end_ns), the device ops that they launched, and their waits.

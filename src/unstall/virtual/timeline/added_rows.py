@@ -1,0 +1,61 @@
+"""Host events added to a timeline, with every reference to a host row brought along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from unstall.read.nest import find_parents
+from unstall.timeline.columns import I32, I64, Host, HostKind, Timeline
+from unstall.virtual.timeline.rows import rows_of
+
+_OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
+
+
+def with_host_rows(
+    timeline: Timeline, kind: HostKind, thread: I32, start: I64, end: I64, names: Sequence[str], stack: I32
+) -> Timeline:
+    """The timeline with these events of the host: of one kind, in ns, each with its name and row of Stacks."""
+    count = len(start)
+    none = np.full(count, -1, np.int32)
+    interned = {name: number for number, name in enumerate(dict.fromkeys(names), len(timeline.strings))}
+    added = Host(
+        kind=np.full(count, kind, np.int8),
+        thread=thread,
+        start=start,
+        end=end,
+        name=np.array([interned[name] for name in names], np.int32),
+        correlation=np.full(count, -1, np.int64),
+        parent=none,
+        op=none,
+        forward=none,
+        stack=stack,
+        shapes=none,
+    )
+    both = Host(*(np.concatenate((getattr(timeline.host, f.name), getattr(added, f.name))) for f in fields(Host)))
+    rank = np.full(len(both), len(_OUTERMOST_FIRST))
+    for each, place in _OUTERMOST_FIRST.items():
+        rank[both.kind == each] = place
+    # Of frames that take the same time an added one encloses the other: that a thread slept is within its caller.
+    is_added = np.arange(len(both)) >= len(timeline.host)
+    within = ~is_added if kind == HostKind.PYTHON else is_added
+    order = np.lexsort((within, rank, -both.end, both.start, both.thread))
+    number = np.full(len(both) + 1, -1, np.int32)
+    number[order] = np.arange(len(both), dtype=np.int32)
+    host = rows_of(both, order)
+    waits, races = timeline.waits, timeline.races
+    return replace(
+        timeline,
+        strings=(*timeline.strings, *interned),
+        host=replace(
+            host,
+            parent=find_parents(host.kind, host.thread, host.start, host.end),
+            op=number[host.op],
+            forward=number[host.forward],
+        ),
+        device=replace(timeline.device, launch=number[timeline.device.launch]),
+        waits=replace(waits, host=number[waits.host], record=number[waits.record]),
+        races=replace(races, earlier=number[races.earlier], later=number[races.later]),
+    )
