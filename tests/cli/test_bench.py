@@ -64,8 +64,8 @@ def test_rates_are_of_what_a_statement_is_said_to_move_and_compute(unstall: Cli)
 
 def test_choices_are_those_of_the_functions() -> None:
     from unstall.cli import bench
-    from unstall.measuring.measurement import Cache, Method
     from unstall.measuring.comparing.turns import By
+    from unstall.measuring.measurement import Cache, Method
 
     assert get_args(Cache) == bench._CACHES
     assert {"auto", *get_args(Method)} == set(bench._METHODS)

@@ -193,7 +193,7 @@ class _Run:
         caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
         if caching is not None:
             self.adapter.mark()
-            caching.settled()
+            caching.flushed()
             self.adapter.synchronize()
         compiled = compilations()
         before = gpu_clock.read(self.adapter.bus_id())

@@ -1,4 +1,4 @@
-"""The virtual GPU of this process, as far as a benchmark asks of it."""
+"""The virtual GPU of this process, as benchmarks need it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 def keeper() -> Keeper | None:
-    """What simulates it; None where this process has none."""
+    """The keeper of its simulation; None if this process has no virtual GPU."""
     machine = current()
     return machine.keeper if machine is not None else None
 
 
 def is_clock_virtual() -> bool:
-    """Whether `time.perf_counter` is the virtual clock now, which stands still while Python alone is at work."""
+    """Whether `time.perf_counter` is the virtual clock now, which stands still while only Python works."""
     machine = current()
     return machine is not None and machine.is_watched and machine.keeper is not None
 
 
 def ops_so_far() -> int:
-    """How many ops the virtual device was given."""
+    """How many ops the virtual GPU was given so far."""
     simulator = keeper()
     if simulator is None:
         return 0
