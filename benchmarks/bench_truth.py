@@ -269,7 +269,7 @@ def kernels(fn: Case, cache: Any, torch: Any) -> dict[str, float]:
 
     adapter = adapter_for([torch.empty(1, device="cuda")])
     caching = Caching(FunctionCall(fn), cache, adapter)
-    seen = ByCupti().observe(caching.run, 50, adapter, caching.settled)
+    seen = ByCupti().observe(caching.run, 50, adapter, caching.flushed)
     mine = seen.kind == DeviceKind.KERNEL
     sums = np.bincount(seen.call[mine], (seen.end - seen.start)[mine], seen.calls)
     return {"kernels": float(np.median(sums)), "kernels n": float(mine.sum()) / seen.calls}

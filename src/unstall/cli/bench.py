@@ -136,7 +136,7 @@ def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComp
     from unstall.measuring.compare import compare
     from unstall.measuring.comparing.rounds import MARGIN
     from unstall.measuring.progress import begin, heard_by
-    from unstall.measuring.statement import functions, told, told_of
+    from unstall.measuring.statement import errors_as_usage, errors_as_usage_of, functions
 
     with ExitStack() as stack:
         stack.enter_context(heard_by(stack.enter_context(shown(quiet=args.quiet or args.format is not None))))
@@ -149,7 +149,7 @@ def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComp
         made = functions([args.statement, *args.vs], args.setup, {"__name__": "__main__"})
         if not args.vs:
             ((label, function),) = made.items()
-            with told(label):
+            with errors_as_usage(label):
                 found = bench(
                     function,
                     label=label,
@@ -162,7 +162,7 @@ def _measured(args: argparse.Namespace, by: Any) -> ShownMeasurement | ShownComp
                     num_threads=args.num_threads,
                 )
             return _without_launcher(found)
-        with told_of(made):
+        with errors_as_usage_of(made):
             return compare(
                 made,
                 by=by or "auto",

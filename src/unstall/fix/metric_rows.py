@@ -68,7 +68,7 @@ class MetricBatch:
 
     __slots__ = ("_blocks", "_pool", "_read", "_streams", "behind", "first", "limit", "sent", "sent_ns", "unready_ns")
 
-    def __init__(self, pool: BlockPool, first: int, limit: int, *, behind: bool) -> None:
+    def __init__(self, pool: ScalarPool, first: int, limit: int, *, behind: bool) -> None:
         self._pool = pool
         self._blocks: dict[ScalarKind, ScalarBlock] = {}
         self._streams: dict[Accelerator, torch.Stream] = {}
@@ -134,7 +134,7 @@ class MetricBatch:
         return self._read[kind][number]
 
 
-class BlockPool:
+class ScalarPool:
     """Free blocks and events."""
 
     def __init__(self, rows: int) -> None:

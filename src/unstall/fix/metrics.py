@@ -19,7 +19,7 @@ import torch
 
 from unstall.errors import UsageError
 from unstall.figures import counted, duration
-from unstall.fix.metric_rows import BlockPool, MetricBatch, ScalarKind, read_ns
+from unstall.fix.metric_rows import MetricBatch, ScalarKind, ScalarPool, read_ns
 from unstall.fix.tensors.accelerator import Accelerator, accelerator_of
 from unstall.fix.wrapped import Printed, wrapped
 
@@ -369,7 +369,7 @@ class MetricBuffer:
 
     def _begin_anew(self) -> None:
         """Drops all rows on their way, and their memory."""
-        self._pool = BlockPool(self._at_once)
+        self._pool = ScalarPool(self._at_once)
         self._batch = None
         self._last = None
         self._accelerator = None

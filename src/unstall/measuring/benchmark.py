@@ -1,24 +1,24 @@
-"""`bench`: one function, four times, and what must be known to believe them.
+"""`bench`: times of one function, and what a reader must know about them.
 
-What happens in a call of `bench`, in this order:
+A call of `bench` does this, in order:
 
- 1. The first call, timed by itself: what is loaded, tuned or compiled in it is kept out of all figures.
- 2. Whose arrays they are (`adapters/`) says how to wait, and whether there is a device at all.
- 3. Calls until the last is no faster than those before.
- 4. One call looked at from all sides (`look`): what it changes, what it leaves running, what its inputs hold.
- 5. `host` and `wall`: single calls from an idle device, each waited for.
- 6. `device`: single calls, of each the device's own records: by CUPTI, of the virtual GPU's simulation, else by events
-    in a queue that was filled while the device was held back.
+ 1. It times the first call by itself. What that call loads, tunes or compiles is left out of all figures.
+ 2. It finds the framework of the arrays (`adapters/`), which knows how to wait, and whether there is a device.
+ 3. It warms up: it calls the function until the last call is no faster than those before.
+ 4. It inspects one call (`calls/inspection.py`): what it changes, what it leaves running, what its inputs hold.
+ 5. `host` and `wall`: single calls on an idle device, each waited for.
+ 6. `device`: single calls, by the device's own records: CUPTI's, or the virtual GPU's simulation. Without records, by
+    events in a queue that is filled while the device is held back.
  7. `throughput`: calls back to back, waited for once.
- 8. Verdicts, of what was seen in 1 to 7.
+ 8. It derives verdicts from what it saw in 1 to 7.
 
-Each of 5 to 7 goes on until the median's interval is narrow enough, the noise's entropy is flat, or its share of
-`max_seconds` is over. "cold" drives all else out of the cache before each sample of 5 and 6, outside of the sample. A
-function that never touches a device is measured as Python is: several calls a sample, nothing driven out.
-Budgets go by the machine's clock, times by the program's, which on a virtual GPU is virtual.
+Each of 5 to 7 stops when the median's interval is narrow enough, when more samples would add no information, or when
+its share of `max_seconds` is over. With a cold cache, everything else is driven out of it before each sample of 5 and
+6. A function that never uses a device is measured as Python code: several calls a sample, with a hot cache. Time limits
+are by the machine's clock; times are by the program's, which on a virtual GPU is virtual.
 
-Of a function that takes so long that 3 to 7 do not fit into `max_seconds`, no call is made that tells nothing new: the
-one that is looked at (4) is the first that is timed (5), and what one call tells of the device (6) is all there is.
+If calls are so long that 3 to 7 do not fit into `max_seconds`, no call is made twice for the same purpose: the
+inspected call (4) is the first one timed (5), and the device's records of one call (6) suffice.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from unstall.measuring.verdicts import verdicts_of
 from unstall.measuring.verdicts.evidence import Evidence
 from unstall.measuring.virtual_gpu import is_clock_virtual
 
-_WARM_UPS, _LEAST_WARM_UPS = 10, 2
-_CALLS, _CALLS_OF_MODEL = 20, 50  # what is made of calls at least, where there is time for all
-_UNSTEADY = 2.0  # times another call: one of both captures, compiles or loads something
-_NO_FLUSH_S = 0.02  # of what takes longer the cache's state is no matter on a device
+_WARM_UPS, _LEAST_WARM_UPS = 10, 2  # calls
+_CALLS, _CALLS_OF_MODEL = 20, 50  # calls that a full measurement makes at least
+_UNSTEADY = 2.0  # if one call takes so many times another, one of them captures, compiles or loads something
+_NO_FLUSH_S = 0.02  # for longer calls on a device the cache's state does not matter
 _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # of max_seconds
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What was measured so far."""
+    """The times measured so far."""
 
     host: Spread
     wall: Sampled
@@ -94,17 +94,32 @@ def bench(
     num_threads: int | None = None,
     **kwargs: object,
 ) -> ShownMeasurement:
-    """Measure `fn(*args, **kwargs)`: on the device, on the host, both, and back to back.
+    """Measures `fn(*args, **kwargs)`: on the device, on the host, both, and back to back.
 
-    `cache` is what the device's L2 (the CPU's last cache) holds when a call begins: "cold", nothing of it; "hot", what
-    the call before left; "rotate", what a call with other inputs left, of which copies of the arguments are made. The
-    default is "cold" on a device, "hot" on the CPU. Sampling stops where the median is known to ± `rel_ci` with 95 %
-    confidence. `bytes` and `flops` are what one call moves and computes, for its rates and their share of what the
-    device can do, as numbers or as text: "64MiB", "2GFLOP", as `rel_ci` may be "1%". `method` is how device time is
-    taken: "cupti", "events", "model" (the virtual GPU), or "auto"; "host" does without. `num_threads` are those of
-    torch on the CPU.
+        print(unstall.bench(torch.mm, x, y, flops="2GFLOP"))
 
-    What `fn` raises is passed on. Raises UsageError for options that make no sense or do not work here.
+    Args:
+        fn: The function. Its arguments, closure and results may hold arrays of torch, CuPy, JAX or NumPy, of any shape
+            and dtype.
+        *args: Its positional arguments.
+        label: Its name in the report; by default the function's own.
+        cache: What the device's L2 (on the CPU, its last cache) holds when a call begins. "cold": nothing of the
+            call's; "hot": what the call before left; "rotate": what a call with other inputs left, for which the
+            arguments are copied. The default is "cold" on a device, "hot" on the CPU.
+        rel_ci: Stop when the median is known to this fraction with 95 % confidence: 0.01, or "1%".
+        max_seconds: Stop after so many seconds, not counting the first call.
+        bytes: Bytes that one call moves, for its bandwidth: a number, or text as "64MiB".
+        flops: Floating-point operations of one call, for its rate: a number, or text as "2GFLOP".
+        method: How device time is measured: "auto", "cupti", "events", "model" (the virtual GPU), or "host" for none.
+        num_threads: torch's threads on the CPU.
+        **kwargs: The function's keyword arguments.
+
+    Returns:
+        All times in ns, with intervals and verdicts. Printing it gives the report.
+
+    Raises:
+        UsageError: An option makes no sense or does not work here.
+        Exception: Whatever `fn` raises.
     """
     if not callable(fn):
         raise UsageError(f"bench() takes a function, and {type(fn).__name__} cannot be called: bench(lambda: …)")
@@ -134,18 +149,18 @@ def bench(
 
 
 class _First(NamedTuple):
-    """What the first call took."""
+    """The times of the first call."""
 
-    program_ns: int  # by the program's clock, with the wait for its results
-    machine_ns: int  # by the machine's, until it returned
-    done_s: float  # by the machine's, with all that came of it
+    program_ns: int  # by the program's clock, until its results are there
+    machine_ns: int  # by the machine's clock, until it returned
+    done_s: float  # by the machine's clock, until its results are there
 
 
 @contextmanager
 def _unawaited(result: object) -> Iterator[None]:
-    """Of a function that returns coroutines Python is not to warn of each: a verdict says it."""
+    """Keeps Python from warning of each coroutine that the function returns: a verdict says it."""
     if not inspect.iscoroutine(result):
-        del result  # whoever waits here would keep its memory
+        del result  # a reference here would keep its memory
         yield
         return
     result.close()
@@ -168,18 +183,18 @@ class _Run:
     first: _First
     compiled_first: bool
     at_first: dict[int, NDArray[np.generic]]
-    each_s: float = 0.0  # a call, by the machine's clock
-    deadline: float = 0.0  # by that, too
-    brief: bool = False  # whether calls take so long that there is time for few
-    alone: Alone | None = None  # the call that was looked at, where it is as good as any that is timed
+    each_s: float = 0.0  # time of a call, by the machine's clock
+    deadline: float = 0.0  # by the machine's clock
+    brief: bool = False  # whether calls are so long that there is time for few
+    alone: Alone | None = None  # the inspected call, if its time counts as a sample
 
     def measured(self, size_bytes: int | None, flops: int | None) -> ShownMeasurement:
         self.deadline = time.monotonic() + self.max_seconds
-        seen = self._look()
+        seen = self._inspect()
         caching = Caching(self.call, self._cache(), self.adapter) if self.adapter.asynchronous else None
         if caching is not None:
             self.adapter.mark()
-            caching.settled()
+            caching.flushed()
             self.adapter.synchronize()
         compiled = compilations()
         before = gpu_clock.read(self.adapter.bus_id())
@@ -217,8 +232,8 @@ class _Run:
             notes=(*(device.notes if device else ()), *taken.notes),
         )
 
-    def _look(self) -> Inspection:
-        """At one call, once calls take no less than those before."""
+    def _inspect(self) -> Inspection:
+        """Inspects one call, after calls have become no faster."""
         if self._is_long(self.first.done_s):
             begin("the second call")
             alone = Alone(self.call, self.adapter)
@@ -233,14 +248,14 @@ class _Run:
         return inspect_call(self.call, self.adapter, self.at_first)
 
     def _is_as_any(self, alone: Alone) -> bool:
-        """Whether it began as those do that are timed. A virtual GPU's host is slower for what the look does before."""
+        """Whether it began like the timed calls. On a virtual GPU the inspection slows the host down."""
         if self.adapter.virtual:
             return False
         cold = self.adapter.asynchronous and self._cache() == "cold" and alone.machine_s > _NO_FLUSH_S
         return cold or self._cache() == "hot"
 
     def _is_steady(self, second_s: float) -> bool:
-        """Whether the second call took what others will: if it was about as long as the first, or as the next."""
+        """Whether the second call took as long as later ones will: about as long as the first or the third."""
         if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
             return True
         began = time.monotonic()
@@ -251,16 +266,16 @@ class _Run:
         return (_CALLS_OF_MODEL if self.adapter.virtual else _CALLS) * seconds > self.max_seconds
 
     def _warm_up(self) -> float:
-        """What a call takes by the machine's clock, s, at its fastest."""
+        """Returns the fastest call's time by the machine's clock, s."""
         until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
         fastest = float("inf")
         for number in range(_WARM_UPS):
             began = time.monotonic()
             self.adapter.wait(self.call())
             took = time.monotonic() - began
-            settled = number >= _LEAST_WARM_UPS and took > 0.9 * fastest
+            steady = number >= _LEAST_WARM_UPS and took > 0.9 * fastest
             fastest = min(fastest, took)
-            if settled or (time.monotonic() > until and number + 1 >= _LEAST_WARM_UPS):
+            if steady or (time.monotonic() > until and number + 1 >= _LEAST_WARM_UPS):
                 break
         return fastest
 
@@ -268,13 +283,13 @@ class _Run:
         return self.cache or ("cold" if self.adapter.asynchronous else "hot")
 
     def _on_device(self, caching: Caching) -> _Taken | None:
-        """None where the device had nothing to do."""
+        """Measures on the device; None if the call put no work there."""
         adapter = self.adapter
         begin("calls one by one")
         host, wall = synchronised(caching, adapter, self._until("wall"), self.alone)
         taken = _Taken(host, wall)
         if adapter.virtual:
-            taken.notes.append("the virtual GPU knows of no caches: cold and hot are the same")
+            taken.notes.append("the virtual GPU has no caches: cold and hot are the same")
             if not is_clock_virtual():
                 taken.notes.append(
                     "the virtual GPU's block has ended, and its clock with it: host, wall and throughput are what "
@@ -294,14 +309,14 @@ class _Run:
             if taken.device.anatomy is None:
                 taken.sync_lines = sync_lines(self.call, adapter)
         if self.brief and self._has_no_time_for_several():
-            taken.notes.append("there was no time for calls back to back: what throughput is is not known")
+            taken.notes.append("there was no time for calls back to back: throughput is not known")
             return taken
         begin("calls back to back")
         taken.throughput = back_to_back(caching, adapter, wall.spread.median, self._until("throughput")).spread
         return taken
 
     def _has_no_time_for_several(self) -> bool:
-        """On a virtual GPU that is to depend little on how fast this machine is."""
+        """Whether `throughput` has no time. On a virtual GPU this should not depend on the machine's speed."""
         if self.adapter.virtual:
             return self.each_s > self.max_seconds
         return time.monotonic() + 2 * self.each_s > self.deadline
@@ -323,14 +338,14 @@ class _Run:
         return self.first.machine_ns if self.adapter.clock is time.monotonic_ns else self.first.program_ns
 
     def _until(self, what: str | None = None) -> Until:
-        """When to stop: for a part of the time, or all that is left after warming up."""
+        """When to stop: after a share of the time, or after everything that warm-up leaves."""
         share = _SHARES[what] if what else 1 - _SHARES["warm up"]
         left = max(0.0, self.deadline - time.monotonic())
         seconds = min(share * self.max_seconds, left) if self.brief else share * self.max_seconds
         return Until(self.rel_ci, seconds, self.each_s, alike=self._alike(), brief=self.brief)
 
     def _alike(self) -> int:
-        """So many of a model's samples tell all; more than two where calls may differ and there is time to see it."""
+        """How many equal samples of a model suffice; more than two if there is time to see whether calls differ."""
         if not self.adapter.virtual:
             return 0
         return FEWEST if self.brief else LEAST

@@ -1,5 +1,4 @@
-"""What the caches hold when a sample begins: nothing of it (cold), what the sample before left (hot), or other inputs
-(rotate)."""
+"""The caches when a sample begins: flushed (cold), as the last sample left them (hot), with other inputs (rotate)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class Caching:
     """`before()` comes before each sample, outside of it; `run()` is the sample."""
 
     def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:
-        """Raises UsageError where the cache's size is not known, or where there is nothing to rotate."""
+        """Raises UsageError if the cache's size is not known, or if there is nothing to rotate."""
         self.cache = cache
         self._adapter = adapter
         self._flush: Callable[[], None] | None = None
@@ -36,12 +35,12 @@ class Caching:
             raise UsageError(f'cache={cache!r} is none of "cold", "hot" and "rotate"')
 
     def before(self) -> None:
-        """Drives out what the cache holds, if that is wanted; it may be under way when this returns."""
+        """Begins to flush the cache, if that is wanted."""
         if self._flush is not None:
             self._flush()
 
-    def settled(self) -> None:
-        """The same, and done; lines that were to persist in the L2 are given up too."""
+    def flushed(self) -> None:
+        """Flushes the cache, if that is wanted, and waits; L2 lines marked as persisting are released too."""
         if self._flush is not None:
             self._flush()
             self._adapter.synchronize()

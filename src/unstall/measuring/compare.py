@@ -1,7 +1,7 @@
-"""`compare`: which of several functions is the fastest, if any is, and whether they compute the same.
+"""`compare`: which of several functions is the fastest, if any, and whether they compute the same.
 
-The functions run by turns, in rounds of random order, until each is known to be within a margin of the first, or beyond
-it (`rounds.py`); what they return is compared before (`agreement.py`).
+Results are compared first (`comparing/agreement.py`). Then the functions run in turn, in rounds of random order, until
+each is known to be within a margin of the first or beyond it (`comparing/rounds.py`).
 """
 
 from __future__ import annotations
@@ -80,17 +80,39 @@ def compare(
     seed: int = 0,
     label: str = "",
 ) -> ShownComparison | Comparisons:
-    """Compare functions of the same arguments with the first of them.
+    """Compares the times and results of functions of the same arguments with those of the first one.
 
-    FAST and SLOW say that the interval of the ratio of a function's time to the first one's is on one side of 1,
-    SAME that it is within `same_within` of 1 (1.5 %), UNCLEAR that `max_seconds` were not enough to tell.
+        print(unstall.compare({"softmax": f, "by hand": g}, x))
 
-    `inputs` are several arguments to compare at, by name or not: a tuple is all arguments of a call, anything else the
-    one. `by` is the time to compare: "device", "wall" (a call with the wait for its results), "throughput" (its share
-    of many, back to back), or "auto": the device's, unless the host bounds one of the functions, which makes it
-    throughput for all; where there is no device, "wall". `cache` is "cold" for the device's time, else "hot". With
-    `check`, results must agree within `ulp` units in the last place or within `rel_tolerance`, or as `agreement` says;
-    what does not agree is never the best. Raises UsageError for what cannot be compared.
+    The functions run in turn, in rounds of random order, until each is known to be within a margin of the first or
+    beyond it. A function is SAME if the 95 % interval of the ratio of its time to the first one's lies within the
+    margin, FAST or SLOW if the interval lies on one side of 1, and UNCLEAR if time ran out before.
+
+    Args:
+        functions: By name; the first is the reference.
+        *args: Arguments of every call: arrays of torch, CuPy, JAX or NumPy, of any shape and dtype, or anything else.
+        inputs: Several inputs to compare at, by name or not. A tuple is all further arguments of a call; anything else
+            is the only one.
+        kwargs: Keyword arguments of every call.
+        by: The time to compare. "device": the device's own; "wall": a call with the wait for its results;
+            "throughput": the time per call of many back to back. "auto": "device", unless the host bounds one of the
+            functions, then "throughput" for all; "wall" if there is no device.
+        cache: "cold", "hot" or "rotate"; "auto" is "cold" for the device's time, else "hot".
+        check: Compare results too. A function whose results do not agree is never the best.
+        rel_tolerance: Largest difference, as a fraction of the largest magnitude in the array.
+        ulp: Largest difference in units in the last place. Without either, see `agreement`.
+        same_within: The margin: 0.015, or "1.5%".
+        max_seconds: Stop after so many seconds for each input.
+        num_threads: torch's threads on the CPU.
+        seed: Of the random order.
+        label: A title for the table.
+
+    Returns:
+        One table, or one for each input. Times in ns.
+
+    Raises:
+        UsageError: The functions cannot be compared, or an option makes no sense.
+        Exception: Whatever a function raises.
     """
     if not isinstance(functions, Mapping) or not functions or not all(map(callable, functions.values())):
         raise UsageError('compare takes functions by name: compare({"a": f, "b": g}, x)')
@@ -140,8 +162,11 @@ def compare(
 
 
 def _adapter(calls: Mapping[str, FunctionCall]) -> tuple[Adapter, list[float]]:
-    """And what each call took until it returned, s. Of functions that make their own arrays only what they return says
-    where. Raises UsageError for coroutines."""
+    """Calls each function once. Returns the adapter for the arrays and results, and each call's time until return, s.
+
+    Raises:
+        UsageError: A function returns a coroutine.
+    """
     returned, took = [], []
     for name, call in calls.items():
         began = time.monotonic()
@@ -165,7 +190,7 @@ def _choices(
     *,
     brief: bool,
 ) -> Iterator[TimeChoice]:
-    """By input: the same, where all are on one device."""
+    """Yields the time to compare for each input: the same for all if all are on one device."""
     if by != "auto":
         yield from (TimeChoice(by, "", adapter) for adapter in adapters)
     elif len({adapter.name for adapter in adapters}) == 1:
@@ -197,15 +222,14 @@ def _values(calls: Mapping[str, FunctionCall]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Of one call of each function: whether their results agree, and what makes times mean something else than one
-    would think: a sentence, of all functions that it is true of."""
+    """What one call of each function shows: whether results agree, and notes on how to read the times."""
 
     agreements: dict[str, Agreement]
     notes: list[str]
-    each_s: list[float]  # the shorter of two calls, until it returned, by the machine's clock
+    each_s: list[float]  # the shorter of two calls, until return, by the machine's clock
 
     def is_long(self, seconds: float) -> bool:
-        """Whether so much time is too little for what tells only a little more."""
+        """Whether calls are so long that only the necessary ones fit."""
         return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 
@@ -218,7 +242,7 @@ def _looked_at(
     *,
     check: bool,
 ) -> _Seen:
-    """Each call on copies of the arguments, from the same state of random numbers, against the first."""
+    """Calls each function on copies of the arguments with the same random state, and compares it with the first."""
     computed = check and adapter.computes
     agreements: dict[str, Agreement] = {}
     said: dict[str, list[str]] = {}
@@ -242,8 +266,7 @@ def _looked_at(
 
 
 def _called(call: FunctionCall, adapter: Adapter, *, kept: bool) -> tuple[Inspection, float, object]:
-    """What was seen of the call, its seconds, and its result if that is to be `kept`, even if a later call writes to
-    the same memory."""
+    """Inspects a call. Returns what was seen, its seconds, and if `kept` a copy of its result."""
     if kept:
         call = replace(call, args=copied(call.args), kwargs=copied(dict(call.kwargs)))
     results: list[object] = []
@@ -275,7 +298,7 @@ def same_randomness() -> Iterator[None]:
 
 
 def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
-    """A sentence of those of which the device's time is not what a program pays."""
+    """A note on functions for which a program pays more than the device's time."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
@@ -303,13 +326,13 @@ def _candidates(
 
 
 def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
-    """By name all arguments of a call."""
+    """All arguments of a call, by the input's name."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 
 
 def _shown(value: object) -> str:
-    """An array by its shape and type, anything else as it prints."""
+    """An array's shape and dtype, or anything else as it prints."""
     if isinstance(value, tuple):
         return ", ".join(map(_shown, value))
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)

@@ -1,24 +1,24 @@
-"""Calls back to back by a clock that has no noise, a virtual GPU's: as few of them as tell what many would."""
+"""Times per call, back to back, by a clock without noise (a virtual GPU's), from as few calls as possible."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
 
-Batch = Callable[[int], float]
-"""So many calls, waited for once: what they take."""
+CallBatch = Callable[[int], float]
+"""Makes so many calls, waits for them once, and returns their time."""
 
 _FEW, _SOME, _MOST = 2, 8, 64
-_EDGES = 0.01  # of a batch: what fills and empties the pipeline
+_EDGES = 0.01  # share of a batch that filling and emptying the pipeline may take
 
 
-def share_of_many(batch: Batch) -> float:
-    """What one call more takes, once the pipeline is full. What else ran before has the first batch to be forgotten."""
+def share_of_many(batch: CallBatch) -> float:
+    """The time of one more call when the pipeline is full. A first batch makes earlier work not matter."""
     return shares_of_many(batch, 1)[0]
 
 
-def shares_of_many(batch: Batch, count: int) -> list[float]:
-    """The same, so many times."""
+def shares_of_many(batch: CallBatch, count: int) -> list[float]:
+    """`share_of_many`, so many times."""
     batch(_FEW)
     found = []
     for _ in range(count):
@@ -27,19 +27,19 @@ def shares_of_many(batch: Batch, count: int) -> list[float]:
     return found
 
 
-def shares_of_few(batch: Batch, count: int) -> list[float]:
-    """The same, of as few calls as tell of a second one."""
+def shares_of_few(batch: CallBatch, count: int) -> list[float]:
+    """So many times the time of one more call, from as few calls as possible."""
     batch(_FEW)
     took = [batch(calls) for calls in range(1, count + 2)]
     return [max(longer - shorter, 0.0) for shorter, longer in pairwise(took)]
 
 
-def share_of_few(batch: Batch) -> float:
-    """What one call more takes, of as few calls as tell it."""
+def share_of_few(batch: CallBatch) -> float:
+    """The time of one more call, from as few calls as possible."""
     return shares_of_few(batch, 1)[0]
 
 
-def length_of_batch(batch: Batch) -> int:
-    """So many calls that the pipeline's edges count for nothing, of whole batches."""
+def length_of_batch(batch: CallBatch) -> int:
+    """How many calls make a batch in which filling and emptying the pipeline does not matter."""
     one, share = batch(1), share_of_many(batch)
     return round(min(max((one - share) / (_EDGES * share), _SOME), _MOST)) if share else _SOME

@@ -1,4 +1,4 @@
-"""The device's clock and what holds it down, from NVIDIA's management library, which comes with the driver."""
+"""The GPU's clock and what limits it, from NVIDIA's management library, which comes with the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REASONS = {
 
 
 class ClockReading(NamedTuple):
-    """At one moment."""
+    """The clock at one moment."""
 
     mhz: int
     highest_mhz: int
@@ -26,7 +26,7 @@ class ClockReading(NamedTuple):
 
 
 def read(bus_id: str | None) -> ClockReading | None:
-    """Of the GPU at that place of the PCI bus ("00000000:19:00.0"). None where nobody tells."""
+    """Reads the clock of the GPU at that PCI bus id ("00000000:19:00.0"); None if it is not available."""
     library = _library()
     if library is None or bus_id is None:
         return None
@@ -38,8 +38,8 @@ def read(bus_id: str | None) -> ClockReading | None:
         return None
     library.nvmlDeviceGetMaxClockInfo(device, _SM, ctypes.byref(highest))
     library.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons))
-    told = dict.fromkeys(text for bit, text in _REASONS.items() if reasons.value & bit)
-    return ClockReading(now.value, highest.value, tuple(told))
+    found = dict.fromkeys(text for bit, text in _REASONS.items() if reasons.value & bit)
+    return ClockReading(now.value, highest.value, tuple(found))
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""What a call costs the host: until it returns, until its results are there, and one of many back to back."""
+"""Host times of a call: until it returns, until its results are there, and per call of many back to back."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ _BATCHES = 5
 
 
 def _reading_ns(clock: Callable[[], int]) -> int:
-    """What reading a clock costs, by that clock."""
+    """The time of reading a clock, by that clock."""
     return int(np.median([-(clock() - clock()) for _ in range(64)]))
 
 
 class Alone:
-    """A call from an idle device, timed each time that it is made: ns until it returns, and until its results are
-    there. `machine_s` is the last one's, by the machine's clock."""
+    """Times each call on an idle device: ns until it returns (`host`) and until its results are there (`wall`).
+
+    `machine_s` is the last call's time by the machine's clock.
+    """
 
     def __init__(self, run: Callable[[], object], adapter: Adapter) -> None:
         self.host: list[int] = []
@@ -43,7 +45,7 @@ class Alone:
         self._cost = _reading_ns(adapter.clock)
 
     def __call__(self) -> object:
-        """The result, which is there."""
+        """Makes a call and waits for its result."""
         adapter, run, clock = self._adapter, self._run, self._adapter.clock
         adapter.synchronize()
         faults, machine_began = page_faults_so_far(), time.monotonic()
@@ -62,13 +64,12 @@ class Alone:
 def synchronised(
     caching: Caching, adapter: Adapter, until: Until, there: Alone | None = None
 ) -> tuple[Spread, Sampled]:
-    """Each call from an idle device: the times until it returns, and until its results are there. Some may have been
-    timed already."""
+    """Times calls on an idle device, until they return and until their results are there. `there` counts too."""
     alone = Alone(caching.run, adapter)
 
     def take(count: int) -> list[int]:
         for _ in range(count):
-            caching.settled()
+            caching.flushed()
             alone()
         return alone.wall[-count:]
 
@@ -86,8 +87,8 @@ def synchronised(
 def by_itself(
     caching: Caching, adapter: Adapter, until: Until, *, single: bool = False, there: Sequence[int] = ()
 ) -> Sampled:
-    """Calls that return when they are done; of short ones several make a sample, where the cache may be hot, unless
-    they are to be `single`, or some were timed already."""
+    """Times calls that return when they are done. Several short ones make a sample, unless the cache is cold, they are
+    to be `single`, or some were timed already (`there`)."""
     run, clock = adapter.until_done(caching.run), adapter.clock
     single = single or bool(there) or 1e9 * until.each_s > 2 * _SAMPLE_NS
     loops = 1 if single or caching.cache == "cold" else _loops(run)
@@ -96,7 +97,7 @@ def by_itself(
     def take(count: int) -> NDArray[np.float64]:
         samples = np.zeros(count)
         for number in range(count):
-            caching.settled()
+            caching.flushed()
             if loops == 1:
                 began = clock()
                 run()
@@ -109,13 +110,13 @@ def by_itself(
 
 
 def empty_call_ns(adapter: Adapter) -> float:
-    """What is measured of a function that does nothing: no shorter one can be told from it."""
+    """The measured time of an empty function: shorter times cannot be distinguished from it."""
     loops = 1_000
     return min(_timed(_nothing, loops, adapter.clock) / loops for _ in range(5))
 
 
 def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> Sampled:
-    """A call's share of a batch that is waited for once. The caches hold what the call before left."""
+    """The time per call of a batch that is waited for once. The caches hold what the call before left."""
     run, clock = caching.run, adapter.clock
 
     def batch(count: int) -> int:
@@ -138,7 +139,7 @@ def back_to_back(caching: Caching, adapter: Adapter, each_ns: float, until: Unti
 
 
 def _loops(run: Callable[[], object]) -> int:
-    """How many calls make a sample long enough, by the machine's own clock: the program's may stand still."""
+    """How many calls make a sample long enough, by the machine's clock: the program's may stand still."""
     loops = 1
     while True:
         took = _timed(run, loops, time.monotonic_ns)

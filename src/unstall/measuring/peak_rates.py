@@ -1,4 +1,4 @@
-"""What a device can do at best, measured on it: the bandwidth of a large copy, the rate of a product of matrices."""
+"""The best rates of a device, measured on it: the bandwidth of a large copy, the rate of a matrix product."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _known: dict[tuple[str, str], tuple[float, str]] = {}
 
 
 def bandwidth(adapter: Adapter, size_bytes: int, ns: float) -> Rate:
-    """Of a call that moves so many bytes in so many ns."""
+    """The bandwidth of a call that moves so many bytes in so many ns."""
     ceiling, of = _ceiling(adapter, "copy", adapter.copying)
     return Rate(1e9 * size_bytes / ns if ns else 0.0, "B/s", ceiling or None, of and f"{of} a large copy")
 
 
 def rate(adapter: Adapter, flops: int, ns: float, inspection: Inspection) -> Rate:
-    """Of a call that does so many floating point operations in so many ns; the ceiling is of its inputs' type."""
+    """The rate of a call that does so many operations in so many ns; the ceiling is for its inputs' dtype."""
     kind = floating(inspection)
     ceiling, of = _ceiling(adapter, kind, lambda: adapter.multiplying(kind))
     return Rate(1e9 * flops / ns if ns else 0.0, "FLOP/s", ceiling or None, of and f"{of} a product in {kind}")
 
 
 def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rate: Rate | None) -> list[str]:
-    """Why a rate is more than the device can do: a sentence of each that is."""
+    """Sentences that say why a rate is above the device's best, for each that is."""
     found = []
     if bandwidth is not None and (bandwidth.percent or 0) > _AT_MOST:
         cache = 0 if adapter.virtual else adapter.cache_bytes
@@ -52,7 +52,7 @@ def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rat
 
 
 def floating(inspection: Inspection) -> str:
-    """The type of the largest input that has one of floating point."""
+    """The dtype of the largest floating-point input."""
     kinds = [
         (array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in inspection.inputs
     ]

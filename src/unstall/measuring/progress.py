@@ -1,4 +1,4 @@
-"""What is being measured, told to whoever listens: between calls, as a thread that wakes in one is of its time."""
+"""Reports progress to a listener, between calls: a thread that wakes up during a call would add to its time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _stage: ContextVar[str] = ContextVar("stage", default="")
 
 @contextmanager
 def heard_by(listener: Tell | None) -> Iterator[None]:
-    """Tell it what is under way, while this lasts."""
+    """Reports progress to this listener during a `with` block."""
     token = _listener.set(listener)
     try:
         yield
@@ -24,13 +24,13 @@ def heard_by(listener: Tell | None) -> Iterator[None]:
 
 
 def begin(stage: str) -> None:
-    """What is told from here on is of this."""
+    """Begins a stage of the measurement."""
     _stage.set(stage)
     tell("")
 
 
 def tell(text: str) -> None:
-    """How far it is."""
+    """Reports how far the stage is."""
     listener = _listener.get()
     if listener is not None:
         listener(": ".join(part for part in (_stage.get(), text) if part))

@@ -1,4 +1,4 @@
-"""How long to go on taking samples, and why one stopped."""
+"""How long to go on sampling, and why sampling stopped."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from unstall.measuring.progress import tell
 from unstall.measuring.statistics import Spread, entropy_flat
 from unstall.measuring.wording import percent
 
-LEAST, FEWEST = 10, 2  # samples, unless time is up; of a model, where there is time for few
+LEAST, FEWEST = 10, 2  # samples unless time is up; samples of a model if there is little time
 _MOST = 20_000
 _GROWTH = 2
 
 Take = Callable[[int], ArrayLike]
-"""So many more samples, ns; it may give fewer, where the time does not reach for them."""
+"""Takes so many more samples, ns; fewer if time is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +37,25 @@ class Until:
 
     rel_ci: float
     seconds: float
-    each_s: float = 0.0  # what a call takes, by that clock; 0 where it is not known
-    alike: int = 0  # so many samples that are the same tell all, as a model's do; 0 where there is noise
-    brief: bool = False  # whether there is time for few calls only, so that none is made that tells nothing new
+    each_s: float = 0.0  # time of a call, by that clock; 0: not known
+    alike: int = 0  # so many equal samples suffice, as of a model; 0: times have noise
+    brief: bool = False  # whether there is time for few calls, so that none is made for the same purpose twice
 
     def affords(self, calls: int, least: int) -> int:
-        """So many calls, or as many as there is time for, but no fewer than the least. How many a model's are does not
-        go by the time that this machine needs for them, but for whether there are to be few."""
+        """So many calls, or as many as there is time for, but at least `least`. For a model the machine's speed does
+        not matter, only whether there is little time."""
         if self.alike:
             return least if self.brief else calls
         return calls if self.each_s * calls <= self.seconds else max(least, int(self.seconds / self.each_s))
 
     def least(self, there: int) -> int:
-        """So many samples, beside those that are `there`, however long they take."""
+        """How many samples to take however long they take, besides those that are `there`."""
         return max(0, (1 if self.brief and not self.alike else 2) - there)
 
 
 def sample_until(take: Take, until: Until, *, first: int = LEAST, there: ArrayLike = ()) -> Sampled:
-    """Take samples, in batches that grow, until they are enough or the noise's entropy is flat. There is always one
-    batch, of `first`, but where some are `there` already."""
+    """Takes samples in growing batches until they suffice or the noise's entropy is flat. Takes at least one batch, of
+    `first`, unless some are `there` already."""
     deadline = time.monotonic() + until.seconds
     samples = np.asarray(there, np.float64)
     count = first if len(samples) else max(1, first)

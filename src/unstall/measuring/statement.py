@@ -1,4 +1,4 @@
-"""Source text as functions to measure: what a command line or a notebook's line asks about."""
+"""Turns statements of a command line or a notebook into functions to measure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MODULES = {
     "numpy": "numpy",
     "torch": "torch",
 }
-"""What these names are where nothing else gives them a meaning."""
+"""Modules for these names, unless the setup defines them."""
 
 
 def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -> dict[str, Callable[[], object]]:
@@ -37,7 +37,7 @@ def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -
     """
     trees = [_parsed(setup, "the setup"), *(_parsed(each, each) for each in statements)]
     _import_known(trees, names)
-    with told("the setup fails"):
+    with errors_as_usage("the setup fails"):
         exec(compile(trees[0], "<setup>", "exec"), names)
     made = {_short(text): _function(tree, names) for text, tree in zip(statements, trees[1:], strict=True)}
     if len(made) < len(statements):
@@ -46,8 +46,8 @@ def functions(statements: Sequence[str], setup: str, names: dict[str, object]) -
 
 
 @contextmanager
-def told(text: str) -> Iterator[None]:
-    """What a statement raises is a UsageError with its text."""
+def errors_as_usage(text: str) -> Iterator[None]:
+    """Turns what a statement raises into a UsageError with its text."""
     try:
         yield
     except UnstallError:
@@ -57,8 +57,8 @@ def told(text: str) -> Iterator[None]:
 
 
 @contextmanager
-def told_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
-    """What one of several statements raises is a UsageError with its text."""
+def errors_as_usage_of(functions: Mapping[str, Callable[[], object]]) -> Iterator[None]:
+    """Turns what one of several statements raises into a UsageError with its text."""
     try:
         yield
     except UnstallError:

@@ -4,8 +4,8 @@
         for _ in range(10):
             y = x @ x
 
-What devices were given before is waited for first, and what the block gives them at its end. The line that is printed
-says how much of the time was that wait, and where there was none: then the time is the host's alone.
+Earlier work of the devices is waited for first, and the block's work at its end. The printed line says how much of the
+time was that wait; if there was none, the time is the host's alone.
 """
 
 from __future__ import annotations
@@ -14,16 +14,31 @@ import sys
 import time
 import warnings
 from types import ModuleType, TracebackType
-from typing import Self
+from typing import Self, TypeVar
+
+_Result = TypeVar("_Result")
 
 _AT_ONCE_NS = 20_000  # a wait with nothing to wait for is shorter
 
 
 class Stopwatch:
-    """`seconds` is the block's time once it has ended, `waited_seconds` the part of it at its end for the devices."""
+    """Times a `with` block, including the work that it gives to devices.
+
+        with unstall.Stopwatch("ten products") as watch:
+            for _ in range(10):
+                y = x @ x
+        print(watch.seconds)
+
+    Args:
+        description: Begins the printed line.
+        show: Print a line at the end.
+
+    Attributes:
+        seconds: The block's time, after it has ended.
+        waited_seconds: The part of it that waited for devices at the end.
+    """
 
     def __init__(self, description: str = "Done", *, show: bool = True) -> None:
-        """`show`: print a line at the end."""
         self.description = description
         self.seconds = 0.0
         self.waited_seconds = 0.0
@@ -31,8 +46,12 @@ class Stopwatch:
         self._results: list[object] = []
         self._began = 0
 
-    def wait_for(self, result: object) -> object:
-        """Wait for this result, too, at the end: for frameworks that cannot wait for all at once, as JAX."""
+    def wait_for(self, result: _Result) -> _Result:
+        """Waits for this result too at the end, for frameworks that cannot wait for everything, such as JAX.
+
+        Returns:
+            The result itself.
+        """
         self._results.append(result)
         return result
 
@@ -75,7 +94,7 @@ class Stopwatch:
 
 
 def _wait(results: list[object]) -> list[str]:
-    """Wait for all devices in use, and for the results. Their names."""
+    """Waits for all devices in use, and for the results. Returns the devices' names."""
     waited = []
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda"):

@@ -1,12 +1,11 @@
 """`Timer`: as `torch.utils.benchmark.Timer`, for whatever the statement's values are of, and waiting for them.
 
-A block is many runs of the statement back to back, waited for once: on a device that is a run's share with the pipeline
-full, and so no less than what the host needs to launch it. `bench` tells these apart.
+A block is many runs of the statement back to back, waited for once. On a device that is the time per run with a full
+pipeline, at least the host's time to launch it. `bench` reports both.
 
-By a virtual GPU's clock blocks that are alike take the same. There `timeit` runs the statement as often as it is told,
-since whoever says a number may count on it, and `blocked_autorange` and `adaptive_autorange`, whose numbers are their
-own, run it no oftener than the model has something new to say. A statement that leaves the virtual GPU alone is timed
-by the machine's clock, since that of the GPU stands still meanwhile.
+On a virtual GPU, equal blocks take equal times. There `blocked_autorange` and `adaptive_autorange` run the statement
+only as often as that yields new information; `timeit` runs it as often as it is told. A statement that does not use the
+virtual GPU is timed by the machine's clock, since the GPU's stands still meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +46,24 @@ def inner(_it, _timer, _waiting):
 
 
 class Timer:
-    """Times a statement. Times are seconds, as torch's are; of torch's arguments those for C++ are refused."""
+    """Times a statement, with the interface of `torch.utils.benchmark.Timer`, except for C++. Times are in seconds.
+
+        print(unstall.Timer("x @ x", globals={"x": x}).blocked_autorange())
+
+    Args:
+        stmt: The statement.
+        setup: Code that runs before each block.
+        global_setup: For C++ only: refused.
+        timer: A clock in seconds; `time.perf_counter` by default.
+        globals: The names that the statement and the setup see.
+        label, sub_label, description, env: Texts for `torch.utils.benchmark.Compare`.
+        num_threads: torch's threads on the CPU.
+        language: "python".
+
+    Raises:
+        UsageError: It is asked for C++.
+        SyntaxError: The statement or the setup is no Python.
+    """
 
     def __init__(
         self,
@@ -63,8 +79,6 @@ class Timer:
         num_threads: int = 1,
         language: str = "python",
     ) -> None:
-        """Raises UsageError for C++, and SyntaxError for what is no Python. `timer` is `time.perf_counter`,
-        where none is given; `num_threads` are torch's."""
         if str(language).lower().rpartition(".")[2] not in ("python", "py") or global_setup:
             raise UsageError("unstall.Timer times Python alone: for C++ use torch.utils.benchmark.Timer")
         stmt, setup = _dedented(stmt), _dedented(setup)
@@ -78,7 +92,7 @@ class Timer:
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
 
     def timeit(self, number: int = 1_000_000) -> Timing:
-        """One block of `number` runs, after a few that do not count."""
+        """Times one block of `number` runs, after a few that do not count."""
         with _threads(self._task_spec.num_threads):
             self._block(2 if self._is_exact() else max(number // 100, 2))
             return self._timing(number, [self._block(number)])
@@ -94,7 +108,12 @@ class Timer:
     def blocked_autorange(
         self, callback: Callable[[int, float], object] | None = None, min_run_time: float = 0.2
     ) -> Timing:
-        """Blocks so long that the clock and the wait cost next to nothing, for `min_run_time` seconds in all."""
+        """Times blocks so long that the clock and the wait do not matter, for `min_run_time` seconds in all.
+
+        Args:
+            callback: Called after each block with its number of runs and its seconds.
+            min_run_time: In seconds.
+        """
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
                 return self._exactly(callback)
@@ -112,7 +131,7 @@ class Timer:
         max_run_time: float = 10.0,
         callback: Callable[[int, float], object] | None = None,
     ) -> Timing:
-        """Blocks until the interquartile range is below `threshold` of the median, or `max_run_time` is over."""
+        """Times blocks until the interquartile range is below `threshold` of the median, or `max_run_time` s passed."""
         with _threads(self._task_spec.num_threads):
             if self._is_exact():
                 return self._exactly(callback)
@@ -129,7 +148,7 @@ class Timer:
         return self._timing(number, times)
 
     def _is_exact(self) -> bool:
-        """Whether time is a model's. Runs the statement once where it may be."""
+        """Whether times come from a model. Runs the statement once to see, if they might."""
         self._now = self._clock or time.perf_counter
         if self._clock is not None or not is_clock_virtual():
             return False
@@ -140,7 +159,7 @@ class Timer:
         return self._now is not time.monotonic
 
     def _exactly(self, callback: Callable[[int, float], object] | None) -> Timing:
-        """Two blocks by the virtual clock, so long that what fills and empties the pipeline counts for nothing."""
+        """Times two blocks by the virtual clock, so long that filling and emptying the pipeline does not matter."""
         self._block(2)
         number, times = length_of_batch(self._block), list[float]()
         for _ in range(2):
@@ -173,7 +192,7 @@ class Timer:
                 gc.enable()
 
     def _waiting(self, known: Mapping[str, object]) -> Callable[[object], None]:
-        """What waits for the statement's results; all before it is waited for now."""
+        """Waits for all earlier work. Returns the function that waits for the statement's results."""
         values = {name: self._globals[name] for name in self._names if name in self._globals}
         values |= {name: value for name, value in known.items() if not name.startswith("_")}
         adapter = adapter_for(value for _, value in FunctionCall(_nothing, (), values).inputs())
@@ -203,13 +222,13 @@ def _compiled(stmt: str, setup: str, names: dict[str, object]) -> Callable[..., 
 
 
 def _is_value(stmt: str) -> bool:
-    """Whether it is one expression on a line of its own, whose value can be waited for."""
+    """Whether it is a single expression, whose value can be waited for."""
     body = ast.parse(stmt).body
     return len(body) == 1 and isinstance(body[0], ast.Expr) and "\n" not in stmt and "#" not in stmt
 
 
 def _assigned(stmt: str) -> set[str]:
-    """Names that a statement gives a value: what of a framework like JAX has to be waited for."""
+    """Names that a statement assigns: the values to wait for, with a framework like JAX."""
     nodes = [node for node in ast.walk(ast.parse(stmt)) if isinstance(node, ast.Name)]
     return {"", *(node.id for node in nodes if isinstance(node.ctx, ast.Store))}
 

@@ -1,4 +1,4 @@
-"""The virtual GPU of this process, as far as a benchmark asks of it."""
+"""The virtual GPU of this process, as benchmarks need it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
     from unstall.virtual.simulation.simulator import Simulator
 
 
-def keeper() -> Simulator | None:
-    """What simulates it; None where this process has none."""
+def simulator() -> Simulator | None:
+    """The simulator of its device; None if this process has no virtual GPU."""
     machine = current()
     return machine.simulator if machine is not None else None
 
 
 def is_clock_virtual() -> bool:
-    """Whether `time.perf_counter` is the virtual clock now, which stands still while Python alone is at work."""
+    """Whether `time.perf_counter` is the virtual clock now, which stands still while only Python works."""
     machine = current()
     return machine is not None and machine.is_watched and machine.simulator is not None
 
 
 def ops_so_far() -> int:
-    """How many ops the virtual device was given."""
-    simulator = keeper()
-    if simulator is None:
+    """How many ops the virtual GPU was given so far."""
+    found = simulator()
+    if found is None:
         return 0
-    simulator.drain()
-    return simulator.simulation.history.ran.length
+    found.drain()
+    return found.simulation.history.ran.length

@@ -11,7 +11,7 @@ with unstall.virtual_gpu("h200", numerics="skip"):
     import torch
 
     from unstall.errors import UsageError
-    from unstall.measuring.virtual_gpu import keeper
+    from unstall.measuring.virtual_gpu import simulator
 
     x = torch.ones(1024, 1024, device="cuda")
     y = torch.ones(8, device="cuda")
@@ -23,7 +23,7 @@ with unstall.virtual_gpu("h200", numerics="skip"):
         {"mm": lambda: x @ x, "copy": lambda: x @ x, "add": lambda: x + x, "small": small}, check=False, by="device"
     )
     torch.cuda.synchronize()
-    machine = keeper()
+    machine = simulator()
     assert machine is not None
     machine.drain()
     before = machine.simulation.history.ran.length

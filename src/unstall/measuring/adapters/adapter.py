@@ -1,4 +1,4 @@
-"""What a framework must tell, so that its functions can be timed."""
+"""`Adapter`: what measuring needs of a framework."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.measuring.virtual_gpu import is_clock_virtual, keeper
+from unstall.measuring.virtual_gpu import is_clock_virtual, simulator
 
 SAMPLED = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array that was found, and where it is."""
+    """An array, its name and its device."""
 
     name: str
     value: Any
@@ -29,7 +29,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCounters:
-    """Of a caching allocator: bytes in use, and how often the driver was asked for memory or given it back."""
+    """A caching allocator's bytes in use, and how often it took memory from the driver or gave it back."""
 
     in_use: int
     peak: int
@@ -37,14 +37,14 @@ class MemoryCounters:
 
 
 class Gradient(NamedTuple):
-    """An array's gradient: which it is, and how often it was written to."""
+    """An array's gradient: its id, and how often it was written."""
 
     id: int
     version: int
 
 
 class Adapter:
-    """One framework on one device. This one is of no framework; the others say what differs."""
+    """One framework on one device. The base class is for plain Python and NumPy."""
 
     name = "Python"
     framework = "Python"
@@ -64,32 +64,32 @@ class Adapter:
 
     @property
     def cache_bytes(self) -> int:
-        """Of the last cache before the memory; 0 where that is not known."""
+        """Size of the last cache before memory; 0: not known."""
         from unstall.measuring.adapters.processor import cache_bytes
 
         return cache_bytes()
 
     @property
     def computes(self) -> bool:
-        """Whether there are values, which a virtual GPU may be told to skip."""
-        machine = keeper() if self.virtual else None
+        """Whether values are computed: a virtual GPU may be told to skip them."""
+        machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
     @property
     def clock(self) -> Callable[[], int]:
-        """The program's clock, ns. Beside a virtual GPU, whose clock stands still while the host alone is at work, the
-        machine's for what is the host's alone."""
+        """The program's clock, ns. For work of the host beside a virtual GPU, the machine's: the virtual clock stands
+        still while only the host works."""
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
     def synchronize(self) -> None:
-        """Wait for all that the device was given."""
+        """Waits for all work of the device."""
 
     def wait(self, result: object) -> None:
-        """Wait for a call's result, and whatever else it began."""
+        """Waits for a call's result and everything else that it began."""
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
-        """`run`, which on the CPU returns when its work is done."""
+        """`run`, made to return when its work on the CPU is done."""
         return run
 
     def holds(self, value: object) -> bool:
@@ -105,11 +105,11 @@ class Adapter:
         return np.array(flat[:: max(1, flat.size // most)][:most])
 
     def version(self, array: Array) -> int | None:
-        """A number that changes when the array is written to; None where there is none."""
+        """A number that changes when the array is written; None if there is none."""
         return None
 
     def gradient(self, array: Array) -> Gradient | None:
-        """The one that was left with it, if any."""
+        """The array's gradient, if it has one."""
         return None
 
     def copied(self, value: Any) -> Any:
@@ -117,7 +117,7 @@ class Adapter:
         return value.copy(order="K")
 
     def flusher(self) -> Callable[[], None] | None:
-        """What drives all else out of the cache: it writes twice as much as that holds. None where no size is known."""
+        """A function that flushes the cache by writing twice its size; None if the size is not known."""
         size = self.cache_bytes
         if not size:
             return None
@@ -129,11 +129,11 @@ class Adapter:
         return flush
 
     def event(self) -> Any | None:
-        """An event recorded now on the current stream; None where there are none that tell the time."""
+        """Records a timed event on the current stream; None if there are no timed events."""
         return None
 
     def between_ns(self, first: Any, last: Any) -> float:
-        """From one event to another; both are done."""
+        """The time between two events that are done, ns."""
         raise NotImplementedError
 
     def stream(self) -> int | None:
@@ -141,21 +141,25 @@ class Adapter:
         return None
 
     def spin(self, ns: int) -> bool:
-        """Keep the device busy for about so long. False where that cannot be done."""
+        """Keeps the device busy for about so long. Returns whether that is possible."""
         return False
 
     def mark(self) -> None:
-        """Put a little work on the current stream, by which that is known: always the same."""
+        """Puts a little work on the current stream, always the same: it identifies the stream."""
 
     def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
-        """What launches all that `run` puts on the device at once, as often as one likes; each launch writes where the
-        first one did. None where that is not known, and where it would not do: `run` keeps what it makes, or lets go of
-        what was there. It is called once or twice, and its work is done as often before this returns."""
+        """A function that launches all work of `run` at once, as often as wanted, always on the same memory.
+
+        None if that is not possible, or if `run` keeps or frees memory. `run` is called once or twice, and its work is
+        done as often before this returns.
+        """
         return None
 
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
-        """How many kernels, copies and memsets `run` puts on the current stream, where each follows on one other; None
-        where that is not known. It is called once, and its work is done once, if it can be counted."""
+        """How many kernels, copies and memsets `run` puts on the current stream, if they run one after another.
+
+        None if not, or if not known. `run` is called once, and its work is done once if it can be counted.
+        """
         return None
 
     def memory(self) -> MemoryCounters | None:
@@ -163,22 +167,22 @@ class Adapter:
         return None
 
     def bus_id(self) -> str | None:
-        """Where NVIDIA's GPU is on the PCI bus."""
+        """The PCI bus id of NVIDIA's GPU."""
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:
-        """A copy that only memory holds up, and the bytes that it reads and writes."""
+        """A copy that is bound by memory, and the bytes that it reads and writes."""
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes
 
     def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
-        """A product of matrices of that type, and its operations."""
+        """A product of matrices of that dtype, and its floating-point operations."""
         one = np.ones((1024, 1024), kind)
         return lambda: one @ one, 2 * 1024**3
 
     def threads(self, count: int | None) -> AbstractContextManager[object]:
-        """Use so many threads on the CPU."""
+        """Uses so many threads on the CPU during a `with` block."""
         if count is None:
             return nullcontext()
         limited = getattr(sys.modules.get("threadpoolctl"), "threadpool_limits", None)
@@ -189,12 +193,13 @@ class Adapter:
                 "num_threads is for torch; for NumPy import threadpoolctl first, or set OMP_NUM_THREADS "
                 "before the program begins"
             )
-        return limited(limits=count)  # type: ignore[no-any-return]
+        limits: AbstractContextManager[object] = limited(limits=count)
+        return limits
 
     def versions(self) -> dict[str, str]:
         found = {name: getattr(sys.modules.get(name), "__version__", None) for name in self.modules()}
         return {name: str(version) for name, version in found.items() if version}
 
     def modules(self) -> tuple[str, ...]:
-        """Whose versions matter."""
+        """Modules whose versions a report names."""
         return ("numpy",)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unstall.measuring.adapters.adapter import SAMPLED, Array, MemoryCounters
 from unstall.measuring.adapters.torch_cpu import TorchCpu
 from unstall.measuring.adapters.torch_graphs import launched, ops_in_a_row
-from unstall.measuring.virtual_gpu import keeper
+from unstall.measuring.virtual_gpu import simulator
 
 _CYCLES_PER_NS = 2  # no device's clock is much faster: a spin lasts at least as long as it is to
 
@@ -29,7 +29,7 @@ class TorchCuda(TorchCpu):
         self.device = self.torch.device("cuda", self.index)
         self.name = f"torch on {self.device}"
         self.is_cuda = self.torch.version.hip is None
-        self.virtual = keeper() is not None
+        self.virtual = simulator() is not None
         self._properties: Any = self.cuda.get_device_properties(self.index)
         self._pad: Any = None
 
@@ -42,7 +42,7 @@ class TorchCuda(TorchCpu):
         return int(getattr(self._properties, "L2_cache_size", 0))
 
     def sample(self, array: Array, most: int = SAMPLED) -> NDArray[np.generic]:
-        known = keeper()
+        known = simulator()
         if known is not None and known.options.numerics == "skip":
             return np.zeros(0)  # no values are computed
         return super().sample(array, most)

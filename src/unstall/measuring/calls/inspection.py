@@ -1,4 +1,4 @@
-"""One call, looked at from all sides before it is timed: what it reads, what it changes, what it leaves running."""
+"""Inspects one call before it is timed: what it reads, what it changes, what it leaves running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unstall.measuring.adapters import Adapter, Array
 from unstall.measuring.calls.function_call import FunctionCall
 from unstall.measuring.calls.kept_state import KeptState
-from unstall.measuring.calls.unfinished_work import PythonThreads, left_running
+from unstall.measuring.calls.unfinished_work import PythonThreads, unfinished_work
 
 _ALL_ZERO = 0.99  # shares of the values that were looked at
 _SUBNORMAL = 0.01
@@ -23,26 +23,26 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was seen. Names are of inputs, as in `FunctionCall.inputs`."""
+    """What one call showed. Names are of inputs, as in `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
-    written: tuple[str, ...]  # by this call or those before: they may hold again what they held before this one
+    written: tuple[str, ...]  # by this call or earlier ones, even if the values are the same again
     replaced: tuple[str, ...] = ()  # by another array
     resized: tuple[str, ...] = ()  # containers
     iterators: tuple[str, ...] = ()
-    cached: tuple[str, ...] = ()  # functions that had their result at hand
+    cached: tuple[str, ...] = ()  # functions whose cached result was used
     zeros: tuple[str, ...]
     subnormal: tuple[str, ...]
     nan: tuple[str, ...] = ()
-    later: str | None  # what goes on after the call's return, in words
+    later: str | None  # work that goes on after the return, in words
     result_bytes: int
     result_none: bool
     gradients: bool  # whether it leaves gradients with its inputs
     accumulates: bool = False  # whether it adds them to those that earlier calls left
-    extra_bytes: int | None  # that the call takes beyond its result, at its peak
-    kept_bytes: int = 0  # that a call takes and does not give back once its result is gone
-    from_driver: int  # times that memory was asked of the driver
+    extra_bytes: int | None  # taken beyond the result, at the peak
+    kept_bytes: int = 0  # that each call keeps after its result is gone
+    from_driver: int  # how often the driver was asked for memory
 
     @property
     def input_bytes(self) -> int:
@@ -54,7 +54,7 @@ class Inspection:
 
 
 def sampled_inputs(call: FunctionCall, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
-    """Some of the values that inputs hold now, by the inputs' ids."""
+    """Samples of the inputs' current values, by the inputs' ids."""
     return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
 
 
@@ -66,8 +66,13 @@ def inspect_call(
     *,
     once: bool = False,
 ) -> Inspection:
-    """Make a call, or two where memory is counted, and say what was seen. `at_first` is what inputs held before the
-    first one; `run` makes the call in its own way. `once` does without what a second call tells."""
+    """Makes a call, or two if memory is counted, and says what was seen.
+
+    Args:
+        at_first: Samples of the inputs before the first call of all, by `sampled_inputs`.
+        run: Makes the call; by default the call itself.
+        once: Make no second call.
+    """
     run = run or call
     inputs = tuple(adapter.array(name, value) for name, value in call.inputs() if adapter.holds(value))
     adapter.synchronize()
@@ -80,7 +85,7 @@ def inspect_call(
     moved = threads.moved()
     adapter.wait(result)
     after = adapter.memory()
-    later = left_running([value for _, value in opened(result)], threads.new(), moved)
+    later = unfinished_work([value for _, value in opened(result)], threads.new(), moved)
     then = KeptState.of(call, adapter)
     now = [adapter.sample(array) for array in inputs]
     rewritten = [adapter.version(array) != version for array, version in zip(inputs, versions, strict=True)]
@@ -118,7 +123,7 @@ def inspect_call(
 
 
 def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
-    """The values within a result: of containers, and of objects as models return them."""
+    """The values inside a result: in containers, and in objects such as models return."""
     if isinstance(result, dict):
         inner = list(islice(result.values(), _MOST_VALUES))
     elif isinstance(result, list | tuple):
@@ -136,8 +141,7 @@ def _results(result: object, adapter: Adapter) -> list[Array]:
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
-    """By how much one more call makes the memory grow that is in use: what the call before replaced is held by nobody
-    else then."""
+    """Bytes by which one more call increases the memory in use: nobody else holds what the call before replaced."""
     before = adapter.memory()
     if before is None:
         return 0
@@ -151,7 +155,7 @@ def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
 
 
 def _zeros(inputs: tuple[Array, ...], values: list[NDArray[np.generic]]) -> tuple[str, ...]:
-    """Those of zeros alone, where they are much of all: a model's biases are not."""
+    """Names of inputs that are all zeros, if they are a large part of all; a model's biases are not."""
     found = [array for array, value in zip(inputs, values, strict=True) if _all_zero(value)]
     much = sum(array.bytes for array in found) >= _MUCH * sum(array.bytes for array in inputs)
     return tuple(array.name for array in found) if much else ()
@@ -167,7 +171,7 @@ def _holding(
     share: Callable[[Array, NDArray[np.generic]], float],
     most: float,
 ) -> tuple[str, ...]:
-    """Names of those of whose values a larger share is such."""
+    """Names of inputs of which a larger share than `most` has the property."""
     return tuple(array.name for array, value in zip(inputs, values, strict=True) if share(array, value) > most)
 
 

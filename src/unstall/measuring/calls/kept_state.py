@@ -1,5 +1,4 @@
-"""What a function keeps from one call to the next: which objects it holds by which name, how many, and what they have
-left to give."""
+"""What a function keeps from call to call: its arrays, containers, caches and iterators by name."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ from unstall.measuring.calls.function_call import CONTAINERS, FunctionCall
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """At one moment. Objects are held, so that no other has their id meanwhile."""
+    """The state at one moment. It holds the objects, so that their ids stay unique."""
 
     arrays: dict[str, object]
     sizes: dict[str, tuple[object, int]]  # of containers
-    hits: dict[str, int]  # of functions that keep their results: how often one was found
+    hits: dict[str, int]  # of functions with a cache: how often it was used
     iterators: tuple[str, ...]
 
     @staticmethod
@@ -30,23 +29,23 @@ class KeptState:
         )
 
     def replaced(self, after: KeptState) -> tuple[str, ...]:
-        """Names of which another array is there now."""
+        """Names that now refer to another array."""
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
     def resized(self, after: KeptState) -> tuple[str, ...]:
-        """Names of containers that hold more now, or less."""
+        """Names of containers that hold more or fewer items now."""
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
     def found(self, after: KeptState) -> tuple[str, ...]:
-        """Names of functions that had a result at hand."""
+        """Names of functions whose cache was used since."""
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 
 def _hits(values: list[tuple[str, object]]) -> Iterator[tuple[str, int]]:
     for name, value in values:
-        told = getattr(value, "cache_info", None)  # functools.lru_cache
-        if callable(told) and callable(value):
-            hits = getattr(told(), "hits", None)
+        info = getattr(value, "cache_info", None)  # functools.lru_cache
+        if callable(info) and callable(value):
+            hits = getattr(info(), "hits", None)
             if isinstance(hits, int):
                 yield name, hits

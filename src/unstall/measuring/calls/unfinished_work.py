@@ -1,4 +1,4 @@
-"""What is still at work after a call has returned, or has not begun by then."""
+"""Work that goes on after a call has returned, or has not begun by then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Python's threads before a call: made just before it, `moved` and `new` are asked just after it."""
+    """Python's threads around a call: made just before it; `moved` and `new` are for just after it."""
 
     def __init__(self) -> None:
         self._there = set(threading.enumerate())
@@ -23,19 +23,24 @@ class PythonThreads:
         self._still = {thread: at for thread, at in second.items() if first.get(thread) == at}
 
     def moved(self) -> list[str]:
-        """Names of those that did nothing before, and do something now."""
+        """Names of threads that stood still before the call and work now."""
         now = _frames()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return [names.get(thread, "?") for thread, at in self._still.items() if now.get(thread, at) != at]
 
     def new(self) -> list[str]:
-        """Names of those that were not there."""
+        """Names of threads that did not exist before the call."""
         return [each.name for each in threading.enumerate() if each not in self._there]
 
 
-def left_running(values: list[object], new: list[str], moved: list[str]) -> str | None:
-    """What goes on, in words. `values` are what the call returned, with what is within it; `new` are threads that are
-    there after its results were waited for, `moved` those that worked right after it returned."""
+def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> str | None:
+    """Says what goes on after a call, if anything.
+
+    Args:
+        values: What the call returned, and the values inside.
+        new: Threads that exist after its results were waited for, and did not before.
+        moved: Threads that worked right after it returned.
+    """
     for value in values:
         kind = _not_begun(value)
         if kind is not None:
@@ -51,7 +56,7 @@ def left_running(values: list[object], new: list[str], moved: list[str]) -> str 
 
 
 def _not_begun(value: object) -> str | None:
-    """What a value is that computes nothing until somebody asks it to."""
+    """What kind of value it is, if it computes nothing until it is used."""
     if inspect.iscoroutine(value):
         value.close()  # else Python warns that nobody awaited it
         return "a coroutine"

@@ -16,7 +16,7 @@ from unstall.measuring.adapters import Adapter
 from unstall.measuring.cache import Caching
 from unstall.measuring.comparing.rounds import Take
 from unstall.measuring.device_time.by_events import ByEvents, QueueError
-from unstall.measuring.device_time.event_overhead import added
+from unstall.measuring.device_time.event_overhead import event_overhead
 from unstall.measuring.device_time.methods import DeviceObserver, observer_for
 from unstall.measuring.exact_times import share_of_few, share_of_many
 
@@ -66,7 +66,7 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
         times = np.zeros(len(order))
         collects = gc.isenabled()
         for at, one in enumerate(order):
-            candidates[one].settled()
+            candidates[one].flushed()
             gc.disable()
             try:
                 times[at] = max(turns[one](calls[one]), 1) / calls[one]
@@ -151,7 +151,7 @@ def _without_places(observer: DeviceObserver) -> DeviceObserver:
 def _observed(observer: DeviceObserver, candidates: Sequence[Caching], adapter: Adapter) -> Take:
     def take(order: Sequence[int]) -> NDArray[np.float64]:
         turn = iter(order)
-        seen = observer.observe(lambda: candidates[next(turn)].run(), len(order), adapter, candidates[0].settled)
+        seen = observer.observe(lambda: candidates[next(turn)].run(), len(order), adapter, candidates[0].flushed)
         return np.asarray(seen.busy_ns(), np.float64)
 
     return take
@@ -173,7 +173,9 @@ def _by_events(candidates: Sequence[Caching], adapter: Adapter) -> Take:
         return np.maximum(raw - less[np.asarray(order, np.intp)], 0.0)
 
     with _no_waits():
-        less: NDArray[np.float64] = np.array([added(events, caching.same, _ADDED_S).ns for caching in candidates])
+        less: NDArray[np.float64] = np.array(
+            [event_overhead(events, caching.same, _ADDED_S).ns for caching in candidates]
+        )
     return take
 
 

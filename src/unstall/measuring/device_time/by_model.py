@@ -9,7 +9,7 @@ import numpy as np
 from unstall.measuring.adapters import Adapter
 from unstall.measuring.device_time.device_ops import DeviceOps, DriverMemory, HostWait, StreamLink, StreamStep
 from unstall.measuring.measurement import Method
-from unstall.measuring.virtual_gpu import keeper
+from unstall.measuring.virtual_gpu import simulator
 from unstall.timeline.columns import I64, CopyDirection
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.recipes import RuntimeCall as Call
@@ -25,7 +25,7 @@ class ByModel:
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
         """`before` is called before each, and what it does is no call's."""
-        machine = keeper()
+        machine = simulator()
         assert machine is not None
         history = machine.simulation.history
         borders: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""`DeviceOps`: what calls of a function did on the device, op by op, whoever saw it: CUPTI or the virtual GPU."""
+"""`DeviceOps`: what calls of a function did on the device, op by op, by CUPTI or by the virtual GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.timeline.columns import I8, I64, Bool
 
 
 class StreamStep(IntEnum):
-    """What of a stream's order one call to CUDA changes."""
+    """How one call to CUDA changes a stream's order."""
 
     OP = 0  # work is put on it
     RECORD = 1  # an event is recorded on it
@@ -93,7 +93,7 @@ class DeviceOps:
         return float((self.call >= 0).sum()) / max(1, self.calls)
 
     def escaped_streams(self) -> set[int]:
-        """Streams with work of a call that the stream it was called on was not made to wait for, nor the host."""
+        """Streams with a call's work that neither the call's own stream nor the host waits for."""
         escaped: set[int] = set()
         for number in {link.call for link in self.links if link.call >= 0}:
             escaped |= _left_alone([link for link in self.links if link.call == number], self.main_stream)

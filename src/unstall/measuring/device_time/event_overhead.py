@@ -1,14 +1,14 @@
-"""What events add to a call, so that the device's own time is what they tell less that.
+"""The overhead of events around a call: the device's own time is their time less that.
 
-The simple answer is what they add to one short kernel, and a gap for each further op, as short kernels in a row have
-it. But gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides some of
-what is added. So where that could matter the call itself is asked: in a CUDA graph of many calls gaps are short, and
-much alike. What one call more takes there, less such a gap for each op, is the call's time without gaps. What that
-lacks of the time by events on the stream, both with warm caches, is what they add to this call.
+The simple estimate is the overhead for one short kernel, and for each further op the gap between short kernels. But
+gaps depend on the kernels (on an H200 1.06 µs in one chain, 0.74 in others), and a long kernel hides a part of the
+overhead. If that could matter, the call itself is measured: in a CUDA graph of many calls gaps are short and nearly
+equal. The time of one more call there, less such a gap for each op, is the call's time without gaps. The overhead is
+the time by events on the stream less that, both with warm caches.
 
-The same is taken off with cold caches. There some 0.4 µs for each distinct kernel remain of an H200's time, since its
-code is fetched anew after the flush, before the beginning that CUPTI records; and gaps that are up to 0.3 µs longer. No
-event tells those from the ops' own time, and no constant is taken off for them.
+With cold caches the same is subtracted. On an H200 about 0.4 µs for each distinct kernel remain, since its code is
+fetched again after the flush, before the start that CUPTI records; and gaps are up to 0.3 µs longer. Events cannot
+distinguish those from the ops' own time, so nothing is subtracted for them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import numpy as np
 from unstall.measuring.device_time.by_events import GRAPH_GAP_NS, ByEvents, QueueError
 from unstall.measuring.wording import precise
 
-_MATTERS = 0.03  # of a call's time: the simple answer is right to a third, and in graphs of long calls the clock falls
+_MATTERS = 0.03  # of a call's time; below, the simple estimate suffices: it is right to a third
 _SAMPLES, _LEAST_SAMPLES = 30, 5
 _OPS, _NS = 400, 3e6  # of the longer graph, about
 _MOST_OPS = 2_000
-_GAPS = 3  # what is taken off is at most so many simple gaps an op
+_GAPS = 3  # at most so many simple gaps per op are subtracted
 
 
 @dataclass(frozen=True, slots=True)
 class EventOverhead:
-    """What events add to each sample of a call, ns, and how it was found, where that must be known."""
+    """The overhead of events per call, ns, and a note on how it was found, if that matters."""
 
     ns: float
     note: str | None
@@ -39,7 +39,7 @@ class EventOverhead:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call, and what is known of it on its stream with warm caches."""
+    """A call, and its times on its stream with warm caches."""
 
     run: Callable[[], object]
     ops: int
@@ -47,10 +47,11 @@ class _Call:
     each_s: float  # on the host, with the wait
 
 
-def added(events: ByEvents, run: Callable[[], object], seconds: float) -> EventOverhead:
-    """`run` is called for about so long, some of it while its stream is captured.
+def event_overhead(events: ByEvents, run: Callable[[], object], seconds: float) -> EventOverhead:
+    """Measures the overhead of events around `run`, which is called for about `seconds`, partly under capture.
 
-    Raises QueueError where a call waits for the device.
+    Raises:
+        QueueError: A call waits for the device.
     """
     # What waits for the device is not to be captured: it would end in the midst.
     about_ns = float(np.median(events.take(run, _LEAST_SAMPLES)))

@@ -1,4 +1,4 @@
-"""Which way to device time works here, and its samples."""
+"""Chooses the method for device time that works here, and takes its samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unstall.measuring.adapters import Adapter
 from unstall.measuring.cache import Caching
 from unstall.measuring.device_time.by_events import ByEvents, QueueError
 from unstall.measuring.device_time.device_ops import DeviceOps
-from unstall.measuring.device_time.event_overhead import EventOverhead, added
+from unstall.measuring.device_time.event_overhead import EventOverhead, event_overhead
 from unstall.measuring.measurement import Method
 from unstall.measuring.sampling import FEWEST, LEAST, Sampled, Until, sample_until
 from unstall.measuring.statistics import Spread
@@ -26,7 +26,7 @@ _ADDED = 0.5  # of the time, for what events add to a call
 
 
 class DeviceObserver(Protocol):
-    """Sees every op of every call."""
+    """Observes every op of every call."""
 
     @property
     def method(self) -> Method: ...
@@ -38,7 +38,7 @@ class DeviceObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """How long the device was at work for a call; `anatomy` is of a few calls, where they could be looked into."""
+    """How long the device works per call. `anatomy` has the ops of a few calls, if they could be observed."""
 
     method: Method
     device: Sampled | None
@@ -50,7 +50,11 @@ class DeviceTime:
 
 
 def observer_for(adapter: Adapter, method: str) -> tuple[DeviceObserver | None, str | None]:
-    """What sees every op here, and why nothing does. Raises UsageError where `method` asks for what does not work."""
+    """Returns the observer that works here, or None and why.
+
+    Raises:
+        UsageError: `method` asks for one that does not work here.
+    """
     if method not in ("auto", "cupti", "events", "model", "host"):
         raise UsageError(f'method={method!r} is none of "auto", "cupti", "events", "model" and "host"')
     if method == "model" and not adapter.virtual:
@@ -96,7 +100,7 @@ def device_time(caching: Caching, adapter: Adapter, method: str, each_ns: float,
 
 
 def _observed(observer: DeviceObserver, caching: Caching, adapter: Adapter, each_ns: float, until: Until) -> DeviceTime:
-    anatomy = observer.observe(caching.run, _looked_at(until), adapter, caching.settled)
+    anatomy = observer.observe(caching.run, _looked_at(until), adapter, caching.flushed)
     if not len(anatomy.call):
         return DeviceTime(observer.method, None, None, anatomy)
     spans: list[np.ndarray] = []
@@ -110,7 +114,7 @@ def _observed(observer: DeviceObserver, caching: Caching, adapter: Adapter, each
         observer = ByCupti()
 
     def take(count: int) -> np.ndarray:
-        seen = observer.observe(caching.run, count, adapter, caching.settled)
+        seen = observer.observe(caching.run, count, adapter, caching.flushed)
         spans.append(seen.span_ns())
         return seen.busy_ns()
 
@@ -141,7 +145,7 @@ def _by_events(caching: Caching, adapter: Adapter, each_ns: float, notes: tuple[
         else:
             for _ in range(2):
                 events.take(caching.run, min(first, 10), before)
-            less = added(events, caching.same, _ADDED * until.seconds)
+            less = event_overhead(events, caching.same, _ADDED * until.seconds)
         left = replace(until, seconds=max(_ADDED * until.seconds, until.seconds - (time.monotonic() - began)))
         spans: list[NDArray[np.float64]] = []
 
