@@ -34,6 +34,11 @@ def on_tape(
     return graphed_module(function, made) if isinstance(function, torch.nn.Module) else made
 
 
+def grad_of(leaf: torch.Tensor) -> torch.Tensor:
+    assert leaf.grad is not None
+    return leaf.grad
+
+
 def mlp(*, dropout: float = 0.0) -> torch.nn.Sequential:
     torch.manual_seed(7)
     nn = torch.nn

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unstall.fix.graphs import cache_entry
-from unstall.fix.graphs.cache_entry import TRANSITIONS, CacheEntry, Event, State
+from unstall.fix.graphs.cache_entry import TRANSITIONS, CacheEntry, State, Trigger
 
-Transition = tuple[State, Event, State]
+Transition = tuple[State, Trigger, State]
 Cell = tuple[int, int]
 Script = list[tuple[str, int]]
 """What calls do, and how many in a row."""
@@ -47,12 +47,12 @@ def drawn(text: str) -> set[Transition]:
     """The transitions of a drawing: lines lead from each state that they touch to the one that an arrow points at."""
     states: dict[Cell, State] = {}
     lines: dict[Cell, str] = {}
-    labels: dict[Cell, list[Event]] = {}
+    labels: dict[Cell, list[Trigger]] = {}
     for row, line in enumerate(text.splitlines()):
         for box in re.finditer(r"\[ *([A-Z]+) *\]", line):
             states |= {(row, column): State[box[1]] for column in range(*box.span())}
         for label in re.finditer(r"(?<=─) ([a-z, ]+) (?=─)", line):
-            labels[row, label.start()] = [Event(each) for each in label[1].split(", ")]
+            labels[row, label.start()] = [Trigger(each) for each in label[1].split(", ")]
             line = line[: label.start()] + "─" * len(label[0]) + line[label.end() :]
         lines |= {(row, column): each for column, each in enumerate(line) if each in _OPEN}
     found: set[Transition] = set()
@@ -63,10 +63,10 @@ def drawn(text: str) -> set[Transition]:
 
 
 def _line(
-    lines: dict[Cell, str], states: dict[Cell, State], labels: dict[Cell, list[Event]]
-) -> tuple[list[Event], set[State], set[State]]:
+    lines: dict[Cell, str], states: dict[Cell, State], labels: dict[Cell, list[Trigger]]
+) -> tuple[list[Trigger], set[State], set[State]]:
     """Takes one connected line: its events, the states that it leaves, and those that it points at."""
-    events: list[Event] = []
+    events: list[Trigger] = []
     sources: set[State] = set()
     targets: set[State] = set()
     todo = [next(iter(lines))]
@@ -96,9 +96,9 @@ _BOTH = """
 
 def test_a_drawing_is_read_line_by_line() -> None:
     assert drawn(_BOTH) == {
-        (State.UNSEEN, Event.CLEAN, State.OBSERVED),
-        (State.UNSEEN, Event.CAPTURED, State.OBSERVED),
-        (State.OBSERVED, Event.EVICTED, State.UNSEEN),
+        (State.UNSEEN, Trigger.CLEAN, State.OBSERVED),
+        (State.UNSEEN, Trigger.CAPTURED, State.OBSERVED),
+        (State.OBSERVED, Trigger.EVICTED, State.UNSEEN),
     }
 
 
@@ -140,7 +140,7 @@ class Driven:
     def run(self, script: Script) -> None:
         move = CacheEntry._move
 
-        def noted(entry: CacheEntry, event: Event) -> None:
+        def noted(entry: CacheEntry, event: Trigger) -> None:
             before = self.entries.setdefault(id(entry), entry).state
             move(entry, event)
             self.taken.append((before, event, entry.state))
@@ -193,25 +193,25 @@ def test_no_calls_take_an_entry_another_way(script: Script, max_graphs: int) -> 
 
 
 SERVED: Script = [("plain", 3)]
-LEADS_TO: dict[tuple[State, Event], Script] = {
-    (State.UNSEEN, Event.CLEAN): [("plain", 2)],
-    (State.UNSEEN, Event.UNUSABLE): [("plain", 1), ("writes", 1)],
-    (State.UNSEEN, Event.UNCERTAIN): [("plain", 1), ("draws", 10)],
-    (State.UNSEEN, Event.REFUSED): [("plain", 1), ("waits", 1)],
-    (State.UNSEEN, Event.EVICTED): [*SERVED, ("other value, writes", 1), ("other shape", 2)],
-    (State.DEFERRED, Event.CALLS_DOUBLED): [("plain", 1), ("draws", 10), ("plain", 11)],
-    (State.OBSERVED, Event.CAPTURED): SERVED,
-    (State.OBSERVED, Event.GUARDS_FAILED): [("plain", 2), ("other value", 1)],
-    (State.OBSERVED, Event.REFUSED): [("plain", 2), ("raises", 1)],
-    (State.OBSERVED, Event.EVICTED): [*SERVED, ("other value", 1), ("other shape", 2)],
-    (State.SERVING, Event.GUARDS_FAILED): [*SERVED, ("other value", 1)],
-    (State.SERVING, Event.REFUSED): [*SERVED, *[("other value", 1), ("plain", 1)] * 3],
-    (State.SERVING, Event.EVICTED): [*SERVED, ("other shape", 2)],
+LEADS_TO: dict[tuple[State, Trigger], Script] = {
+    (State.UNSEEN, Trigger.CLEAN): [("plain", 2)],
+    (State.UNSEEN, Trigger.UNUSABLE): [("plain", 1), ("writes", 1)],
+    (State.UNSEEN, Trigger.UNCERTAIN): [("plain", 1), ("draws", 10)],
+    (State.UNSEEN, Trigger.REFUSED): [("plain", 1), ("waits", 1)],
+    (State.UNSEEN, Trigger.EVICTED): [*SERVED, ("other value, writes", 1), ("other shape", 2)],
+    (State.DEFERRED, Trigger.CALLS_DOUBLED): [("plain", 1), ("draws", 10), ("plain", 11)],
+    (State.OBSERVED, Trigger.CAPTURED): SERVED,
+    (State.OBSERVED, Trigger.GUARDS_FAILED): [("plain", 2), ("other value", 1)],
+    (State.OBSERVED, Trigger.REFUSED): [("plain", 2), ("raises", 1)],
+    (State.OBSERVED, Trigger.EVICTED): [*SERVED, ("other value", 1), ("other shape", 2)],
+    (State.SERVING, Trigger.GUARDS_FAILED): [*SERVED, ("other value", 1)],
+    (State.SERVING, Trigger.REFUSED): [*SERVED, *[("other value", 1), ("plain", 1)] * 3],
+    (State.SERVING, Trigger.EVICTED): [*SERVED, ("other shape", 2)],
 }
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda pair: f"{pair[0].name}, {pair[1].value}")
-def test_each_transition_is_taken(transition: tuple[State, Event]) -> None:
+def test_each_transition_is_taken(transition: tuple[State, Trigger]) -> None:
     driven = Driven(max_graphs=1)
     driven.run(LEADS_TO[transition])
     assert (*transition, TRANSITIONS[transition]) in driven.taken
@@ -220,6 +220,6 @@ def test_each_transition_is_taken(transition: tuple[State, Event]) -> None:
 def test_captures_that_serve_next_to_nothing_end_with_any_number_of_graphs() -> None:
     driven = Driven(max_graphs=1)
     driven.run([*SERVED, *[("other value", 1), ("plain", 1)] * 20])
-    assert [each for each in driven.taken if each[1] is Event.CAPTURED] == [
-        (State.OBSERVED, Event.CAPTURED, State.SERVING)
+    assert [each for each in driven.taken if each[1] is Trigger.CAPTURED] == [
+        (State.OBSERVED, Trigger.CAPTURED, State.SERVING)
     ] * 3

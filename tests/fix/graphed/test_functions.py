@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from fix.graphed.harness import on_tape
+from fix.graphed.harness import grad_of, on_tape
 from fix.graphed.tape import TapeDevice
 from torch.autograd import forward_ad
 
@@ -108,8 +108,8 @@ def test_of_more_than_max_graphs_the_one_used_longest_ago_goes() -> None:
     stats = fast.stats()
     assert [graph.shapes for graph in stats.graphs] == [((3,),), ((4,),)]
     assert (stats.captures, stats.evictions) == (3, 1)
-    assert "1 graph let go, used longest ago: a larger max_graphs keeps more" in stats.text
-    assert "let go" not in on_tape(lambda x: x).stats().text
+    assert "1 graph evicted, least recently used first: a larger max_graphs keeps more" in stats.text
+    assert "evicted" not in on_tape(lambda x: x).stats().text
 
 
 def test_until_there_is_a_graph_stats_say_what_it_waits_for() -> None:
@@ -117,7 +117,7 @@ def test_until_there_is_a_graph_stats_say_what_it_waits_for() -> None:
     assert ":" not in fast.stats().text
     for size in (2, 3, 4):
         fast(torch.ones(size))
-    assert "looks at the first of each shape, and captures at the next" in fast.stats().text
+    assert "the first of each shape is observed, and the next one is captured" in fast.stats().text
     fast(torch.ones(4))
     assert "looks at" not in fast.stats().text
 
@@ -163,7 +163,7 @@ def test_what_counts_its_calls_never_indexes_beyond_them(differentiable: bool, l
             given.append(result.detach())
             if differentiable:
                 result.sum().backward()
-                given.append(x.grad)
+                given.append(grad_of(x))
         return given
 
     made: list[Any] = []

@@ -150,7 +150,7 @@ TENSOR_CHANGES: dict[str, Callable[[torch.Tensor], Any]] = {
     "grown": lambda tensor: tensor.resize_(100),
     "other memory": lambda tensor: setattr(tensor, "data", tensor.data.clone()),
     "part of its memory": lambda tensor: setattr(tensor, "data", tensor.data[1:]),
-    "set": lambda tensor: tensor.set_(torch.zeros(3)),
+    "set": lambda tensor: tensor.set_(torch.zeros(3).untyped_storage()),
     "transposed": lambda tensor: tensor.t_(),
     "another dimension": lambda tensor: tensor.unsqueeze_(0),
     "the same values in another shape": lambda tensor: setattr(tensor, "data", tensor.data.view(-1)),

@@ -81,7 +81,7 @@ def test_a_recording_that_begins_after_the_capture_sees_the_steps_too(run: Drive
 def test_calls_of_a_model_in_a_graphed_function_are_steps_though_autograd_is_on_around_them(run: Driven) -> None:
     model = mlp().eval()
 
-    def predict(inputs: torch.Tensor) -> torch.Tensor:
+    def predict(inputs: torch.Tensor) -> Any:
         with torch.no_grad():
             return model(inputs).softmax(1)
 

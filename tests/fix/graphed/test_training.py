@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
-from fix.graphed.harness import batches, mlp, on_tape, training_step
+from fix.graphed.harness import batches, grad_of, mlp, on_tape, training_step
 
 
 def _losses(step: Any, count: int = 10) -> list[float]:
@@ -81,7 +81,7 @@ def test_gradients_that_are_added_up_over_calls_are_those_of_eager() -> None:
         for place, batch in enumerate(batches(24)):
             add(*batch)
             if place % 4 == 3:
-                found.append(next(model.parameters()).grad.clone())
+                found.append(grad_of(next(model.parameters())).clone())
                 model.zero_grad()
         return found
 
@@ -158,10 +158,10 @@ def test_a_second_forward_before_the_backward_of_the_first_is_right() -> None:
         model.zero_grad()
     (one, _), (two, _) = batches(2)
     (model(one).sum() + 2 * model(two).sum()).backward()
-    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    expected = [grad_of(parameter).clone() for parameter in model.parameters()]
     model.zero_grad()
     (fast(one).sum() + 2 * fast(two).sum()).backward()
-    assert all(torch.allclose(p.grad, e, rtol=1e-6) for p, e in zip(model.parameters(), expected, strict=True))
+    assert all(torch.allclose(grad_of(p), e, rtol=1e-6) for p, e in zip(model.parameters(), expected, strict=True))
 
 
 def test_a_second_backward_is_right_where_the_function_can_be_run_again() -> None:
@@ -172,7 +172,7 @@ def test_a_second_backward_is_right_where_the_function_can_be_run_again() -> Non
             result = model(x).sum()
             result.backward(retain_graph=True)
             result.backward()
-    assert all(map(torch.equal, (p.grad for p in fast.parameters()), (p.grad for p in plain.parameters())))
+    assert all(map(torch.equal, map(grad_of, fast.parameters()), map(grad_of, plain.parameters())))
     assert fast.stats().hits == 2
 
 
@@ -186,7 +186,7 @@ def test_a_second_backward_of_what_writes_and_draws_is_right() -> None:
             result.backward(retain_graph=True)
             result.backward()
             del result
-    assert all(map(torch.equal, (p.grad for p in fast.parameters()), (p.grad for p in plain.parameters())))
+    assert all(map(torch.equal, map(grad_of, fast.parameters()), map(grad_of, plain.parameters())))
     assert fast.stats().hits == 4
 
 
@@ -207,12 +207,12 @@ def test_gradients_of_gradients_are_those_of_eager() -> None:
             given = x.clone().requires_grad_()
             (slope,) = torch.autograd.grad(model(given).tanh().sum(), given, create_graph=True)
             slope.square().sum().backward()
-    assert torch.equal(fast[0].weight.grad, plain[0].weight.grad)
+    assert torch.equal(fast[0].weight.grad, grad_of(plain.get_parameter("0.weight")))
     assert fast.stats().hits == 3
 
 
 def test_what_no_gradient_comes_in_for_has_none() -> None:
-    class Heads(torch.nn.Module):  # type: ignore[misc]
+    class Heads(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.used, self.unused = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
@@ -250,12 +250,12 @@ def _trained_with(change: Any, make: Any) -> list[torch.Tensor]:
     return list(model.state_dict().values())
 
 
-def freeze(model: torch.nn.Module) -> None:
+def freeze(model: torch.nn.Sequential) -> None:
     model[0].requires_grad_(False)
 
 
-def hook(model: torch.nn.Module) -> None:
-    model[0].weight.register_hook(lambda grad: grad * 0)
+def hook(model: torch.nn.Sequential) -> None:
+    model.get_parameter("0.weight").register_hook(lambda grad: grad * 0)
 
 
 @pytest.mark.parametrize("change", [freeze, hook])
@@ -274,8 +274,8 @@ def test_a_backward_hook_of_a_module_goes_on_to_run() -> None:
 
 
 def test_methods_that_a_module_overrides_are_its_own() -> None:
-    class Frozen(torch.nn.Sequential):  # type: ignore[misc]
-        def train(self, mode: bool = True) -> torch.nn.Module:
+    class Frozen(torch.nn.Sequential):
+        def train(self, mode: bool = True) -> Self:
             super().train(mode)
             self[1].eval()
             return self
@@ -311,7 +311,7 @@ def test_a_graphed_module_is_the_module_in_all_else() -> None:
     assert isinstance(fast, torch.nn.Module)
     assert isinstance(fast, torch.nn.Sequential)
     fast[0].weight = torch.nn.Parameter(torch.zeros(8, 4))
-    assert model[0].weight.sum() == 0
+    assert model.get_parameter("0.weight").sum() == 0
     fast.double()
     assert model[0].weight.dtype == torch.float64
 
@@ -324,7 +324,7 @@ def test_a_replaced_parameter_is_noticed() -> None:
             fast(x)
         model[4].weight = torch.nn.Parameter(torch.zeros(3, 8))
         for x, _ in batches(4):
-            assert torch.equal(fast(x), model[4].bias.expand(6, 3))
+            assert torch.equal(fast(x), model.get_parameter("4.bias").expand(6, 3))
 
 
 def test_a_hook_that_is_added_later_is_noticed() -> None:
@@ -344,7 +344,7 @@ def test_gradients_that_a_step_leaves_alone_stay_the_programs() -> None:
         torch.nn.init.constant_(critic.weight, 0.1)
         optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
 
-        def of_critic(x: torch.Tensor) -> torch.Tensor:
+        def of_critic(x: torch.Tensor) -> Any:
             optimizer.zero_grad()
             loss = critic(generator(x).detach()).square().mean()  # reads the generator, and gives it no gradients
             loss.backward()
@@ -357,7 +357,7 @@ def test_gradients_that_a_step_leaves_alone_stay_the_programs() -> None:
                 generator.zero_grad()  # the next gradients are other tensors
             generator(x).square().mean().backward()
             step(x)
-            found += [critic.weight.detach().clone(), *(p.grad.clone() for p in generator.parameters())]
+            found += [critic.weight.detach().clone(), *(grad_of(p).clone() for p in generator.parameters())]
         return found, step
 
     graphed, step = train(on_tape)
@@ -373,7 +373,7 @@ def test_gradients_that_are_views_of_what_a_step_writes_are_followed() -> None:
         frozen.weight.grad = flat.view(3, 4)
         optimizer, found = torch.optim.SGD(model.parameters(), lr=0.1), []
 
-        def halve(x: torch.Tensor) -> torch.Tensor:
+        def halve(x: torch.Tensor) -> Any:
             optimizer.zero_grad()
             loss = (model(x) - frozen(x).detach()).square().mean()
             loss.backward()
@@ -385,7 +385,7 @@ def test_gradients_that_are_views_of_what_a_step_writes_are_followed() -> None:
             if number == 12:
                 frozen.weight.grad = torch.ones(3, 4)  # no view of it any more
             step(x)
-            found += [flat.clone(), frozen.weight.grad.clone()]
+            found += [flat.clone(), grad_of(frozen.weight).clone()]
         return found
 
     assert all(map(torch.equal, gradients(lambda step: step), gradients(on_tape)))
@@ -396,7 +396,7 @@ def test_sparse_gradients_that_a_step_leaves_alone_are_no_matter() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     table(torch.tensor([1, 2])).sum().backward()
 
-    def train(x: torch.Tensor) -> torch.Tensor:
+    def train(x: torch.Tensor) -> Any:
         optimizer.zero_grad()
         loss = model(x + table.weight.detach()).square().mean()
         loss.backward()
@@ -407,7 +407,7 @@ def test_sparse_gradients_that_a_step_leaves_alone_are_no_matter() -> None:
     for x, _ in batches(6):
         step(x)
     assert step.stats().hits == 4
-    assert table.weight.grad.is_sparse
+    assert grad_of(table.weight).is_sparse
 
 
 def test_an_optimizers_step_alone_follows_new_gradients() -> None:
@@ -420,7 +420,7 @@ def test_an_optimizers_step_alone_follows_new_gradients() -> None:
             model.zero_grad()  # so that the gradients are other tensors each time
             torch.nn.functional.cross_entropy(model(x), y).backward()
             update()
-            found.append(model[4].weight.detach().clone())
+            found.append(model.get_parameter("4.weight").detach().clone())
         return found
 
     def make(step: Any) -> Any:

@@ -46,7 +46,7 @@ class State(Enum):
     REFUSED = "calls run as they are"
 
 
-class Event(Enum):
+class Trigger(Enum):
     CLEAN = "clean"  # an observed call can be captured
     UNUSABLE = "unusable"  # an observed call changed Python-side state once, or its RNG use is uncertain
     UNCERTAIN = "uncertain"  # that use was uncertain too often
@@ -58,21 +58,21 @@ class Event(Enum):
 
 
 TRANSITIONS = {
-    (State.UNSEEN, Event.UNUSABLE): State.UNSEEN,
-    (State.UNSEEN, Event.EVICTED): State.UNSEEN,
-    (State.UNSEEN, Event.CLEAN): State.OBSERVED,
-    (State.UNSEEN, Event.UNCERTAIN): State.DEFERRED,
-    (State.UNSEEN, Event.REFUSED): State.REFUSED,
-    (State.DEFERRED, Event.CALLS_DOUBLED): State.UNSEEN,
-    (State.OBSERVED, Event.CAPTURED): State.SERVING,
-    (State.OBSERVED, Event.GUARDS_FAILED): State.UNSEEN,
-    (State.OBSERVED, Event.EVICTED): State.UNSEEN,
-    (State.OBSERVED, Event.REFUSED): State.REFUSED,
-    (State.SERVING, Event.GUARDS_FAILED): State.UNSEEN,
-    (State.SERVING, Event.EVICTED): State.UNSEEN,
-    (State.SERVING, Event.REFUSED): State.REFUSED,
+    (State.UNSEEN, Trigger.UNUSABLE): State.UNSEEN,
+    (State.UNSEEN, Trigger.EVICTED): State.UNSEEN,
+    (State.UNSEEN, Trigger.CLEAN): State.OBSERVED,
+    (State.UNSEEN, Trigger.UNCERTAIN): State.DEFERRED,
+    (State.UNSEEN, Trigger.REFUSED): State.REFUSED,
+    (State.DEFERRED, Trigger.CALLS_DOUBLED): State.UNSEEN,
+    (State.OBSERVED, Trigger.CAPTURED): State.SERVING,
+    (State.OBSERVED, Trigger.GUARDS_FAILED): State.UNSEEN,
+    (State.OBSERVED, Trigger.EVICTED): State.UNSEEN,
+    (State.OBSERVED, Trigger.REFUSED): State.REFUSED,
+    (State.SERVING, Trigger.GUARDS_FAILED): State.UNSEEN,
+    (State.SERVING, Trigger.EVICTED): State.UNSEEN,
+    (State.SERVING, Trigger.REFUSED): State.REFUSED,
 }
-"""Any other event in a state is a bug, and a KeyError."""
+"""Any other trigger in a state is a bug, and a KeyError."""
 
 
 @dataclass(slots=True)
@@ -105,23 +105,23 @@ class CacheEntry:
             reason = f"it changes the program's own state at each call, and a graph would not: {found.changed[0]}"
             return self.refuse(Refusal(reason, None, "do that outside, or write into a tensor"))
         if self._uncertain_runs >= MOST_UNCERTAIN:
-            self._move(Event.UNCERTAIN)
+            self._move(Trigger.UNCERTAIN)
             self.retry_at = 2 * calls
             self.refusal = seen.uncertain[0]
             return self.refusal
         if found.changed or seen.uncertain:
-            self._move(Event.UNUSABLE)
+            self._move(Trigger.UNUSABLE)
         else:
-            self._move(Event.CLEAN)
+            self._move(Trigger.CLEAN)
             self.examined = found
         return None
 
     def retry(self) -> None:
         """In DEFERRED: the call is observed after all."""
-        self._move(Event.CALLS_DOUBLED)
+        self._move(Trigger.CALLS_DOUBLED)
 
     def note_captured(self, graph: GuardedGraph) -> None:
-        self._move(Event.CAPTURED)
+        self._move(Trigger.CAPTURED)
         self.graphs.insert(0, graph)
 
     def note_replayed(self, graph: GuardedGraph) -> None:
@@ -136,7 +136,7 @@ class CacheEntry:
         self._failed_attempts = self._failed_attempts + 1 if wasted else 0
         if self._failed_attempts >= _MOST_ATTEMPTS:
             return self.refuse(changing(what()))
-        self._move(Event.GUARDS_FAILED)
+        self._move(Trigger.GUARDS_FAILED)
         self.examined = None
         del self.graphs[_VARIANTS - 1 :]
         return None
@@ -145,14 +145,14 @@ class CacheEntry:
         """Drops the graph used longest ago."""
         self.graphs.pop()
         if not self.graphs:
-            self._move(Event.EVICTED)
+            self._move(Trigger.EVICTED)
             self.examined = None
 
     def refuse(self, refusal: Refusal) -> Refusal:
-        self._move(Event.REFUSED)
+        self._move(Trigger.REFUSED)
         self.refusal = refusal
         self.graphs.clear()
         return refusal
 
-    def _move(self, event: Event) -> None:
-        self.state = TRANSITIONS[self.state, event]
+    def _move(self, trigger: Trigger) -> None:
+        self.state = TRANSITIONS[self.state, trigger]

@@ -21,7 +21,7 @@ from unstall.fix.graphs.serving import Answer, GraphServer
 from unstall.fix.tensors.nesting import tensors_in
 
 _PATIENCE_SECONDS = 0.02
-_YET = "it warms up with the first call of all, looks at the first of each shape, and captures at the next"
+_YET = "the first call warms up, the first of each shape is observed, and the next one is captured"
 
 _turn = threading.RLock()
 

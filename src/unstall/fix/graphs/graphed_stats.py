@@ -43,7 +43,7 @@ class GraphedStats(Printed):
     calls: int = 0
     hits: int = 0  # calls that a graph served
     captures: int = 0
-    evictions: int = 0  # graphs let go because there were more than max_graphs
+    evictions: int = 0  # graphs beyond max_graphs, the least recently used ones
     graphs: tuple[GraphStats, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     padding_waste: float = 0.0  # of the elements that graphs of buckets worked on, the part that was padding
@@ -72,7 +72,7 @@ class GraphedStats(Printed):
             lines.append(f"  {size(self.pool_bytes)} in graphs' memory")
         if self.evictions:
             gone = counted(self.evictions, "graph")
-            lines.append(f"  {gone} let go, used longest ago: a larger max_graphs keeps more")
+            lines.append(f"  {gone} evicted, least recently used first: a larger max_graphs keeps more")
         if self.padding_waste:
             lines.append(f"  {self.padding_waste:.1%} of what they worked on was padding")
         lines += [f"  runs as it is: {refusal}" for refusal in self.refusals]

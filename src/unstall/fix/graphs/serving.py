@@ -7,13 +7,13 @@ from typing import Any
 
 from unstall.fix.graphs.autograd.replay_node import replayed_through_autograd
 from unstall.fix.graphs.autograd.stream_warnings import no_stream_warnings
-from unstall.fix.graphs.cache import GraphCache
 from unstall.fix.graphs.cache_entry import CacheEntry, State
 from unstall.fix.graphs.call_arguments import CallArguments
 from unstall.fix.graphs.capture.capture_device import CaptureDevice, Pool
 from unstall.fix.graphs.disabled import graphs_disabled
 from unstall.fix.graphs.examine.examined_call import examined
 from unstall.fix.graphs.examine.warnings_raised import silent_proof
+from unstall.fix.graphs.graph_cache import GraphCache
 from unstall.fix.graphs.graphed_stats import GraphedCounters
 from unstall.fix.graphs.guarded_graph import GuardedGraph
 from unstall.fix.graphs.prepare import CaptureOptions, CaptureRequest, prepared

@@ -20,6 +20,11 @@ def fact(function: Callable[[], Any]) -> None:
     facts[function.__name__] = function()
 
 
+def grad_of(leaf: torch.Tensor) -> torch.Tensor:
+    assert leaf.grad is not None
+    return leaf.grad
+
+
 def mlp(**more: Any) -> torch.nn.Module:
     torch.manual_seed(0)
     nn = torch.nn
@@ -98,7 +103,7 @@ def module_through_autograd() -> Any:
             torch.manual_seed(turn)
             loss = torch.nn.functional.cross_entropy(call(x), y)
             loss.backward()
-            grads.append([parameter.grad.clone() for parameter in model.parameters()])
+            grads.append([grad_of(parameter).clone() for parameter in model.parameters()])
             model.zero_grad()
             del loss
         same.append(all(map(torch.equal, *grads)))
@@ -114,7 +119,8 @@ def to_cpu(x: torch.Tensor) -> torch.Tensor:
 
 
 def handed_over(x: torch.Tensor) -> list[torch.Tensor]:
-    return [unstall.to_host(x.exp())] and [x]
+    unstall.to_host(x.exp())
+    return [x]
 
 
 METRICS = unstall.MetricBuffer()
@@ -171,7 +177,7 @@ def average_on_the_host() -> Any:
     model = mlp()
     average = torch.optim.swa_utils.AveragedModel(model)
 
-    def step(x: torch.Tensor) -> torch.Tensor:
+    def step(x: torch.Tensor) -> Any:
         average.update_parameters(model)
         return model(x)
 
@@ -216,7 +222,7 @@ def gradients_beside_a_wait_that_a_capture_leaves_out() -> Any:
         model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(4))).to(CUDA)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
-        def step(x: torch.Tensor) -> torch.Tensor:
+        def step(x: torch.Tensor) -> Any:
             if not torch.cuda.is_current_stream_capturing():
                 x.isnan().any().item()
             optimizer.zero_grad()
@@ -229,7 +235,7 @@ def gradients_beside_a_wait_that_a_capture_leaves_out() -> Any:
         found = []
         for x, _ in batches(5):
             call(x)
-            found.append([each.grad.clone() for each in model.parameters()])
+            found.append([grad_of(each).clone() for each in model.parameters()])
         made.append(call)
         return found
 

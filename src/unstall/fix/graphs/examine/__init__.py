@@ -1,1 +1,1 @@
-"""What a call touches, reads and waits for, and whether that is as it was."""
+"""One call observed, the reasons against a graph of it, and the guards of one."""

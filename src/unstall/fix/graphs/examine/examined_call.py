@@ -133,7 +133,7 @@ def _of_arguments(device: CaptureDevice, call: CallArguments, before: _Before) -
 def _of_state(reachable: ReachableState, call: CallArguments, kind: FunctionKind) -> list[Refusal]:
     """`reachable`: all state that the code could read."""
     if not reachable.complete:
-        return [Refusal("it reaches more Python values than can be looked at before each call")]
+        return [Refusal("it reaches more Python values than can be checked before each call")]
     found: list[Refusal] = []
     storages = set(map(storage_of, call.tensors))
     shared = [label for tensor, label in reachable.labelled() if is_plain(tensor) and storage_of(tensor) in storages]

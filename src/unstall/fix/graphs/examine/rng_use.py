@@ -73,7 +73,7 @@ class RngUse:
             if self._alone or name in self._seen:
                 certain.append(Refusal(reason, None, "draw on the device"))
             elif name != "torch" or self._hidden:
-                reason += ", or another thread does each time that it is looked at"
+                reason += ", or another thread did whenever a call was observed"
                 remedy = "draw on the device, or let that thread wait during the function's first calls"
                 uncertain.append(Refusal(reason, None, remedy))
         return certain, uncertain

@@ -1,4 +1,4 @@
-"""The cache entries of one graphed function, and which of their graphs are let go."""
+"""The cache entries of one graphed function, and the eviction of their graphs."""
 
 from __future__ import annotations
 
