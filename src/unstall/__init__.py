@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from unstall import errors
@@ -76,17 +74,6 @@ _HOMES = {
     "warm_up": "unstall.fix.warm_up",
     "whatif": "unstall.answers.what_if",
 }
-
-
-class _Package(ModuleType):
-    """A package whose public function `whatif` keeps its name when the subpackage of that name is imported."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:
