@@ -43,6 +43,11 @@ def main() -> None:
         out.write_text(text + "\n")
 
 
+def _replays(graph: Any, count: int) -> None:
+    for _ in range(count):
+        graph.replay()
+
+
 def timed(work: Callable[[], object]) -> float:
     """Median µs, to the end of the device's part."""
     import torch
@@ -67,7 +72,7 @@ def device_us(work: Callable[[], object]) -> dict[str, float]:
         torch.cuda.synchronize()
     lengths: dict[str, list[float]] = {}
     for event in recorded.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
+        if event.device_type == torch.profiler.DeviceType.CUDA:
             kind = "memset" if "Memset" in event.name else "copy" if "Memcpy" in event.name else "kernel"
             lengths.setdefault(kind, []).append(event.time_range.elapsed_us())
     return {kind: statistics.fmean(values) for kind, values in lengths.items()}
@@ -115,7 +120,7 @@ def gaps() -> dict[str, Any]:
             row()
         graph.replay()
         once = timed(graph.replay) / count
-        twice = timed(lambda graph=graph: (graph.replay(), graph.replay())) / count - once
+        twice = timed(partial(_replays, graph, 2)) / count - once
         results[name] = {"op_us": length, "stream_period_us": stream, "graph_period_us": twice, "graph_once_us": once}
         results[name]["in_graph_recorded_us"] = device_us(graph.replay)
     return results
@@ -146,7 +151,7 @@ def graph_launches() -> dict[str, Any]:
             "host_us": statistics.median(host),
             "host_again_us": statistics.median(queued),
             "once_us": timed(graph.replay),
-            "ten_times_us": timed(lambda graph=graph: [graph.replay() for _ in range(10)]) / 10,
+            "ten_times_us": timed(partial(_replays, graph, 10)) / 10,
         }
     return results
 
@@ -158,6 +163,10 @@ def calls() -> dict[str, float]:
     x = torch.ones(5, device="cuda")
     event = torch.cuda.Event()
     stream = torch.cuda.current_stream()
+
+    def added_and_waited() -> None:
+        x.add_(1)
+        stream.synchronize()
 
     def mean(work: Callable[[], object], count: int = 300) -> float:
         torch.cuda.synchronize()
@@ -176,7 +185,7 @@ def calls() -> dict[str, float]:
         "event.synchronize": mean(event.synchronize),
         "wait_event": mean(lambda: stream.wait_event(event)),
         "item": mean(x[0].item),
-        "add and synchronize": mean(lambda: (x.add_(1), stream.synchronize())),
+        "add and synchronize": mean(added_and_waited),
     }
 
 

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("no CUDA device: nothing measured")
         return 0
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property of the module
     budget = [options.compile]
     found: list[dict[str, Any]] = []
     for program in PROGRAMS:

@@ -26,7 +26,7 @@ class Program:
     captured_differs: bool = False  # it asks whether it is being captured, and takes another way then
 
 
-class Decoder(nn.Module):  # type: ignore[misc]
+class Decoder(nn.Module):
     """One token through GPT-2's layers, with keys and values of a fixed length that are written in place."""
 
     def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, vocabulary: int = 50257) -> None:
@@ -40,10 +40,15 @@ class Decoder(nn.Module):  # type: ignore[misc]
         x = self.token(token) + self.place(position)
         for block in self.blocks:
             x = block(x, position)
-        return self.norm(x) @ self.token.weight.t()
+        logits: torch.Tensor = self.norm(x) @ self.token.weight.t()
+        return logits
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
+    keys: torch.Tensor
+    values: torch.Tensor
+    places: torch.Tensor
+
     def __init__(self, width: int, heads: int, length: int = 256) -> None:
         super().__init__()
         self.heads, self.width = heads, width
@@ -62,7 +67,8 @@ class Block(nn.Module):  # type: ignore[misc]
         mask = (self.places <= position).view(1, 1, 1, -1)
         seen = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
         x = x + self.out(seen.transpose(1, 2).reshape(1, 1, self.width))
-        return x + self.down(F.gelu(self.up(self.after(x)), approximate="tanh"))
+        fed: torch.Tensor = self.down(F.gelu(self.up(self.after(x)), approximate="tanh"))
+        return x + fed
 
 
 def vision(name: str, size: int) -> Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]:
@@ -126,7 +132,7 @@ def transformer_training() -> Any:
     return _training(model.to(DEVICE).train(), inputs, torch.randint(0, 10, (16,), device=DEVICE))
 
 
-class Mean(nn.Module):  # type: ignore[misc]
+class Mean(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.mean(1)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import unstall
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         quarter = width // 4

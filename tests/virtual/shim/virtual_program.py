@@ -356,6 +356,7 @@ def large_shapes() -> list[Any]:
     x = torch.ones(1 << 20, 1 << 10, device="cuda", requires_grad=True)
     y = (x @ torch.ones(1 << 10, 2, device="cuda")).sum()
     y.backward()
+    assert x.grad is not None
     return [list(x.grad.shape), y.item()]
 
 
