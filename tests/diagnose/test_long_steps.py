@@ -25,10 +25,10 @@ def _of(kernels: Sequence[int], *, reads: bool = True) -> str | None:
 
 def test_steps_with_an_evaluation_are_told_from_the_others() -> None:
     assert _of([1, 1, 20, 1, 1, 30]) == (
-        "2 of 6 steps take 25.0 ms each, the others 1.01 ms: what is said of a step is the mean of all."
+        "2 of 6 steps take 25.0 ms each, the others 1.01 ms: figures per step are the mean of all steps."
     )
     assert _of([2, 2, 9, 2, 2]) == (
-        "1 of 5 steps takes 9.01 ms, the others 2.01 ms: what is said of a step is the mean of all."
+        "1 of 5 steps takes 9.01 ms, the others 2.01 ms: figures per step are the mean of all steps."
     )
 
 

@@ -34,5 +34,5 @@ def test_a_replay_that_is_off_is_said_before_all_predictions() -> None:
     assert report.result.replay
     assert report.result.replay.error < -0.5
     said = report.result.verdict.text
-    assert "Predictions are uncertain: replayed unchanged, a step takes 6" in said
+    assert "Predictions are uncertain: in the replay of the unchanged run a step takes 6" in said
     assert said.index("Predictions") < said.index("Faster host code")

@@ -1,4 +1,4 @@
-"""A few steps that take far longer, as one with an evaluation does: the mean step is then like none of them."""
+"""Detects a few steps that take far longer, such as one with an evaluation: a mean then describes no step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOTABLE = 0.1  # of the window: how much shorter it would be with them as long 
 
 
 def of_long_steps(run: Run) -> str | None:
-    """A sentence on how many they are and how long they take; None if they take little of the time."""
+    """A sentence on the number and length of such steps; None if there are none, or they take little of the time."""
     if len(run.steps) < _FEWEST:
         return None
     lengths = run.step_lengths
@@ -24,4 +24,4 @@ def of_long_steps(run: Run) -> str | None:
     count = int(long.sum())
     one, others = (duration(round(float(lengths[chosen].mean()))) for chosen in (long, ~long))
     take = f"takes {one}" if count == 1 else f"take {one} each"
-    return f"{count} of {len(lengths)} steps {take}, the others {others}: figures of a step are the mean of all."
+    return f"{count} of {len(lengths)} steps {take}, the others {others}: figures per step are the mean of all steps."

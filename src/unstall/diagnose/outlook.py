@@ -1,4 +1,4 @@
-"""The replayed run: the step without the recorder, and whether faster host code would help."""
+"""What the replay predicts: the step time without the recorder, and what faster host code would gain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPLAY_OFF = 0.02  # three times the worst of docs/predictions.md: the model la
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outlook:
-    """A model of a run, and the run as it would have been without the recorder."""
+    """A model of a run, and the run as it would have been without the recorder. Times are ns per step."""
 
     model: Model
     undistorted: Run
@@ -34,7 +34,7 @@ class Outlook:
 
     @property
     def usual_error(self) -> float | None:
-        """How far an estimated step time may be off, as a share: as far as the host's part of it makes it."""
+        """How far an estimated step time may be off, as a share of it; None if it is measured or too uncertain."""
         known = self.model
         steps = len(known.subject.steps)
         if known.undistorted_by != "usual cost" or steps < 2:
@@ -45,7 +45,7 @@ class Outlook:
 
     @property
     def replay(self) -> Replay:
-        """As results have it."""
+        """The `Replay` of the result."""
         return Replay(
             mean_step_ns=round(self.model.replayed_step_ns),
             error=round(self.model.error, 6),
@@ -61,34 +61,37 @@ class Outlook:
         )
 
     def sentences(self) -> list[str]:
-        """How far the replay is off, a step without the recorder, and whether faster host code would help."""
+        """How far the replay is off, the step time without the recorder, and what faster host code would gain."""
         known = self.model
         step = known.undistorted_step_ns
         said = [self._off()] if abs(known.error) >= _REPLAY_OFF else []
         if known.undistorted_by != "nothing":
             said.append(self._without_recorder())
         elif abs(step / max(known.replayed_step_ns, 1) - 1) >= _OFF:
-            said.append(f"Repeated, such a step takes {duration(round(step))}: gains and the plan are of that.")
+            said.append(
+                f"In steady state a step takes {duration(round(step))}; gains and the plan are relative to that."
+            )
         if known.left_out_ns:
-            said.append(f"Left out: {duration(known.left_out_ns)} of pauses seen in only one step.")
+            said.append(f"{duration(known.left_out_ns)} of pauses seen in only one step are left out.")
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))
-            said.append(f"Faster host code (C++, a faster CPU) would not help: it gains {most} at most.")
+            said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
         else:
             said.append(
-                f"Host code twice as fast (C++ rather than Python) would take it to {duration(round(twice))}, "
-                f"a host that took no time at all to {duration(round(free))}."
+                f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}; "
+                f"with no host time at all, {duration(round(free))}."
             )
         return said
 
     def _off(self) -> str:
-        """A warning that predictions are unreliable."""
+        """A warning that predictions are uncertain."""
         known = self.model
         replayed, measured = duration(round(known.replayed_step_ns)), duration(round(known.measured_step_ns))
         return (
-            f"Predictions are uncertain: replayed unchanged, a step takes {replayed}, {100 * known.error:+.0f} % "
-            f"against the measured {measured}; gains, the plan and the floor may be off by as much."
+            f"Predictions are uncertain: in the replay of the unchanged run a step takes {replayed}, "
+            f"{100 * known.error:+.0f} % against the measured {measured}. Gains, the plan and the floor may be off by "
+            "as much."
         )
 
     def _without_recorder(self) -> str:
@@ -97,15 +100,18 @@ class Outlook:
             said = f"Without the recorder a step takes {duration(known.plain_step_ns or 0)}, as measured{self._apart()}"
             off = known.undistorted_step_ns / max(known.plain_step_ns or 0, 1) - 1
             if abs(off) >= _OFF:
-                return f"{said}; the replay without the recorder's cost comes to {100 * off:+.0f} % of that."
+                return f"{said}; the replay without the recorder's overhead is off by {100 * off:+.0f} %."
             if abs(known.device_stretch - 1) >= _OFF:
-                return f"{said}: kernels would have to take {100 * (known.device_stretch - 1):+.0f} % of their time."
+                return (
+                    f"{said}; to match that, the replay changes the kernels' time by "
+                    f"{100 * (known.device_stretch - 1):+.0f} %."
+                )
             return f"{said}."
         step = duration(round(known.undistorted_step_ns))
         return f"Without the recorder a step takes about {step} (an estimate, {good_to(self.usual_error)})."
 
     def _apart(self) -> str:
-        """That the plain step time is a mean of two, and gains are no better known than by how much these differ."""
+        """The two plain step times if they differ: gains are known no better than their difference."""
         meta = self.model.subject.timeline.meta
         if meta.plain_steps_ns is None or self.model.plain_step_ns != meta.plain_step_ns:
             return ""
@@ -116,7 +122,7 @@ class Outlook:
 
 
 def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool = False) -> Outlook:
-    """Model a run that has device work within its steps."""
+    """Model a run that has device work in its steps."""
     known = model(run.timeline, run.steps, run.places, plain_step_ns=plain_step_ns, as_recorded=as_recorded)
     return Outlook(
         model=known,
@@ -128,7 +134,7 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
 
 
 def replayed_run(run: Run, subject: Subject) -> Run:
-    """The run as it would have been, with this program."""
+    """The run as this program replays it."""
     program = subject.program
     times = replay(program)
     gone = (program.ops.duration == 0) & (run.timeline.device.end > run.timeline.device.start)[program.ops.device]
