@@ -6,7 +6,7 @@ import pytest
 from findings import result_of
 from traces import TraceBuilder
 
-from unstall.diagnose.proofs import PROVING
+from unstall.diagnose.graphed_checks import CHECKING
 from unstall.fix.graphs.serving import Graphed
 
 
@@ -41,4 +41,4 @@ def test_a_recording_of_nothing_says_nothing_of_proofs() -> None:
 
 
 def test_proofs_are_made_below_these_methods() -> None:
-    assert all(callable(getattr(Graphed, name)) for name in PROVING)
+    assert all(callable(getattr(Graphed, name)) for name in CHECKING)
