@@ -13,8 +13,8 @@ from programs import Program, programs
 from traces import PROCESS, Event
 
 from unstall.diagnose.explain import explain
+from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import analyse
-from unstall.diagnose.spans import Spans
 from unstall.result import IDLE_CAUSES, Accounts, Result
 from unstall.timeline.columns import Timeline
 
@@ -80,7 +80,7 @@ def test_idle_intervals_are_what_no_op_covers_and_each_has_one_cause(program: Pr
     views = [(every, run.gaps)]
     views += [(timeline.device.device == accounts.device, gaps) for accounts, gaps in run.by_device]
     for ops, gaps in views:
-        expected = Spans.union(timeline.device.start[ops], timeline.device.end[ops]).gaps(low, high)
+        expected = Intervals.union(timeline.device.start[ops], timeline.device.end[ops]).gaps(low, high)
         assert gaps.start.tolist() == expected.start.tolist()
         assert gaps.end.tolist() == expected.end.tolist()
         assert ((gaps.cause >= 0) & (gaps.cause < len(IDLE_CAUSES))).all()

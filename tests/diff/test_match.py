@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traces import TraceBuilder
 
-from unstall.diff.match import Place, pairs_of_files, pairs_of_places
+from unstall.diff.match import ComparedPlace, pairs_of_files, pairs_of_places
 from unstall.result import Where
 
 
-def _place(file: str, line: int, function: str = "forward", *operators: str, program: bool = False) -> Place:
+def _place(file: str, line: int, function: str = "forward", *operators: str, program: bool = False) -> ComparedPlace:
     where = Where(file=file, line=line, line_is="def", function=function)
-    return Place(where, frozenset(operators), of_program=program)
+    return ComparedPlace(where, frozenset(operators), of_program=program)
 
 
 def test_the_same_line_goes_before_the_same_function() -> None:
@@ -85,12 +85,14 @@ _PLACES = st.lists(
 
 
 @given(_PLACES, _PLACES)
-def test_matching_the_other_way_gives_the_same_pairs_turned_round(a: list[Place], b: list[Place]) -> None:
+def test_matching_the_other_way_gives_the_same_pairs_turned_round(
+    a: list[ComparedPlace], b: list[ComparedPlace]
+) -> None:
     pairs = pairs_of_places(a, b)
     assert sorted((j, i) for i, j in pairs_of_places(b, a)) == sorted(pairs)
     assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
 
 
 @given(_PLACES)
-def test_every_place_is_matched_with_itself(places: list[Place]) -> None:
+def test_every_place_is_matched_with_itself(places: list[ComparedPlace]) -> None:
     assert pairs_of_places(places, places) == [(i, i) for i in range(len(places))]

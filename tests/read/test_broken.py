@@ -169,13 +169,13 @@ def test_events_without_a_time_are_dropped_and_counted() -> None:
     assert not events.meta.sound
 
 
-def test_what_was_mended_is_counted_and_sound() -> None:
+def test_what_was_repaired_is_counted_and_sound() -> None:
     text = document([event(0), event(1, name=7), event(2)]).replace(b'"op 0"', b'"C:\\Users\\\x01"')
     events = of_text(text)
     assert [row["name"] for row in rows_of(events)] == ["C:\\Users\\ ", "7", "op 2"]
     assert events.meta.sound
     assert events.meta.notes == (
-        "mended the text of 1 event (control characters, bad UTF-8 or escapes, NaN)",
+        "repaired the text of 1 event (control characters, bad UTF-8 or escapes, NaN)",
         "replaced values of the wrong type in 1 event",
     )
 

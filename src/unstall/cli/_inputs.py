@@ -43,7 +43,7 @@ def read_timeline(path: str, *, quiet: bool) -> Timeline:
     """Load a trace or a saved timeline, with progress on stderr. Raises TraceError, also where nothing in it can be
     explained."""
     from unstall.cli._progress import loading
-    from unstall.diagnose.usable import load_usable
+    from unstall.diagnose.input_check import load_usable
 
     with readable(path) as file, loading(str(file), quiet=quiet) as progress:
         try:

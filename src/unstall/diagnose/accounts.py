@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.diagnose.activity import is_comm
-from unstall.diagnose.spans import Spans
+from unstall.diagnose.intervals import Intervals
 from unstall.result import IDLE_CAUSES, Accounts, Busy, Idle
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Timeline
 
@@ -33,14 +33,14 @@ class Gaps:
         return self.end - self.start
 
 
-def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Spans]:
+def busy_parts(timeline: Timeline, ops: Bool, window: tuple[int, int]) -> tuple[Busy, Intervals]:
     """How long the chosen device ops kept the device busy, by kind, and when."""
     device = timeline.device
     comm = is_comm(timeline)
 
-    def union(chosen: Bool) -> Spans:
+    def union(chosen: Bool) -> Intervals:
         rows = ops & chosen
-        return Spans.union(device.start[rows], device.end[rows]).clip(*window)
+        return Intervals.union(device.start[rows], device.end[rows]).clip(*window)
 
     copies = union(device.kind == DeviceKind.COPY)
     compute = union((device.kind != DeviceKind.COPY) & ~comm)

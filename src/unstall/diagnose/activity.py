@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unstall.diagnose.spans import Spans
+from unstall.diagnose.intervals import Intervals
 from unstall.locate.kinds import is_asleep, is_collective, is_data_loading, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
 from unstall.timeline.ancestry import nearest, outermost
@@ -69,24 +69,24 @@ class HostWaits:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Activity:
+class HostActivity:
     """What the threads that dispatch did. `rows` are host rows; spans are unions over these threads."""
 
     waits: HostWaits
     input_rows: I64
-    input: Spans
+    input: Intervals
     feeding: I64  # threads that ask a DataLoader for batches and launch no kernel: they fetch ahead of the program's
     allocator_rows: I64
-    allocator: Spans
+    allocator: Intervals
     startup_rows: I64
-    startup: Spans
+    startup: Intervals
     comm_rows: I64
-    comm: Spans
+    comm: Intervals
     asleep_rows: I64
-    asleep: Spans  # of `python`: while no other of these threads is at work
-    python: Spans
+    asleep: Intervals  # of `python`: while no other of these threads is at work
+    python: Intervals
     python_least_ns: int  # how long the host dispatches nothing when it is at work in Python
-    recorder: Spans  # the recorder's own work, whatever the thread
+    recorder: Intervals  # the recorder's own work, whatever the thread
     operators: bool  # whether operators, annotations or frames of these threads were recorded
 
 
@@ -105,7 +105,7 @@ def _feeding(timeline: Timeline, loading: I64) -> I64:
     return np.setdiff1d(asking, kernels).astype(np.int64) if len(kernels) else np.zeros(0, np.int64)
 
 
-def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> Activity:
+def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> HostActivity:
     """What the given threads were doing, by kind of activity. `second_step` is when that step begins, if any does."""
     host = timeline.host
     ours = np.isin(host.thread, threads)
@@ -114,13 +114,13 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     loading = _outer_rows(timeline, ours & is_data_loading(timeline))
     allocating = np.flatnonzero(ours & ((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE)))
     recording = is_recorder_at_work(timeline)
-    recorder = Spans.union(host.start[recording], host.end[recording])
+    recorder = Intervals.union(host.start[recording], host.end[recording])
     starting = _startup_rows(timeline, ours, second_step, recording, recorder)
     op_or_span = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP)
     communicating = _outer_rows(timeline, ours & op_or_span & named(timeline, _COMM_OP, host.name))
 
-    def spans(rows: I64) -> Spans:
-        return Spans.union(host.start[rows], host.end[rows])
+    def spans(rows: I64) -> Intervals:
+        return Intervals.union(host.start[rows], host.end[rows])
 
     input_spans = spans(loading)
     host_side = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
@@ -136,10 +136,10 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     python = at_work.gaps(start, end).longer_than(python_least_ns)
     if not operators and timeline.meta.recorder is None:
         # CUDA alone was recorded, and perhaps not all of its calls: there is no telling that no operator ran.
-        python = Spans.none()
+        python = Intervals.none()
     # Setting up and handing over a backward pass is dispatching, unless an operator of it works on the host, or sleeps.
     python -= input_spans | (spans(np.flatnonzero(in_backward)) - spans(np.flatnonzero(ours & on_host)) - asleep)
-    return Activity(
+    return HostActivity(
         waits=waits,
         input_rows=loading,
         input=input_spans,
@@ -160,15 +160,15 @@ def find_activity(timeline: Timeline, threads: I64, second_step: int | None) -> 
     )
 
 
-def _at_work(host: Host, rows: I64, sleeping: I64) -> Spans:
+def _at_work(host: Host, rows: I64, sleeping: I64) -> Intervals:
     """When these events of some thread are under way, and that thread is not asleep within."""
     asleep = dict(groups(host.thread[sleeping]))
-    whole = Spans.none()
+    whole = Intervals.none()
     for thread, mine in groups(host.thread[rows]):
-        own = Spans.union(host.start[rows[mine]], host.end[rows[mine]])
+        own = Intervals.union(host.start[rows[mine]], host.end[rows[mine]])
         if thread in asleep:
             within = sleeping[asleep[thread]]
-            own -= Spans.union(host.start[within], host.end[within])
+            own -= Intervals.union(host.start[within], host.end[within])
         whole |= own
     return whole
 
@@ -246,7 +246,7 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
     return blocked
 
 
-def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recording: Bool, recorder: Spans) -> I64:
+def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recording: Bool, recorder: Intervals) -> I64:
     """Module loading, context creation, the recorder's own buffers, and launches that load their kernel first.
     `recording` are the rows of the recorder's own work, `recorder` the times that it covers."""
     host = timeline.host
@@ -266,7 +266,7 @@ def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recor
     )
 
 
-def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Spans) -> I64:
+def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Intervals) -> I64:
     """Operators that in the first step take far longer than later: libraries set up, algorithms searched for.
 
     With one step alone, only the first operator of each name can be told, by the others of its name.
@@ -315,6 +315,6 @@ def _slow_first_launches(timeline: Timeline, ours: Bool) -> I64:
     slow = taken >= max(_FIRST_LEAST_NS, _FIRST_FACTOR * usual)
     # A call that waits for room in the launch queue is slow too, but then the device has work.
     is_launch = host.kind[firsts] == HostKind.LAUNCH
-    busy = Spans.union(device.start, device.end).covered(host.start[firsts], host.end[firsts])
+    busy = Intervals.union(device.start, device.end).covered(host.start[firsts], host.end[firsts])
     idle_before = busy * 2 < taken
     return np.sort(firsts[slow & is_launch & idle_before & ours[firsts]]).astype(np.int64)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.diagnose.accounts import CAUSE, Gaps
-from unstall.diagnose.activity import Activity
-from unstall.diagnose.spans import Spans
+from unstall.diagnose.activity import HostActivity
+from unstall.diagnose.intervals import Intervals
 from unstall.result import IDLE_CAUSES
 from unstall.timeline.ancestry import first_reaching, nearest
 from unstall.timeline.columns import I8, I32, I64, Bool, HostKind, Timeline, WaitKind
@@ -18,7 +18,9 @@ _SKEW_NS = 10_000  # host and device clocks are aligned no better than that
 _MOST_CANDIDATES = 16  # of events that may cover an interval, the latest to start
 
 
-def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity, window: tuple[int, int]) -> Gaps:
+def explain_gaps(
+    timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
+) -> Gaps:
     """Give each idle interval its one cause: why did the op that ends it start so late?
 
     If its launch had been made before the device ran dry, the op was held: by an event of another stream, else
@@ -32,7 +34,7 @@ def explain_gaps(timeline: Timeline, ops: Bool, busy: Spans, activity: Activity,
     cause = _shares(activity, doings, idle, end).argmax(axis=0).astype(np.int8)
     cause[end.queued] = np.where(end.by_event[end.queued], CAUSE["event"], CAUSE["latency"])
     # Where no op follows, the device is done; the others may not be.
-    elsewhere = Spans.union(timeline.device.start[~ops], timeline.device.end[~ops])
+    elsewhere = Intervals.union(timeline.device.start[~ops], timeline.device.end[~ops])
     others_work = 2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start
     cause[(end.op < 0) & others_work] = CAUSE["event"]
     return Gaps(idle.start, idle.end, cause, end.op, _culprits(timeline, activity, doings, idle, end, cause))
@@ -52,7 +54,7 @@ class _Ends:
     fed: Bool  # the launch is of a thread that fetches batches, and does nothing else
 
 
-def _find_ends(timeline: Timeline, ops: Bool, idle: Spans, feeding: I64) -> _Ends:
+def _find_ends(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64) -> _Ends:
     host, device = timeline.host, timeline.device
     rows = np.flatnonzero(ops)
     op = _ending_op(device.start[rows], rows, idle)
@@ -79,18 +81,22 @@ class _Doing:
     """Something that may have kept the host from launching, and the cause of idle time that it makes."""
 
     cause: str
-    spans: Spans
+    spans: Intervals
     rows: I64 | I32  # the host rows to blame
 
 
-def _doings(activity: Activity) -> tuple[_Doing, ...]:
+def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
     """In order of precedence: a moment spent in two of them is the first one's."""
     waits = activity.waits
     return (
         _Doing(
-            "sync", Spans.union(waits.start[~waits.for_copy], waits.end[~waits.for_copy]), waits.row[~waits.for_copy]
+            "sync",
+            Intervals.union(waits.start[~waits.for_copy], waits.end[~waits.for_copy]),
+            waits.row[~waits.for_copy],
         ),
-        _Doing("copy", Spans.union(waits.start[waits.for_copy], waits.end[waits.for_copy]), waits.row[waits.for_copy]),
+        _Doing(
+            "copy", Intervals.union(waits.start[waits.for_copy], waits.end[waits.for_copy]), waits.row[waits.for_copy]
+        ),
         _Doing("input", activity.input, activity.input_rows),
         _Doing("allocator", activity.allocator, activity.allocator_rows),
         _Doing("startup", activity.startup, activity.startup_rows),
@@ -99,11 +105,11 @@ def _doings(activity: Activity) -> tuple[_Doing, ...]:
     )
 
 
-def _shares(activity: Activity, doings: tuple[_Doing, ...], idle: Spans, end: _Ends) -> I64:
+def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends) -> I64:
     """ns of each idle interval by cause: a row for each of IDLE_CAUSES. What the host did after the launch is none."""
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
-    blamed = Spans.none()
+    blamed = Intervals.none()
     for doing in doings:
         own = doing.spans - blamed
         blamed |= own
@@ -124,7 +130,7 @@ def _shares(activity: Activity, doings: tuple[_Doing, ...], idle: Spans, end: _E
 
 
 def _culprits(
-    timeline: Timeline, activity: Activity, doings: tuple[_Doing, ...], idle: Spans, end: _Ends, cause: I8
+    timeline: Timeline, activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends, cause: I8
 ) -> I32:
     """The host row to blame for each interval: what drained the queue or took longest, else the late launch."""
     host = timeline.host
@@ -150,7 +156,7 @@ def _culprits(
     return culprit
 
 
-def _ending_op(starts: I64, rows: I64, idle: Spans) -> I32:
+def _ending_op(starts: I64, rows: I64, idle: Intervals) -> I32:
     """The device row of the first op that starts when each gap ends, or -1 at the window's end."""
     if not len(rows):
         return np.full(len(idle), -1, dtype=np.int32)
@@ -158,7 +164,7 @@ def _ending_op(starts: I64, rows: I64, idle: Spans) -> I32:
     return np.where(starts[at] == idle.end, rows[at], -1).astype(np.int32)
 
 
-def _draining_wait(activity: Activity, dry: I64, begun: I64) -> I64:
+def _draining_wait(activity: HostActivity, dry: I64, begun: I64) -> I64:
     """The wait that the host was in when the device ran dry, and after which it launched anew; or -1."""
     waits = activity.waits
     if not len(waits):
@@ -199,7 +205,7 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
     return held
 
 
-def _running_frame(timeline: Timeline, activity: Activity, low: I64, high: I64, launch: I32) -> I32:
+def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:
     """The Python frame that ran in the middle of the longest stretch of Python within each interval.
 
     It is one of the thread that launched next, or else, of those that launch, of the one that has most frames; `launch`

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
-from unstall.diagnose.spans import Spans
 from unstall.result import IDLE_CAUSES
 from unstall.timeline.columns import I32, I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Turns:
+class IdleTurns:
     """Idle intervals of one device that an event ended, and for most of which another one was at work."""
 
     start: I64
@@ -26,26 +26,26 @@ class Turns:
         return self.end - self.start
 
 
-def waits_for_others(run: Run) -> list[Turns]:
+def waits_for_others(run: Run) -> list[IdleTurns]:
     """For each device what it waited for the others; [] where there is one alone."""
     if len(run.by_device) < 2:
         return []
     work = run.work(run.ops_inside)
     turns = []
     for accounts, gaps in run.by_device:
-        others = Spans.none()
+        others = Intervals.none()
         for number, spans in work.items():
             if number != accounts.device:
                 others |= spans
         held = gaps.cause == IDLE_CAUSES.index("event")
         chosen = np.flatnonzero(held & (2 * others.covered(gaps.start, gaps.end) >= gaps.length))
-        turns.append(Turns(gaps.start[chosen], gaps.end[chosen], gaps.culprit[chosen]))
+        turns.append(IdleTurns(gaps.start[chosen], gaps.end[chosen], gaps.culprit[chosen]))
     return turns
 
 
 def one_at_work(run: Run) -> int:
     """ns of the window in which exactly one device is at work."""
-    several, some = Spans.none(), Spans.none()
+    several, some = Intervals.none(), Intervals.none()
     for spans in run.work(run.ops_inside).values():
         several |= some & spans
         some |= spans

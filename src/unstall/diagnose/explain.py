@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from unstall._version import __version__
+from unstall.diagnose.graphed_checks import note_of_checks
+from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.outlook import look_ahead
-from unstall.diagnose.proofs import note_of_proofs
 from unstall.diagnose.rules import all_rules
 from unstall.diagnose.run import Run, analyse
-from unstall.diagnose.usable import load_usable
 from unstall.diagnose.verdict import judge
 from unstall.diagnose.whole_graphs import with_whole_graphs
 from unstall.errors import UsageError
@@ -191,7 +191,7 @@ def notes_of(run: Run) -> tuple[str, ...]:
             f"an annotation, {steps.hint!r}, is around nearly all launches, again and again: if it marks a step, "
             f"--step {shlex.quote(steps.hint)} goes by it",
         )
-    if proofs := note_of_proofs(run):
+    if proofs := note_of_checks(run):
         notes = (*notes, proofs)
     if run.places.unmatched and timeline.meta.has_stacks:
         globs = ", ".join(map(shlex.quote, run.places.unmatched))

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unstall.diagnose.accounts import Gaps, account, busy_parts
-from unstall.diagnose.activity import Activity, dispatch_threads, find_activity, is_comm
+from unstall.diagnose.activity import HostActivity, dispatch_threads, find_activity, is_comm
 from unstall.diagnose.causes import explain_gaps
-from unstall.diagnose.depth import depth_at_launch, depth_over_time
-from unstall.diagnose.spans import Spans
+from unstall.diagnose.intervals import Intervals
+from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
 from unstall.locate.kinds import named
 from unstall.locate.operations import has_operators
 from unstall.locate.places import Places, find_places
@@ -54,8 +54,8 @@ class Run:
     timeline: Timeline
     steps: Steps
     places: Places
-    activity: Activity
-    busy: Spans
+    activity: HostActivity
+    busy: Intervals
     accounts: Accounts
     gaps: Gaps
     by_device: tuple[tuple[DeviceAccounts, Gaps], ...]
@@ -152,7 +152,7 @@ class Run:
         """ns of the window in which some thread that dispatches was blocked by the device."""
         waits = self.activity.waits
         mine = self.inside[waits.row]
-        return Spans.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
+        return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
 
     def busy_during(self, rows: I64) -> float:
         """The share of these host events' time in which the device was at work."""
@@ -181,21 +181,21 @@ class Run:
         """(times, launch queue depth from each on)."""
         return depth_over_time(self.timeline)
 
-    def work(self, chosen: Bool) -> dict[int, Spans]:
+    def work(self, chosen: Bool) -> dict[int, Intervals]:
         """When each device was at work on the chosen ops."""
         device = self.timeline.device
         rows = np.flatnonzero(chosen)
         return {
-            number: Spans.union(device.start[rows[mine]], device.end[rows[mine]])
+            number: Intervals.union(device.start[rows[mine]], device.end[rows[mine]])
             for number, mine in groups(device.device[rows])
         }
 
-    def alone(self, ops: I64, beside: dict[int, Spans]) -> int:
+    def alone(self, ops: I64, beside: dict[int, Intervals]) -> int:
         """ns of the window in which one of these device rows ran, and on its device none of the work `beside`."""
         device = self.timeline.device
-        parts = Spans.none()
+        parts = Intervals.none()
         for number, mine in groups(device.device[ops]):
-            own = Spans.union(device.start[ops[mine]], device.end[ops[mine]]).clip(*self.window)
+            own = Intervals.union(device.start[ops[mine]], device.end[ops[mine]]).clip(*self.window)
             parts |= own - beside[number] if number in beside else own
         return parts.total
 
@@ -359,7 +359,7 @@ def analyse(
     every = np.ones(len(device), dtype=np.bool_)
     second_step = int(steps.start[1]) if len(steps) > 1 else None
 
-    def of(ops: Bool) -> tuple[Accounts, Gaps, Spans, Activity]:
+    def of(ops: Bool) -> tuple[Accounts, Gaps, Intervals, HostActivity]:
         activity = find_activity(timeline, dispatch_threads(timeline, device.launch[ops]), second_step)
         parts, busy = busy_parts(timeline, ops, window)
         gaps = explain_gaps(timeline, ops, busy, activity, window)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
-from unstall.diagnose.spans import Spans
 
 LONELY = 0.02
 """Of a stream's own time: one that overlaps with others for no more might as well not be there."""
@@ -14,5 +14,5 @@ def overlap(run: Run, device: int, stream: int) -> tuple[int, int]:
     ops = run.timeline.device
     here = run.ops_inside & (ops.device == device)
     own, others = here & (ops.stream == stream), here & (ops.stream != stream)
-    work = Spans.union(ops.start[own], ops.end[own])
-    return work.total, (work & Spans.union(ops.start[others], ops.end[others])).total
+    work = Intervals.union(ops.start[own], ops.end[own])
+    return work.total, (work & Intervals.union(ops.start[others], ops.end[others])).total

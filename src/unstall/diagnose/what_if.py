@@ -8,9 +8,9 @@ from pathlib import Path
 
 from unstall._version import __version__
 from unstall.diagnose.explain import notes_of, source_of, steps_of, texts
+from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.outlook import look_ahead, replayed_run
 from unstall.diagnose.run import Run, analyse
-from unstall.diagnose.usable import load_usable
 from unstall.diagnose.verdict import bound_by
 from unstall.errors import UsageError
 from unstall.replay.steady import settle

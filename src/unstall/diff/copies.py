@@ -11,7 +11,7 @@ import numpy as np
 from unstall.diff.groups import Grouped, common
 from unstall.diff.match import unique_pairs
 from unstall.diff.result import Became, CopyChange, Count, Size, Status
-from unstall.diff.sides import Side, Sides
+from unstall.diff.sides import ComparedRun, Sides
 from unstall.diff.spread import Sums, count, time
 from unstall.locate.operations import operations
 from unstall.result import Where
@@ -80,7 +80,7 @@ class _Tables:
     blocking: Sums
 
 
-def _copies(side: Side, texts: int) -> _Copies:
+def _copies(side: ComparedRun, texts: int) -> _Copies:
     device = side.run.timeline.device
     is_copy = device.kind[side.ops] == DeviceKind.COPY
     size, direction = device.bytes[side.ops], device.direction[side.ops]
@@ -103,7 +103,7 @@ def _copies(side: Side, texts: int) -> _Copies:
     )
 
 
-def _blocking(side: Side, call: I64) -> Bool:
+def _blocking(side: ComparedRun, call: I64) -> Bool:
     """Whether the host waited for the copy: in its call, or in a wait that is for it or of the same operation."""
     waits, timeline = side.run.activity.waits, side.run.timeline
     operation = operations(timeline, timeline.host.op)
@@ -148,7 +148,7 @@ def _by_size(of: _Described) -> Hashable:
     return (of.direction, of.size) if of.size >= _LARGE_BYTES else None
 
 
-def _described(side: Side, own: _Copies, group: I64, wanted: I64) -> dict[int, _Described]:
+def _described(side: ComparedRun, own: _Copies, group: I64, wanted: I64) -> dict[int, _Described]:
     groups, which = distinct(group)
     size = np.zeros(len(groups), dtype=np.int64)
     np.add.at(size, which, np.maximum(side.run.timeline.device.bytes[own.row], 0))
@@ -162,7 +162,7 @@ def _described(side: Side, own: _Copies, group: I64, wanted: I64) -> dict[int, _
     return described
 
 
-def _tables(grouped: Grouped, own: _Copies, side: Side) -> _Tables:
+def _tables(grouped: Grouped, own: _Copies, side: ComparedRun) -> _Tables:
     device = side.run.timeline.device
     memory = device.host_memory[own.row]
     return _Tables(
@@ -212,7 +212,7 @@ def _became(pageable: Count, pinned: Count, blocking: Count) -> tuple[Became, ..
     return tuple(became)
 
 
-def _where(sides: Sides, side: Side, own: _Copies, copy: int) -> Where | None:
+def _where(sides: Sides, side: ComparedRun, own: _Copies, copy: int) -> Where | None:
     if copy < 0:
         return None
     row = int(own.call[copy])

@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.diff.groups import Grouped, common
 from unstall.diff.result import Count, KernelChange, Launches
-from unstall.diff.sides import Side, Sides
+from unstall.diff.sides import ComparedRun, Sides
 from unstall.diff.spread import count, per_step, time
 from unstall.result import Where
 from unstall.timeline.columns import I64, DeviceKind, HostKind
@@ -91,7 +91,7 @@ class _Kernels:
     taken: I64  # ns
 
 
-def _kernels(side: Side) -> _Kernels:
+def _kernels(side: ComparedRun) -> _Kernels:
     device = side.run.timeline.device
     chosen = np.flatnonzero(device.kind[side.ops] != DeviceKind.COPY)
     rows = side.ops[chosen]
@@ -105,7 +105,7 @@ def _kernels(side: Side) -> _Kernels:
     )
 
 
-def _main_places(side: Side, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
+def _main_places(side: ComparedRun, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
     """By group the place that launched most of its time; of equal ones that which did so first, since how places are
     numbered depends on which run comes first."""
     width = 1 + int(own.place.max(initial=0))
@@ -125,7 +125,7 @@ def _main_places(side: Side, own: _Kernels, grouped: Grouped) -> dict[int, Where
     return where
 
 
-def _launches(side: Side) -> tuple[float, float, float, float]:
+def _launches(side: ComparedRun) -> tuple[float, float, float, float]:
     host, device = side.run.timeline.host, side.run.timeline.device
     launch = device.launch[side.ops]
     calls = np.unique(launch[launch >= 0])

@@ -9,7 +9,7 @@ import numpy as np
 
 from unstall.diff.groups import Grouped
 from unstall.diff.result import LineChange
-from unstall.diff.sides import Side, Sides
+from unstall.diff.sides import ComparedRun, Sides
 from unstall.diff.spread import Sums, count, time
 from unstall.timeline.columns import I64
 
@@ -54,7 +54,7 @@ class _Costs:
     wait: Sums
 
 
-def _costs(side: Side, places: int) -> _Costs:
+def _costs(side: ComparedRun, places: int) -> _Costs:
     run, device, gaps = side.run, side.run.timeline.device, side.run.gaps
     low, high = run.window
 

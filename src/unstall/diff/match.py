@@ -10,7 +10,7 @@ from unstall.result import Where
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ComparedPlace:
     """A place, the operators that are called there, and whether its file is the one that was run."""
 
     where: Where
@@ -21,7 +21,7 @@ class Place:
 _DEEPEST = 32  # folders of a path that are looked at
 
 
-def pairs_of_places(a: Sequence[Place], b: Sequence[Place]) -> list[tuple[int, int]]:
+def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> list[tuple[int, int]]:
     """Indices of places that are the same one: each is in one pair at most, and swapping the runs swaps the pairs.
 
     The same line of the same function; else the same function, told apart by its operators, or by the order
@@ -33,14 +33,14 @@ def pairs_of_places(a: Sequence[Place], b: Sequence[Place]) -> list[tuple[int, i
     if program_a and program_b and program_b not in files and program_a not in files.values():
         files[program_b] = program_a
 
-    def file(place: Place) -> str | None:
+    def file(place: ComparedPlace) -> str | None:
         name = place.where.file
         return name if name is None else files.get(name, name)
 
-    def exact(place: Place) -> Hashable:
+    def exact(place: ComparedPlace) -> Hashable:
         return file(place), place.where.line, place.where.function
 
-    def by_operators(place: Place) -> Hashable:
+    def by_operators(place: ComparedPlace) -> Hashable:
         return None if place.where.file is None else (file(place), place.where.function, place.operators)
 
     found: list[tuple[int, int]] = []
@@ -83,11 +83,11 @@ def _single(keys: Mapping[int, Hashable]) -> dict[Hashable, int]:
     return {key: having[0] for key, having in seen.items() if key is not None and len(having) == 1}
 
 
-def _files(places: Sequence[Place]) -> set[str]:
+def _files(places: Sequence[ComparedPlace]) -> set[str]:
     return {place.where.file for place in places if place.where.file}
 
 
-def _program(places: Sequence[Place]) -> str | None:
+def _program(places: Sequence[ComparedPlace]) -> str | None:
     """The file that was run; None where there are several, or none is known."""
     names = {place.where.file for place in places if place.of_program}
     return names.pop() if len(names) == 1 else None
@@ -98,14 +98,20 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _left(
-    places: Sequence[Place], found: Sequence[tuple[int, int]], side: int, key: Callable[[Place], Hashable]
+    places: Sequence[ComparedPlace],
+    found: Sequence[tuple[int, int]],
+    side: int,
+    key: Callable[[ComparedPlace], Hashable],
 ) -> dict[int, Hashable]:
     taken = {pair[side] for pair in found}
     return {i: key(place) for i, place in enumerate(places) if i not in taken}
 
 
 def _by_function(
-    places: Sequence[Place], found: Sequence[tuple[int, int]], side: int, file: Callable[[Place], str | None]
+    places: Sequence[ComparedPlace],
+    found: Sequence[tuple[int, int]],
+    side: int,
+    file: Callable[[ComparedPlace], str | None],
 ) -> dict[Hashable, list[int]]:
     """What is left of each function that has a file, in the order of lines."""
     functions: dict[Hashable, list[int]] = defaultdict(list)

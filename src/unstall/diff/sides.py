@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.diff.match import Place, pairs_of_places
+from unstall.diff.match import ComparedPlace, pairs_of_places
 from unstall.locate.places import find_places, programs
 from unstall.result import Where
 from unstall.timeline.columns import I32, I64, Bool
@@ -20,7 +20,7 @@ MatchedBy = Literal["line", "function", "operator"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Side:
+class ComparedRun:
     """One run. Columns are by host row but where it is said."""
 
     run: Run
@@ -51,8 +51,8 @@ class Side:
 class Sides:
     """Both runs. Numbers of places are below `places`, those of texts index `texts`."""
 
-    a: Side
-    b: Side
+    a: ComparedRun
+    b: ComparedRun
     places: int
     texts: tuple[str, ...]
     matched_by: MatchedBy
@@ -85,7 +85,7 @@ def bring_together(a: Run, b: Run) -> Sides:
     return Sides(sides[0], sides[1], places, tuple(texts), matched_by)
 
 
-def _side(run: Run, place: I64, texts: dict[str, int], several: frozenset[int]) -> Side:
+def _side(run: Run, place: I64, texts: dict[str, int], several: frozenset[int]) -> ComparedRun:
     host, device, steps = run.timeline.host, run.timeline.device, run.steps
     text = np.array([texts.setdefault(name, len(texts)) for name in run.timeline.strings], dtype=np.int64)
     step = np.where(run.inside, np.searchsorted(steps.start, host.start, side="right") - 1, -1)
@@ -98,7 +98,7 @@ def _side(run: Run, place: I64, texts: dict[str, int], several: frozenset[int]) 
     rows = np.flatnonzero(of_host | orphan)
     by_time = np.clip(np.searchsorted(steps.start, device.start[rows], side="right") - 1, 0, len(steps) - 1)
     known = joined[rows]
-    return Side(
+    return ComparedRun(
         run=run,
         place=place,
         step=step.astype(np.int64),
@@ -125,7 +125,7 @@ def _rows(run: Run) -> I64:
     return np.unique(np.concatenate(parts)).astype(np.int64)
 
 
-def _known(run: Run, rows: I64, used: I64, which: I64) -> list[Place]:
+def _known(run: Run, rows: I64, used: I64, which: I64) -> list[ComparedPlace]:
     """The places of these rows, with their operators."""
     top = run.places.top_op[rows]
     name = np.where(top >= 0, run.timeline.host.name[np.maximum(top, 0)], -1) if len(rows) else top
@@ -136,10 +136,10 @@ def _known(run: Run, rows: I64, used: I64, which: I64) -> list[Place]:
             operators[key // width].add(run.timeline.text(key % width - 1))
     run_files = {run.timeline.strings[index] for index in programs(run.timeline)}
     wheres = [run.places.where(place, -1, None) for place in used.tolist()]
-    return [Place(where, frozenset(operators[i]), where.file in run_files) for i, where in enumerate(wheres)]
+    return [ComparedPlace(where, frozenset(operators[i]), where.file in run_files) for i, where in enumerate(wheres)]
 
 
-def _by_place(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
+def _by_place(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
     """A number for each place, from 1 on, 0 for none."""
     a, b = (np.zeros(len(places), dtype=np.int64) for places in known)
     for number, (i, j) in enumerate(pairs_of_places(*known), 1):
@@ -152,14 +152,17 @@ def _by_place(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
     return a, b
 
 
-def _by_function(known: Sequence[Sequence[Place]]) -> tuple[I64, I64]:
+def _by_function(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
     """The same, all lines of a function being one place."""
     lineless = [
         sorted({(place.where.file or "", place.where.function or "", place.of_program) for place in places})
         for places in known
     ]
     functions = [
-        [Place(Where(file=file or None, function=name or None), frozenset(), program) for file, name, program in names]
+        [
+            ComparedPlace(Where(file=file or None, function=name or None), frozenset(), program)
+            for file, name, program in names
+        ]
         for names in lineless
     ]
     keys = _by_place(functions)

@@ -6,7 +6,7 @@ import numpy as np
 
 from unstall.diff.groups import Grouped, common
 from unstall.diff.result import Status, WaitChange
-from unstall.diff.sides import Side, Sides
+from unstall.diff.sides import ComparedRun, Sides
 from unstall.diff.spread import count, time
 from unstall.locate.operations import has_operators
 from unstall.result import Where
@@ -42,13 +42,13 @@ def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
     return tuple(changes), unchanged
 
 
-def _rows(side: Side) -> I64:
+def _rows(side: ComparedRun) -> I64:
     """Host rows of the window's waits, ascending."""
     rows = side.run.activity.waits.row
     return np.sort(rows[side.step[rows] >= 0]).astype(np.int64)
 
 
-def _keys(sides: Sides, side: Side, rows: I64) -> I64:
+def _keys(sides: Sides, side: ComparedRun, rows: I64) -> I64:
     """A number for each place and operator; for each place alone where only one of the runs knows of operators."""
     label = side.label[_operation(side, rows)]
     if has_operators(sides.a.run.timeline) != has_operators(sides.b.run.timeline):
@@ -56,13 +56,13 @@ def _keys(sides: Sides, side: Side, rows: I64) -> I64:
     return side.place[rows] * (len(sides.texts) + 1) + label + 1
 
 
-def _operation(side: Side, rows: I64) -> I64:
+def _operation(side: ComparedRun, rows: I64) -> I64:
     """The host row that stands for the operation that each row is of: itself where it is of none."""
     operation = side.run.places.operation[rows]
     return np.where(operation >= 0, operation, rows).astype(np.int64)
 
 
-def _first_of_each(side: Side, rows: I64) -> I64:
+def _first_of_each(side: ComparedRun, rows: I64) -> I64:
     """1 for the first row of each operation, 0 for more of the same: one `.to()` may wait in two calls."""
     _, first = np.unique(_operation(side, rows), return_index=True)
     one = np.zeros(len(rows), dtype=np.int64)
@@ -70,7 +70,7 @@ def _first_of_each(side: Side, rows: I64) -> I64:
     return one
 
 
-def _where(sides: Sides, side: Side, row: int) -> Where | None:
+def _where(sides: Sides, side: ComparedRun, row: int) -> Where | None:
     if row < 0:
         return None
     operation = int(_operation(side, np.array([row], dtype=np.int64))[0])

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.read.decode import Rows
+from unstall.read.decode import DecodedEvents
 from unstall.read.events import Events
 from unstall.read.names import SYNCS, device_kind, host_kind
 from unstall.read.schema import NO_JSON, Args, ArrowEnd
@@ -136,7 +136,7 @@ class _Sparse:
         return column
 
 
-class Table:
+class EventTable:
     """All rows so far."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Table:
             _Column() for _ in range(5)
         )
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: DecodedEvents) -> None:
         self._add_complete(rows)
         if rows.arrows:
             self._add_arrows(rows)
@@ -174,7 +174,7 @@ class Table:
             elif label.name == "process_name":
                 self.labels[process, ""] = label.args.name
 
-    def _add_complete(self, rows: Rows) -> None:
+    def _add_complete(self, rows: DecodedEvents) -> None:
         text, events, first = self.strings, rows.complete, len(self._start)
         args = [e.args for e in events]
         count = len(events)
@@ -206,14 +206,14 @@ class Table:
             self._stack.extend(rows, args, [i for i, a in enumerate(args) if a.stack])
             self._shapes.extend(rows, args, shaped)
 
-    def _add_arrows(self, rows: Rows) -> None:
+    def _add_arrows(self, rows: DecodedEvents) -> None:
         count = len(rows.arrows)
         self._arrow_id.extend((e.id for e in rows.arrows), count)
         self._arrow_is_end.extend((type(e) is ArrowEnd for e in rows.arrows), count)
         self._arrow_thread.extend((self.strings[e.thread] for e in rows.arrows), count)
         self._arrow_time.append(rows.arrow_time)
 
-    def _add_memory(self, rows: Rows) -> None:
+    def _add_memory(self, rows: DecodedEvents) -> None:
         args = [e.args for e in rows.memory]
         self._memory_time.append(rows.memory_time)
         self._memory_device.extend([a.device if a.device_type != _HOST else -1 for a in args], len(args))

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from unstall.read.mend import mend
+from unstall.read.repair import repair
 from unstall.read.schema import Arrow, ArrowEnd, Complete, Event, Instant, Label, event_type
 from unstall.timeline.columns import I64
 
@@ -34,7 +34,7 @@ _ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
-class Rows:
+class DecodedEvents:
     """The events of one piece that are of interest; times in ns of the file's clock."""
 
     complete: list[Complete[Any]]
@@ -55,11 +55,11 @@ class Decoder:
         self.negative = 0  # durations
         self.timeless = 0  # complete events that say no time
         self.beyond = 0  # … or one that is out of any range
-        self.mended_text = 0  # events that were not JSON
-        self.mended_values = 0  # … or held values of another type
+        self.repaired_text = 0  # events that were not JSON
+        self.repaired_values = 0  # … or held values of another type
         self._usual = 0
 
-    def piece(self, text: bytes | memoryview) -> Rows | None:
+    def piece(self, text: bytes | memoryview) -> DecodedEvents | None:
         """Of a list of events; None if one of them is not in order."""
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             decoder, to_ns = _NUMBERS[i]
@@ -77,20 +77,20 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """One event, mended if need be, with decimals for times; None if it cannot be."""
-        event, new_text, new_values = mend(text)
+        """One event, repaired if need be, with decimals for times; None if it cannot be."""
+        event, new_text, new_values = repair(text)
         if event is not None:
-            self.mended_text += new_text
-            self.mended_values += new_values
+            self.repaired_text += new_text
+            self.repaired_values += new_values
         return event
 
-    def exact(self, events: Sequence[Event]) -> Rows:
+    def exact(self, events: Sequence[Event]) -> DecodedEvents:
         """Of events with decimals for times."""
         rows = self._rows(events, _from_decimals)
         assert rows is not None
         return rows
 
-    def _rows(self, events: Sequence[Any], to_ns: _ToNs) -> Rows | None:
+    def _rows(self, events: Sequence[Any], to_ns: _ToNs) -> DecodedEvents | None:
         """None if such numbers cannot tell the times."""
         complete: list[Complete[Any]] = []
         arrows: list[Arrow[Any]] = []
@@ -125,7 +125,7 @@ class Decoder:
             self.negative += int(negative.sum())
             duration[negative] = 0
         self.events += len(events)
-        return Rows(complete, start, duration, arrows, arrow_time, memory, memory_time, labels)
+        return DecodedEvents(complete, start, duration, arrows, arrow_time, memory, memory_time, labels)
 
 
 def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:

@@ -13,22 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from unstall.errors import TraceError
-from unstall.read.around import go_to_events, rest
-from unstall.read.columns import Table
-from unstall.read.cut import PIECE_BYTES, Cutter
+from unstall.read.columns import EventTable
 from unstall.read.decode import Decoder
 from unstall.read.events import Events
+from unstall.read.find_events import go_to_events, rest
 from unstall.read.metadata import meta_of, races_told
+from unstall.read.pieces import PIECE_BYTES, Cutter
 from unstall.read.schema import Event
+from unstall.read.text_window import TextWindow
 from unstall.read.unpack import blocks
-from unstall.read.window import Window
 
 _MOST_TEXT = 512 << 20  # characters of distinct strings
-_MENDED_AT_ONCE = 4096
+_REPAIRED_AT_ONCE = 4096
 
 
 def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Events:
-    """All of a trace that can be read; `Meta.notes` says what was mended and what is missing.
+    """All of a trace that can be read; `Meta.notes` says what was repaired and what is missing.
 
     `progress` is called with (bytes read, bytes in all). Raises TraceError for what is no trace, cannot be opened,
     or breaks a limit: 16 MiB an event, 512 Mi characters of distinct strings, 250 times its packed size.
@@ -39,7 +39,7 @@ def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Even
 
 def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:
     """The same for text in blocks of any size, which came from `path`."""
-    window = Window(text_blocks)
+    window = TextWindow(text_blocks)
     sink = _Sink(path)
     with _collector_off():
         before = go_to_events(window, path)
@@ -60,13 +60,13 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
 
 
 class _Sink:
-    """Takes events into a table; what had to be mended waits until there are enough for a batch."""
+    """Takes events into a table; what had to be repaired waits until there are enough for a batch."""
 
     def __init__(self, path: Path) -> None:
         self.decoder = Decoder()
-        self.table = Table()
+        self.table = EventTable()
         self._path = path
-        self._mended: list[Event] = []
+        self._repaired: list[Event] = []
 
     def take(self, piece: memoryview | bytes) -> bool:
         rows = self.decoder.piece(piece)
@@ -77,19 +77,19 @@ class _Sink:
         self._check()
         return True
 
-    def mend(self, event: bytes) -> bool:
-        mended = self.decoder.event(event)
-        if mended is None:
+    def repair(self, event: bytes) -> bool:
+        repaired = self.decoder.event(event)
+        if repaired is None:
             return False
-        self._mended.append(mended)
-        if len(self._mended) >= _MENDED_AT_ONCE:
+        self._repaired.append(repaired)
+        if len(self._repaired) >= _REPAIRED_AT_ONCE:
             self.flush()
         return True
 
     def flush(self) -> None:
-        if self._mended:
-            self.table.add(self.decoder.exact(self._mended))
-            self._mended = []
+        if self._repaired:
+            self.table.add(self.decoder.exact(self._repaired))
+            self._repaired = []
             self._check()
 
     def _check(self) -> None:
@@ -112,7 +112,7 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _notes(window: Window, cutter: Cutter, decoder: Decoder) -> tuple[list[str], bool]:
+def _notes(window: TextWindow, cutter: Cutter, decoder: Decoder) -> tuple[list[str], bool]:
     """What was wrong with the events, a sentence each, and whether any are missing for it."""
 
     def events(count: int) -> str:
@@ -127,10 +127,10 @@ def _notes(window: Window, cutter: Cutter, decoder: Decoder) -> tuple[list[str],
         (decoder.timeless, f"dropped {events(decoder.timeless)} that had no time"),
         (decoder.beyond, f"dropped {events(decoder.beyond)} that had a time out of range"),
     )
-    mended = (
-        (decoder.mended_text, f"mended the text of {events(decoder.mended_text)} {broken}"),
-        (decoder.mended_values, f"replaced values of the wrong type in {events(decoder.mended_values)}"),
+    repaired = (
+        (decoder.repaired_text, f"repaired the text of {events(decoder.repaired_text)} {broken}"),
+        (decoder.repaired_values, f"replaced values of the wrong type in {events(decoder.repaired_values)}"),
         (decoder.negative, f"set the negative duration of {events(decoder.negative)} to 0"),
     )
-    notes = [note for happened, note in missing + mended if happened]
+    notes = [note for happened, note in missing + repaired if happened]
     return notes, any(happened for happened, _ in missing)

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw, Struct
 
 from unstall.figures import MOST_NS
-from unstall.read.mend import mended
 from unstall.read.races import MOST_RACES, TellsRaces, ToldRace
+from unstall.read.repair import repaired
 from unstall.timeline.columns import Meta, Recorder, StepMarks
 
 _Value = TypeVar("_Value")
@@ -51,7 +51,7 @@ class _Stretch(Struct):
     device_ns: _MeanNs | None = None
 
 
-class _Around(Struct):
+class _PlainSteps(Struct):
     before: _Stretch
     after: _Stretch
 
@@ -59,7 +59,7 @@ class _Around(Struct):
 class _Stretches(Struct):
     """Steps timed without recording."""
 
-    plain: _Around
+    plain: _PlainSteps
 
 
 class _Predicted(Struct):
@@ -108,9 +108,9 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     )
 
 
-def _both(around: _Around) -> tuple[int, int]:
+def _both(steps: _PlainSteps) -> tuple[int, int]:
     """A step before the recording and after it, in ns: by the device's clock where it was asked both times."""
-    before, after = around.before, around.after
+    before, after = steps.before, steps.after
     if before.device_ns is None or after.device_ns is None:
         return round(before.host_ns), round(after.host_ns)
     return round(before.device_ns), round(after.device_ns)
@@ -139,7 +139,7 @@ def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], lis
 
 
 def _decoded(text: bytes) -> dict[str, Raw] | None:
-    for attempt in (text, mended(text)):
+    for attempt in (text, repaired(text)):
         try:
             return msgspec.json.decode(attempt, type=dict[str, Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

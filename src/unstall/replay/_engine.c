@@ -1,5 +1,5 @@
-/* The replay engine in C. Its twin in Python, interpreter.py, is the definition of what it does, and check.py that of
-   what it refuses; both say the same sentences.
+/* The replay engine in C. The reference implementation, interpreter.py, defines what it does, and validate.py what it
+   refuses, in the same sentences.
 
    A replay can be fed a program part by part: what `State` holds stays between the parts. Targets, and ops that others
    follow, count from the first part's beginning; the ends of an instruction's ops from its own part's.

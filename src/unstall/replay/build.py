@@ -15,8 +15,8 @@ from unstall.replay.calls import allocations, find_capacity, launches
 from unstall.replay.device import Queued, engines, queue_up
 from unstall.replay.order import Order, find_order
 from unstall.replay.program import Code, Instructions, Ops, Program, Recorded
-from unstall.replay.rows import Rows, rows_of
 from unstall.replay.threads import find_joins, merge_threads
+from unstall.replay.unordered import InstructionRows, rows_of
 from unstall.replay.waits import held_until, waits
 from unstall.timeline.columns import I8, I32, I64, HostKind, Threads, Timeline, WaitKind
 from unstall.timeline.grouping import groups
@@ -56,7 +56,7 @@ def _with_a_host(timeline: Timeline) -> Timeline:
 
 
 def _assemble(
-    timeline: Timeline, queue: Queued, parts: list[Rows], steps: int, capacity: int, across: Order
+    timeline: Timeline, queue: Queued, parts: list[InstructionRows], steps: int, capacity: int, across: Order
 ) -> Program:
     host = timeline.host
 

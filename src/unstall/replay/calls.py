@@ -8,7 +8,7 @@ from unstall.replay.branches import first_of
 from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.replay.program import QUEUE_CAPACITY, Code
-from unstall.replay.rows import Rows, rows_of
+from unstall.replay.unordered import InstructionRows, rows_of
 from unstall.replay.waits import drained
 from unstall.timeline.columns import Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups
@@ -46,7 +46,7 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
     return capacity, full
 
 
-def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[Rows]:
+def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
     """Every launch; of one that blocks its wait, of one that goes on after its ops have begun the rest of its call.
 
     `full` says, by op, whether its launch waited for room.
@@ -82,7 +82,7 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[Rows]:
     return [orphans, launches, waits, waits_not]  # as they stand in the queue where they begin together
 
 
-def allocations(timeline: Timeline, queue: Queued) -> list[Rows]:
+def allocations(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
     """Those during which the device ran dry: they waited for it."""
     host = timeline.host
     rows = np.flatnonzero((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE))

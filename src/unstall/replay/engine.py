@@ -1,4 +1,4 @@
-"""Replays programs by the C engine where it was built, else by its twin in Python."""
+"""Replays programs by the C engine if it was built, else by the reference implementation in Python."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The replay engine in Python: the twin of `_engine.c`, and the definition of what that does."""
+"""The replay engine in Python: the reference implementation, which defines what `_engine.c` does."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from unstall.replay.check import Before, check
 from unstall.replay.program import Code, Program, Replayed
+from unstall.replay.validate import Before, check
 
 GAPS = 64
 """The last times that an engine was idle, which a replay that fills gaps remembers."""

@@ -9,7 +9,7 @@ from unstall.replay.delays import learn
 from unstall.replay.device import Queued
 from unstall.replay.order import Order
 from unstall.replay.program import Code
-from unstall.replay.rows import Rows, rows_of
+from unstall.replay.unordered import InstructionRows, rows_of
 from unstall.timeline.columns import I32, I64, Timeline, WaitKind
 from unstall.timeline.grouping import groups
 
@@ -25,7 +25,7 @@ _TRIES = 8
 _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
-def waits(timeline: Timeline, queue: Queued, order: Order) -> list[Rows]:
+def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRows]:
     """Records of events that something waits for, the host's waits, and the streams'."""
     host, known = timeline.host, timeline.waits
     record = np.maximum(known.record, 0)

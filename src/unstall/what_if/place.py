@@ -19,7 +19,7 @@ _FUNCTION = re.compile(r"(?P<file>.+):(?P<function>[^:]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EditPlace:
     """A line with perhaps an outermost operator, or a function and all that it calls.
 
     Without recorded stacks there is no file: then the operator alone is the place.
@@ -99,20 +99,20 @@ class Place:
         return f"{line}:{self.op}" if self.op else line
 
 
-def parse_line(text: str) -> Place:
+def parse_line(text: str) -> EditPlace:
     """FILE:LINE or FILE:LINE:OP; `-` for a file and a line that are not known, or OP alone. Raises UsageError."""
     if _OPERATOR.fullmatch(text) and not _LINE.fullmatch(text):
-        return Place(file=None, op=text)
+        return EditPlace(file=None, op=text)
     if (match := _LINE.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:LINE or FILE:LINE:OP, as in the findings")
     file, line = match["file"], match["line"]
-    return Place(file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"])
+    return EditPlace(file=None if file == "-" else file, line=None if line == "-" else int(line), op=match["op"])
 
 
-def parse_function(text: str) -> Place:
+def parse_function(text: str) -> EditPlace:
     """FILE:FUNCTION. Raises UsageError."""
     if (match := _FUNCTION.fullmatch(text)) is None:
         raise UsageError(f"{text!r} is no place: write FILE:FUNCTION, as in the findings")
     if match["function"].isdecimal():
         raise UsageError(f"{text!r} is a line: a graph is of a function, FILE:FUNCTION")
-    return Place(file=match["file"], function=match["function"])
+    return EditPlace(file=match["file"], function=match["function"])

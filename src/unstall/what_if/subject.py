@@ -15,7 +15,7 @@ from unstall.locate.steps import Steps
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, union
-from unstall.what_if.place import Place
+from unstall.what_if.place import EditPlace
 
 SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 
@@ -35,13 +35,13 @@ class Subject:
         """The same run after an edit."""
         return replace(self, program=program, notes=(*self.notes, *notes))
 
-    def host_rows(self, place: Place | None) -> Bool:
+    def host_rows(self, place: EditPlace | None) -> Bool:
         """Which host events are at a place; all for None."""
         if place is None:
             return np.ones(len(self.timeline.host), dtype=np.bool_)
         return place.chosen(self.places)
 
-    def at(self, place: Place | None) -> Bool:
+    def at(self, place: EditPlace | None) -> Bool:
         """Which instructions are those of host events at a place."""
         host = self.program.instructions.host
         chosen = host >= 0

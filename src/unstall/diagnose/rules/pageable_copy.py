@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.copies import uploads, with_waits
+from unstall.diagnose.copy_sources import CopySource, source_of_copies
 from unstall.diagnose.run import Run
-from unstall.diagnose.sources import Source, source_of_copies
 from unstall.figures import counted, size
 from unstall.result import Finding
 from unstall.timeline.columns import HostMemory
@@ -52,7 +52,7 @@ def pageable_copy(run: Run) -> list[Finding]:
     return findings
 
 
-def _remedy(source: Source, *, small: bool) -> tuple[str, str, str]:
+def _remedy(source: CopySource, *, small: bool) -> tuple[str, str, str]:
     """(what to do, when that is safe, the edit that models it)."""
     if source == "made" and small:
         return (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unstall.errors import UsageError
-from unstall.what_if.place import Place
+from unstall.what_if.place import EditPlace
 from unstall.what_if.subject import Subject
 
 
@@ -59,4 +59,4 @@ def about(edit: Edit) -> str:
     return (edit.module.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
 
 
-__all__ = ["Edit", "Place", "about", "names", "parse"]
+__all__ = ["Edit", "EditPlace", "about", "names", "parse"]

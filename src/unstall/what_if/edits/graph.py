@@ -10,7 +10,7 @@ from unstall.locate.kinds import is_no_code
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.timeline.grouping import groups
-from unstall.what_if.place import Place, parse_function
+from unstall.what_if.place import EditPlace, parse_function
 from unstall.what_if.subject import SYNCS, Subject
 
 # Measured on an H200 with CUDA 13, without a profiler (benchmarks/device_delays.py), and as the difference between
@@ -23,11 +23,11 @@ _UNNAMED = "Python's time between operators stays, as no function was named: gra
 _LONG_NS = 1_000_000  # Python between two operators takes less, also while it is recorded
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_function(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """Each longest row of launches that can be captured, within the steps, becomes one graph.
 
     A wait, a copy that blocks, one to or from pageable memory, an event, or a launch of another thread ends a
@@ -79,7 +79,7 @@ def apply(subject: Subject, place: Place | None) -> Subject:
     return replace(made, graphs=np.append(made.graphs, do.host[first[counts > 1]]))
 
 
-def _stretches(subject: Subject, place: Place | None, breaks: Bool) -> I64:
+def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
     """By instruction the number of the stretch it is in, ascending; -1 for none."""
     program = subject.program
     do = program.instructions

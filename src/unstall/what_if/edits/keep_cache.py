@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline.columns import HostKind
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_line(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     host = subject.timeline.host
     chosen = subject.host_rows(place) & np.isin(host.kind, (HostKind.ALLOC, HostKind.FREE))
     return subject.with_program(subject.cut(chosen))

@@ -9,16 +9,16 @@ import numpy as np
 from unstall.locate.kinds import is_collective
 from unstall.timeline.columns import DeviceKind
 from unstall.what_if.edits.host_speed import parse_factor
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 
-def prepare(text: str | None) -> tuple[float, Place | None]:
+def prepare(text: str | None) -> tuple[float, EditPlace | None]:
     factor, colon, place = (text or "").partition(":")
     return parse_factor("kernel-speed", factor), parse_line(place) if colon else None
 
 
-def apply(subject: Subject, argument: tuple[float, Place | None]) -> Subject:
+def apply(subject: Subject, argument: tuple[float, EditPlace | None]) -> Subject:
     factor, place = argument
     program = subject.program
     ops = program.ops

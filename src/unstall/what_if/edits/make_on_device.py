@@ -8,17 +8,17 @@ import numpy as np
 
 from unstall.replay.program import Code
 from unstall.timeline.columns import CopyDirection, HostKind
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 _KERNEL_NS = 1_500  # to fill a few kB
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_line(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """The operations of the copies are gone, and with them their waits. What fills the tensor on the device takes the
     host what the operators of this run that launch one kernel usually do. What made it on the host stays."""
     timeline, program, operation = subject.timeline, subject.program, subject.places.operation

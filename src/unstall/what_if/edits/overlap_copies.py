@@ -11,15 +11,15 @@ from unstall.replay.order import LAG_NS
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind
 from unstall.timeline.grouping import groups
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_line(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """An upload no longer waits for what its stream computes, only for the buffer of the last but one to be free.
 
     What follows it on the computing stream waits for it, as it would for the copy's event. Downloads stay: somebody

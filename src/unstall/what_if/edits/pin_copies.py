@@ -10,7 +10,7 @@ import numpy as np
 from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory, Timeline
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject
 
 # Bytes per ns of a large copy from or to pinned memory, by the link that a GPU has to its host: an H200 on PCIe 5 does
@@ -25,11 +25,11 @@ _CALL_NS = 5_000
 _LATENCY_NS = 1_800
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_line(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """A download stays a wait: whoever asked for the value needs it."""
     return pinned(subject, subject.at(place)[subject.program.launcher])
 

@@ -10,15 +10,15 @@ from unstall.locate.operations import operations
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
 from unstall.what_if.edits.pin_copies import pinned
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_line(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """The copies stay on their stream; the waits for them are gone, and those for anything else stay."""
     timeline, ops = subject.timeline, subject.program.ops
     down = (timeline.device.direction == CopyDirection.DEVICE_TO_HOST)[ops.device]

@@ -6,18 +6,18 @@ import numpy as np
 
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import SYNCS, Subject, neutral
 
 READ_BACK_BYTES = 4096
 """What is read back as a value rather than as data, at most."""
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_line(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     do = subject.program.instructions
     syncs = subject.at(place) & np.isin(do.code, SYNCS)
     staged = syncs & _within_copy(subject)

@@ -8,18 +8,18 @@ import numpy as np
 
 from unstall.timeline.columns import CopyDirection, HostMemory
 from unstall.what_if.edits.pin_copies import pinned
-from unstall.what_if.place import Place, parse_line
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 _BYTES_A_NS = 50.0  # 16.8 MB in 0.34 ms on the host of an H200: aten::copy_ of examples/traces/pin_each_step
 _OPERATOR_NS = 4_000
 
 
-def prepare(text: str | None) -> Place | None:
+def prepare(text: str | None) -> EditPlace | None:
     return parse_line(text) if text is not None else None
 
 
-def apply(subject: Subject, place: Place | None) -> Subject:
+def apply(subject: Subject, place: EditPlace | None) -> Subject:
     """As pin-copies for the uploads, with what the copy into pinned memory takes the host."""
     device, program = subject.timeline.device, subject.program
     row = program.ops.device

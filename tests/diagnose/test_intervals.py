@@ -8,24 +8,24 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.diagnose.spans import Spans
+from unstall.diagnose.intervals import Intervals
 
 LOW, HIGH = -20, 60
 INTERVALS = st.lists(st.tuples(st.integers(LOW, HIGH), st.integers(-3, 15)), max_size=12)
 MOMENTS = st.integers(LOW - 10, HIGH + 30)
-Intervals = list[tuple[int, int]]
+Pairs = list[tuple[int, int]]
 
 
-def spans(intervals: Intervals) -> Spans:
+def spans(intervals: Pairs) -> Intervals:
     start = np.array([start for start, _ in intervals], np.int64)
-    return Spans.union(start, start + np.array([length for _, length in intervals], np.int64))
+    return Intervals.union(start, start + np.array([length for _, length in intervals], np.int64))
 
 
-def points(intervals: Intervals) -> set[int]:
+def points(intervals: Pairs) -> set[int]:
     return {moment for start, length in intervals for moment in range(start, start + length)}
 
 
-def points_of(made: Spans) -> set[int]:
+def points_of(made: Intervals) -> set[int]:
     """What they cover, once it is sure that they are as they must be: ascending, apart, and none empty."""
     edges = list(zip(made.start.tolist(), made.end.tolist(), strict=True))
     assert all(start < end for start, end in edges)
@@ -35,51 +35,51 @@ def points_of(made: Spans) -> set[int]:
 
 
 @given(INTERVALS)
-def test_a_union_covers_what_any_of_its_intervals_does(one: Intervals) -> None:
+def test_a_union_covers_what_any_of_its_intervals_does(one: Pairs) -> None:
     assert points_of(spans(one)) == points(one)
 
 
 @given(INTERVALS, INTERVALS)
-def test_or_covers_what_either_does(one: Intervals, other: Intervals) -> None:
+def test_or_covers_what_either_does(one: Pairs, other: Pairs) -> None:
     assert points_of(spans(one) | spans(other)) == points(one) | points(other)
 
 
 @given(INTERVALS, INTERVALS)
-def test_and_covers_what_both_do(one: Intervals, other: Intervals) -> None:
+def test_and_covers_what_both_do(one: Pairs, other: Pairs) -> None:
     assert points_of(spans(one) & spans(other)) == points(one) & points(other)
 
 
 @given(INTERVALS, INTERVALS)
-def test_minus_covers_what_only_the_first_does(one: Intervals, other: Intervals) -> None:
+def test_minus_covers_what_only_the_first_does(one: Pairs, other: Pairs) -> None:
     assert points_of(spans(one) - spans(other)) == points(one) - points(other)
 
 
 @given(INTERVALS, MOMENTS, MOMENTS)
-def test_clip_covers_what_lies_in_the_window(one: Intervals, low: int, high: int) -> None:
+def test_clip_covers_what_lies_in_the_window(one: Pairs, low: int, high: int) -> None:
     low, high = sorted((low, high))
     assert points_of(spans(one).clip(low, high)) == points(one) & set(range(low, high))
 
 
 @given(INTERVALS, MOMENTS, MOMENTS)
-def test_gaps_cover_what_is_left_of_the_window(one: Intervals, low: int, high: int) -> None:
+def test_gaps_cover_what_is_left_of_the_window(one: Pairs, low: int, high: int) -> None:
     low, high = sorted((low, high))
     assert points_of(spans(one).gaps(low, high)) == set(range(low, high)) - points(one)
 
 
 @given(INTERVALS)
-def test_the_total_is_the_number_of_nanoseconds_covered(one: Intervals) -> None:
+def test_the_total_is_the_number_of_nanoseconds_covered(one: Pairs) -> None:
     assert spans(one).total == len(points(one))
 
 
 @given(INTERVALS, st.lists(st.tuples(MOMENTS, MOMENTS), max_size=6))
-def test_covered_counts_what_is_covered_in_each_window(one: Intervals, windows: Intervals) -> None:
+def test_covered_counts_what_is_covered_in_each_window(one: Pairs, windows: Pairs) -> None:
     low, high = (np.array([window[side] for window in windows], np.int64) for side in (0, 1))
     expected = [len(points(one) & set(range(*window))) for window in windows]
     assert spans(one).covered(low, high).tolist() == expected
 
 
 @given(INTERVALS, st.integers(1, 12))
-def test_longer_than_keeps_whole_intervals_of_at_least_that_length(one: Intervals, least: int) -> None:
+def test_longer_than_keeps_whole_intervals_of_at_least_that_length(one: Pairs, least: int) -> None:
     whole = spans(one)
     kept = whole.longer_than(least)
     assert points_of(kept) <= points_of(whole)

@@ -6,7 +6,7 @@ import pytest
 from findings import result_of
 from traces import TraceBuilder
 
-from unstall.diagnose.proofs import PROVING
+from unstall.diagnose.graphed_checks import CHECKING
 from unstall.fix.graphs.serving import GraphServer
 
 
@@ -26,14 +26,14 @@ def proofs(trace: TraceBuilder) -> list[str]:
     return [note for note in result_of(trace).integrity.notes if "checking its captures" in note]
 
 
-@pytest.mark.parametrize("function", ["_capture", "Graphed._capture", "Graphed._observe"])
+@pytest.mark.parametrize("function", ["_capture", "GraphServer._capture", "GraphServer._observe"])
 def test_a_recording_of_proofs_says_so(function: str) -> None:
     (note,) = proofs(recorded(function, us=5))
     assert note.startswith(("2.", "3."))
 
 
 def test_a_call_that_is_served_is_no_proof() -> None:
-    assert not proofs(recorded("Graphed.__call__", us=5))
+    assert not proofs(recorded("GraphServer.__call__", us=5))
 
 
 def test_a_recording_of_nothing_says_nothing_of_proofs() -> None:
@@ -41,4 +41,4 @@ def test_a_recording_of_nothing_says_nothing_of_proofs() -> None:
 
 
 def test_proofs_are_made_below_these_methods() -> None:
-    assert all(callable(getattr(GraphServer, name)) for name in PROVING)
+    assert all(callable(getattr(GraphServer, name)) for name in CHECKING)

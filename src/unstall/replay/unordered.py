@@ -10,7 +10,7 @@ from unstall.timeline.columns import I8, I32, I64, Timeline
 
 
 @dataclass(eq=False, slots=True)
-class Rows:
+class InstructionRows:
     """One row an instruction; see `program.Instructions`."""
 
     time: I64  # of the call
@@ -23,7 +23,7 @@ class Rows:
     ops: I64  # how many
 
 
-def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> Rows:
+def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> InstructionRows:
     """Rows of host events (-1 for none, then with a `time`); columns that are not given are empty."""
     count = len(host)
 
@@ -31,7 +31,7 @@ def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 
         return np.broadcast_to(np.asarray(columns.get(name, default), dtype), count)
 
     time = timeline.host.start[np.maximum(host, 0)] if "time" not in columns else column("time", 0, np.int64)
-    return Rows(
+    return InstructionRows(
         time,
         np.broadcast_to(np.asarray(code, np.int8), count),
         host,

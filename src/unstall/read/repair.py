@@ -36,34 +36,34 @@ _PHASES: dict[str, type[Any]] = {
 }
 
 
-def mend(event: bytes) -> tuple[Event | None, bool, bool]:
-    """(the event or None, whether its text was mended, whether its values were)."""
-    for is_mended in (False, True):
-        text = mended(event) if is_mended else event
+def repair(event: bytes) -> tuple[Event | None, bool, bool]:
+    """(the event or None, whether its text was repaired, whether its values were)."""
+    for is_repaired in (False, True):
+        text = repaired(event) if is_repaired else event
         try:
-            return _STRICT.decode(text), is_mended, False
+            return _STRICT.decode(text), is_repaired, False
         except msgspec.ValidationError:
             with suppress(*_BROKEN):
-                return _fitted(text), is_mended, True
+                return _fitted(text), is_repaired, True
         except _BROKEN:
             pass
     return None, False, False
 
 
-def mended(text: bytes) -> bytes:
+def repaired(text: bytes) -> bytes:
     """JSON of text that is nearly so: control characters become spaces, what is no UTF-8 becomes U+FFFD, an escape
     that there is not becomes its characters, and a number that is none becomes null."""
     text = text.decode("utf-8", "replace").encode().translate(_CONTROL_CHARACTERS)
-    return _TEXT_OR_NO_NUMBER.sub(_mended_token, text)
+    return _TEXT_OR_NO_NUMBER.sub(_repaired_token, text)
 
 
-def _mended_token(token: re.Match[bytes]) -> bytes:
+def _repaired_token(token: re.Match[bytes]) -> bytes:
     if token["text"] is None:
         return b"null"
-    return _ESCAPE.sub(_mended_escape, token[0]) if b"\\" in token[0] else token[0]
+    return _ESCAPE.sub(_repaired_escape, token[0]) if b"\\" in token[0] else token[0]
 
 
-def _mended_escape(escape: re.Match[bytes]) -> bytes:
+def _repaired_escape(escape: re.Match[bytes]) -> bytes:
     if escape["half"]:
         return "\ufffd".encode()
     return escape[0] if escape["valid"] or escape["known"] else rb"\\"

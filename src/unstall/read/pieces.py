@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from unstall.errors import TraceError
-from unstall.read.brackets import Items
-from unstall.read.window import Window
+from unstall.read.list_items import Items
+from unstall.read.text_window import TextWindow
 
 PIECE_BYTES = 1 << 20
 _MOST_EVENT_BYTES = 16 << 20
@@ -33,14 +33,14 @@ class Sink(Protocol):
     def take(self, piece: memoryview | bytes) -> bool:
         """Take all events of a list in JSON; if one is not in order take none: False."""
 
-    def mend(self, event: bytes) -> bool:
-        """Take one event, mended if need be; False if it cannot be."""
+    def repair(self, event: bytes) -> bool:
+        """Take one event, repaired if need be; False if it cannot be."""
 
 
 class Cutter:
     """Sends the events of a list to a sink. The window always begins with the "[" of what is left of the list."""
 
-    def __init__(self, window: Window, sink: Sink, path: Path, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, window: TextWindow, sink: Sink, path: Path, piece_bytes: int = PIECE_BYTES) -> None:
         self.cut_off = False  # the text ended before the list did
         self.unreadable = 0  # events dropped
         self.first_unreadable = -1  # byte of the first
@@ -115,7 +115,7 @@ class Cutter:
                 continue
             for span in group:
                 self._check_between(end, span[0])
-                if self._take_mended(*span):
+                if self._take_repaired(*span):
                     end = span[1]
                     continue
                 if self._may_go_on(span[0]):
@@ -168,9 +168,9 @@ class Cutter:
                 if piece and piece[1] <= high and self._take(start, piece[0]):
                     start, in_a_row = piece[1], _MOST_TRIES
                     continue
-            if gap and self._take_mended(start, gap.start() + 1):
+            if gap and self._take_repaired(start, gap.start() + 1):
                 any_taken, in_a_row, start = True, in_a_row + 1, gap.end()
-            elif (end := self._end_by_brackets(start)) and self._take_mended(start, end):
+            elif (end := self._end_by_brackets(start)) and self._take_repaired(start, end):
                 any_taken, in_a_row, start = True, in_a_row + 1, end
                 if not (comma := _COMMA.match(text, end)):
                     break
@@ -213,8 +213,8 @@ class Cutter:
         self._any_taken |= taken
         return taken
 
-    def _take_mended(self, start: int, end: int) -> bool:
-        taken = self._sink.mend(bytes(self._window.text[start:end]))
+    def _take_repaired(self, start: int, end: int) -> bool:
+        taken = self._sink.repair(bytes(self._window.text[start:end]))
         self._any_taken |= taken
         return taken
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from programs import Program, programs
 from traces import TraceBuilder
 
-from unstall.diagnose.depth import depth_at_launch, depth_over_time
+from unstall.diagnose.queue_depth import depth_at_launch, depth_over_time
 from unstall.timeline.columns import Timeline
 
 A_FEW = settings(max_examples=20)

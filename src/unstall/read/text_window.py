@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from unstall.read.unpack import DamagedError
 
 
-class Window:
+class TextWindow:
     """It grows at its end, by what comes next, and shrinks at its front."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:

@@ -13,7 +13,7 @@ from unstall.locate.operations import has_operators
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, HostKind
 
-Source = Literal["kept", "made", "loader", "workers", "derived", "unknown"]
+CopySource = Literal["kept", "made", "loader", "workers", "derived", "unknown"]
 """`loader` is a DataLoader that makes its batches in this process, `workers` one whose workers do, and `derived` what
 the program makes on the host after it got a batch of either."""
 
@@ -27,7 +27,7 @@ _IN_THIS_PROCESS = re.compile(r".*_SingleProcessDataLoaderIter")
 _OFTEN = 0.5  # of the copies; of the steps, where each has several of them
 
 
-def source_of_copies(run: Run, calls: I64) -> Source:
+def source_of_copies(run: Run, calls: I64) -> CopySource:
     """Of what these copy calls read: whether a DataLoader gave a batch, or an operator on the host made a tensor, since
     the call to CUDA before. What puts nothing on the device is known only where operators were recorded.
     """

@@ -6,24 +6,24 @@ import re
 
 import numpy as np
 
+from unstall.diagnose.intervals import Intervals
 from unstall.diagnose.run import Run
-from unstall.diagnose.spans import Spans
 from unstall.figures import share
 from unstall.locate.kinds import named
 from unstall.timeline.columns import HostKind
 
-PROVING = ("_capture", "_observe", "_checked")
+CHECKING = ("_capture", "_observe", "_checked")
 """Methods of `GraphServer` that examine, capture and verify a function, and serve no call."""
 
-_FRAME = re.compile(rf"(.*/)?unstall/fix/graphs/serving\.py\(\d+\): (\w+\.)*({'|'.join(PROVING)})$")
+_FRAME = re.compile(rf"(.*/)?unstall/fix/graphs/serving\.py\(\d+\): (\w+\.)*({'|'.join(CHECKING)})$")
 _WORTH = 0.01  # of the window
 
 
-def note_of_proofs(run: Run) -> str | None:
+def note_of_checks(run: Run) -> str | None:
     """A sentence, where it took a part of the window; None where it did not, or its frames were not recorded."""
     timeline, host = run.timeline, run.timeline.host
     rows = np.flatnonzero((host.kind == HostKind.PYTHON) & named(timeline, _FRAME, host.name))
-    took = Spans.union(host.start[rows], host.end[rows]).clip(*run.window).total
+    took = Intervals.union(host.start[rows], host.end[rows]).clip(*run.window).total
     if took <= _WORTH * run.wall:  # also where there is nothing of either
         return None
     return (

@@ -10,7 +10,7 @@ from unstall.timeline.columns import I64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Spans:
+class Intervals:
     """Disjoint half-open intervals [start, end) in ascending order, none empty; int64 ns."""
 
     start: I64
@@ -20,12 +20,12 @@ class Spans:
         return len(self.start)
 
     @classmethod
-    def none(cls) -> Spans:
+    def none(cls) -> Intervals:
         """No interval."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @classmethod
-    def union(cls, start: I64, end: I64) -> Spans:
+    def union(cls, start: I64, end: I64) -> Intervals:
         """The union of any intervals; empty and touching ones merge away."""
         real = end > start
         start, end = start[real], end[real]
@@ -38,42 +38,42 @@ class Spans:
         last = np.append(first[1:], len(start)) - 1
         return cls(start[first], reach[last] if len(first) else reach)
 
-    def __or__(self, other: Spans) -> Spans:
-        return Spans.union(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
+    def __or__(self, other: Intervals) -> Intervals:
+        return Intervals.union(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
 
-    def clip(self, low: int, high: int) -> Spans:
+    def clip(self, low: int, high: int) -> Intervals:
         """The part within [low, high)."""
-        return Spans.union(np.clip(self.start, low, high), np.clip(self.end, low, high))
+        return Intervals.union(np.clip(self.start, low, high), np.clip(self.end, low, high))
 
-    def gaps(self, low: int, high: int) -> Spans:
+    def gaps(self, low: int, high: int) -> Intervals:
         """The part of [low, high) that is not covered."""
         inside = self.clip(low, high)
-        return Spans.union(np.append(low, inside.end), np.append(inside.start, high))
+        return Intervals.union(np.append(low, inside.end), np.append(inside.start, high))
 
-    def __sub__(self, other: Spans) -> Spans:
+    def __sub__(self, other: Intervals) -> Intervals:
         if not len(self):
             return self
         holes = other.gaps(int(self.start[0]), int(self.end[-1]))
         return self & holes
 
-    def __and__(self, other: Spans) -> Spans:
+    def __and__(self, other: Intervals) -> Intervals:
         if not (len(self) and len(other)):
-            return Spans.none()
+            return Intervals.none()
         first = np.searchsorted(other.end, self.start, side="right")
         beyond = np.searchsorted(other.start, self.end, side="left")
         count = np.maximum(beyond - first, 0)
         mine = np.repeat(np.arange(len(self)), count)
         theirs = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         theirs += np.repeat(first, count)
-        return Spans(
+        return Intervals(
             np.maximum(self.start[mine], other.start[theirs]),
             np.minimum(self.end[mine], other.end[theirs]),
         )
 
-    def longer_than(self, least: int) -> Spans:
+    def longer_than(self, least: int) -> Intervals:
         """Only the intervals of at least that length."""
         chosen = self.end - self.start >= least
-        return Spans(self.start[chosen], self.end[chosen])
+        return Intervals(self.start[chosen], self.end[chosen])
 
     @property
     def total(self) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from unstall.errors import TraceError
-from unstall.read.brackets import Items
-from unstall.read.window import Window
+from unstall.read.list_items import Items
+from unstall.read.text_window import TextWindow
 
 _MOST_BYTES = 16 << 20
 _MOST_LOOKS = 1000  # at keys that turn out to be in a text, or in an inner object
@@ -19,7 +19,7 @@ _KEY = re.compile(rb'"traceEvents"\s*:\s*(?P<list>\[)?')
 _EXPORT = "give the file that export_chrome_trace() wrote"
 
 
-def go_to_events(window: Window, path: Path) -> bytes | None:
+def go_to_events(window: TextWindow, path: Path) -> bytes | None:
     """Move to the "[" of the list of events. The members before it, or None where the list stands alone.
 
     Raises TraceError if there is no such list.
@@ -39,7 +39,7 @@ def go_to_events(window: Window, path: Path) -> bytes | None:
     return before
 
 
-def rest(window: Window) -> bytes | None:
+def rest(window: TextWindow) -> bytes | None:
     """The text to its end, or None if it is too long for metadata."""
     while len(window) <= _MOST_BYTES:
         if not window.more():
@@ -47,7 +47,7 @@ def rest(window: Window) -> bytes | None:
     return None
 
 
-def _find_list(window: Window, path: Path) -> tuple[int, int]:
+def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
     """Where "traceEvents" begins, and where its list's "[" ends. The key counts only where it is no text's and no
     inner object's, unless there is no other: quotes before it may be broken."""
     seen = Items()
@@ -78,7 +78,7 @@ def _find_list(window: Window, path: Path) -> tuple[int, int]:
     raise TraceError(f"{path}: {why} at byte {window.end:,} of the text, before the first event; record the run again")
 
 
-def _is_whole(window: Window) -> bool:
+def _is_whole(window: TextWindow) -> bool:
     """Whether all of the object is there, and in order."""
     try:
         msgspec.json.decode(b"{" + window.text, type=msgspec.Raw)

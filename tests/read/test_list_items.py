@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.read.brackets import Items
+from unstall.read.list_items import Items
 
 TEXTS = st.text(st.sampled_from('ab{}[]", \\\n'), max_size=8)
 VALUES = st.recursive(
