@@ -1,4 +1,4 @@
-"""What the host was doing: spans of waiting, loading data, allocating, first use, collectives, Python."""
+"""What the host did and when: waiting, loading data, allocating, first use, collectives, Python."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from unstall.timeline.columns import (
 from unstall.timeline.grouping import groups
 
 PYTHON_LEAST_NS = 100_000
-"""The host is at work in Python when it calls no operator for so long (DESIGN 4)."""
+"""If the host calls no operator for so long, it is at work in Python."""
 
 PYTHON_LEAST_OF_CALLS_NS = 200_000
-"""… and where no operators were recorded, when it makes no call of CUDA for so long. Some operators make none, and some
-take long until their first. Of 42 recordings in examples/traces, read with and without their operators, this length
-gives least of a step to another cause, 1.2 % on average; 100 µs gives 2.2 %, 400 µs 1.6 %."""
+"""If no operators were recorded, the host is at work in Python once it makes no call to CUDA for so long. Some
+operators make no call, and some make their first one late. In 42 recordings of examples/traces, read with and without
+operators, this length moves 1.2 % of a step to another cause on average; 100 µs moves 2.2 %, and 400 µs 1.6 %."""
 
 _COMM_OP = re.compile(r"(nccl:|rccl:|gloo:|c10d::|_?c10d_functional::|record_param_comms|torch_ccl::)")
 # CUPTI's kinds of overhead (cupti_activity.h, CUpti_ActivityOverheadKind): the driver's own, and the recorder's.
@@ -51,7 +51,7 @@ def is_comm(timeline: Timeline) -> Bool:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostWaits:
-    """Stretches in which the host was blocked by the device, sorted by start."""
+    """Times in which the device blocked the host, sorted by start."""
 
     row: I32  # host row: a SYNC, or a COPY call that blocked
     start: I64
@@ -70,7 +70,7 @@ class HostWaits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HostActivity:
-    """What the threads that dispatch did. `rows` are host rows; spans are unions over these threads."""
+    """What the launching threads did. `…_rows` are host rows; intervals are unions over these threads."""
 
     waits: HostWaits
     input_rows: I64
@@ -187,7 +187,7 @@ def _host_operators(timeline: Timeline) -> Bool:
 
 
 def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
-    """Of the chosen rows those with no chosen one around them."""
+    """The chosen rows that no other chosen row encloses."""
     parent = timeline.host.parent
     above = np.where(parent >= 0, nearest(parent, chosen)[np.maximum(parent, 0)], -1)
     return np.flatnonzero(chosen & (above < 0))
@@ -210,8 +210,10 @@ def _waits(timeline: Timeline, ours: Bool) -> HostWaits:
 
 
 def _copy_of(timeline: Timeline, calls: I32, waits: I32) -> I32:
-    """The one of the copy calls that each of these host rows waited for: itself, or before a sync the last in its
-    operation; -1 for none."""
+    """The copy call that each wait was for: the wait itself, or for a sync the last copy before it in its operation.
+
+    -1 for none.
+    """
     host, operation = timeline.host, operations(timeline, timeline.host.op)
     if not len(calls):
         return np.full(len(waits), -1, dtype=np.int32)
@@ -231,8 +233,8 @@ def _blocks(timeline: Timeline, copies: I64) -> Bool:
     """Which copies between host and device their host call waited for.
 
     A synchronous API blocks by contract; an `Async` one blocks only for pageable memory, and then only if it
-    did not return before most of the copy was done (small uploads are staged and left to the driver). Of memory
-    of an unknown kind, the time that the call took must tell.
+    did not return before most of the copy was done (small uploads are staged and left to the driver). If the kind of
+    memory is unknown, the length of the call decides.
     """
     host, device = timeline.host, timeline.device
     call = device.launch[copies]
@@ -267,9 +269,9 @@ def _startup_rows(timeline: Timeline, ours: Bool, second_step: int | None, recor
 
 
 def _slow_firsts(timeline: Timeline, ours: Bool, second_step: int | None, recorder: Intervals) -> I64:
-    """Operators that in the first step take far longer than later: libraries set up, algorithms searched for.
+    """Operators that take far longer in the first step than later: libraries are set up, algorithms searched for.
 
-    With one step alone, only the first operator of each name can be told, by the others of its name.
+    With only one step, the first operator of each name is compared with the others of that name.
     """
     host = timeline.host
     everything = np.ones(len(host), dtype=np.bool_)

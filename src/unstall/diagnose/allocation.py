@@ -1,4 +1,4 @@
-"""Calls that take device or pinned memory from the driver, told apart: first growth, or churn in steady state."""
+"""Calls that take device or pinned memory from the driver: the cache's first growth, or churn in the steady state."""
 
 from __future__ import annotations
 

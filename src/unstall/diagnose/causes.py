@@ -21,19 +21,19 @@ _MOST_CANDIDATES = 16  # of events that may cover an interval, the latest to sta
 def explain_gaps(
     timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
 ) -> Gaps:
-    """Give each idle interval its one cause: why did the op that ends it start so late?
+    """Give each idle interval one cause: why did the op that ends it start so late?
 
-    If its launch had been made before the device ran dry, the op was held: by an event of another stream, else
-    by plain latency. If not, the host was late, and what it did since then decides: the largest share wins,
-    where all dispatching after a wait that had drained the queue counts as that wait's, and what a thread does that
-    only feeds the device with batches, as data loading.
+    If the op was launched before the device ran out of work, an event of another stream held it, or else latency. If
+    not, the host was late, and the cause is what the host spent the largest share of the interval on. Dispatching
+    after a wait that emptied the queue counts as that wait. All work of a thread that only fetches batches counts as
+    data loading.
     """
     idle = busy.gaps(*window)
     end = _find_ends(timeline, ops, idle, activity.feeding)
     doings = _doings(activity)
     cause = _shares(activity, doings, idle, end).argmax(axis=0).astype(np.int8)
     cause[end.queued] = np.where(end.by_event[end.queued], CAUSE["event"], CAUSE["latency"])
-    # Where no op follows, the device is done; the others may not be.
+    # If no op follows, this device is done, but the others may not be.
     elsewhere = Intervals.union(timeline.device.start[~ops], timeline.device.end[~ops])
     others_work = 2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start
     cause[(end.op < 0) & others_work] = CAUSE["event"]
@@ -42,16 +42,16 @@ def explain_gaps(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Ends:
-    """How each idle interval ends, and how far the host had got."""
+    """How each idle interval ends, and how far the host had come by then."""
 
     op: I32  # device row of the op that starts then, or -1
     launch: I32  # host row of its launch, or -1
     begun: I64  # when the launch was begun and ended, within the interval
     launched: I64
     begun_at: I64  # … and begun, wherever that is
-    queued: Bool  # the op was launched before the device ran dry
+    queued: Bool  # the op was launched before the device ran out of work
     by_event: Bool  # its stream had been told to wait for an event
-    fed: Bool  # the launch is of a thread that fetches batches, and does nothing else
+    fed: Bool  # the launching thread only fetches batches
 
 
 def _find_ends(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64) -> _Ends:
@@ -78,7 +78,7 @@ def _find_ends(timeline: Timeline, ops: Bool, idle: Intervals, feeding: I64) -> 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Doing:
-    """Something that may have kept the host from launching, and the cause of idle time that it makes."""
+    """An activity that may have kept the host from launching, and the cause of idle time that it stands for."""
 
     cause: str
     spans: Intervals
@@ -86,7 +86,7 @@ class _Doing:
 
 
 def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
-    """In order of precedence: a moment spent in two of them is the first one's."""
+    """Activities in order of precedence: a moment spent in two of them counts for the first."""
     waits = activity.waits
     return (
         _Doing(
@@ -106,7 +106,7 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
 
 
 def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends) -> I64:
-    """ns of each idle interval by cause: a row for each of IDLE_CAUSES. What the host did after the launch is none."""
+    """ns of each idle interval by cause, one row per entry of IDLE_CAUSES. Time after the launch counts for none."""
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
     blamed = Intervals.none()
@@ -132,7 +132,7 @@ def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals,
 def _culprits(
     timeline: Timeline, activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: _Ends, cause: I8
 ) -> I32:
-    """The host row to blame for each interval: what drained the queue or took longest, else the late launch."""
+    """The host row to blame for each interval: the wait that emptied the queue, the longest activity, or the launch."""
     host = timeline.host
     culprit = end.launch.copy()
     for doing in doings:
@@ -165,7 +165,7 @@ def _ending_op(starts: I64, rows: I64, idle: Intervals) -> I32:
 
 
 def _draining_wait(activity: HostActivity, dry: I64, begun: I64) -> I64:
-    """The wait that the host was in when the device ran dry, and after which it launched anew; or -1."""
+    """The wait that the host was in when the device ran out of work, and after which it launched again; or -1."""
     waits = activity.waits
     if not len(waits):
         return np.full(len(dry), -1, dtype=np.int64)
@@ -208,8 +208,8 @@ def _held_by_event(timeline: Timeline, op: I32, launch: I32) -> Bool:
 def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I64, launch: I32) -> I32:
     """The Python frame that ran in the middle of the longest stretch of Python within each interval.
 
-    It is one of the thread that launched next, or else, of those that launch, of the one that has most frames; `launch`
-    where there is none.
+    It belongs to the thread that launched next, or else to the launching thread with most frames. If there is none, the
+    result is `launch`.
     """
     host, python = timeline.host, activity.python
     launching = np.unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])

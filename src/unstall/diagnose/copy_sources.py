@@ -1,4 +1,4 @@
-"""Where the host memory comes from that is copied to the device: kept, made anew by each step, or from a DataLoader."""
+"""The origin of host memory that is copied to the device: kept, made anew in each step, or from a DataLoader."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ _OFTEN = 0.5  # of the copies; of the steps, where each has several of them
 
 
 def source_of_copies(run: Run, calls: I64) -> CopySource:
-    """Of what these copy calls read: whether a DataLoader gave a batch, or an operator on the host made a tensor, since
-    the call to CUDA before. What puts nothing on the device is known only where operators were recorded.
+    """Returns the origin of the memory that these copy calls read, by what the host did since the last call to CUDA.
+
+    A DataLoader may have returned a batch, or an operator on the host may have made a tensor. Such operators are known
+    only if operators were recorded; if not, the result is "unknown".
     """
     if not has_operators(run.timeline) or not len(calls):
         return "unknown"

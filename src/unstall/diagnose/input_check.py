@@ -1,4 +1,4 @@
-"""Whether there is anything in a file to explain: a report of what was lost with the rest of it would mislead."""
+"""Refuses files that have nothing to explain: a report about the rest of a damaged file would mislead."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ _LOST = re.compile(r"dropped [\d,]+ events? that ")
 
 
 def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """As `load`. Raises TraceError too for a file that has lost events, with no device event in what is left of it, and
-    for one with no events at all; of our own recorders that is a whole run, in which nothing happened."""
+    """Read a file as `unstall.load` does.
+
+    Raises:
+        TraceError: The file cannot be read, lost events and has no device events left, or has no events at all. A file
+            of unstall's own recorders may be empty: nothing happened in that run.
+    """
     timeline = load(path, progress=progress)
     meta = timeline.meta
     if len(timeline.device):

@@ -1,5 +1,5 @@
-"""Launches that came after the device had run dry, divided so that no idle time is two findings': the stretches that
-launch_bound speaks of, and the rows of tiny kernels that tiny_kernels does."""
+"""Launches that came after the device had run out of work, divided between two rules so that no idle time counts twice:
+stretches of code for launch_bound, and rows of tiny kernels for tiny_kernels."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from unstall.timeline.columns import I64, HostKind
 from unstall.timeline.grouping import groups
 
 _WORTH = 0.01  # of the window
-_LATE = 0.1  # of a stretch's launches: with fewer, the host is ahead and only restarts late
+_LATE = 0.1  # of a stretch's launches: with fewer, the host is ahead and is late only after a pause
 _HOLDS = 0.8  # of the idle time, for a function to stand for the whole stretch, and tiny kernels for a place
 _MOST_PLACES = 5  # where no stack says what belongs together
 _TINY_NS = 5_000  # shorter than it takes the host to launch one
 _REPEATS = 8  # the same few kernels again and again, as loops over parameters make them
 TINY_ROW = 32
-"""So many launches of one line, one after the other and all tiny, are a row of tiny kernels."""
+"""The fewest launches of tiny kernels, one after the other from one line, that make a row."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Late:
-    """Launches of one stretch of code that leave the device idle; and those of them that are rows of tiny kernels."""
+    """Launches of one stretch of code that leave the device idle, and the rows of tiny kernels among them."""
 
     group: Group
     tiny: I64
-    restarts: bool  # few of them are late, as where the host is ahead and begins anew now and then
+    restarts: bool  # few of them are late: the host is ahead, and late only after a pause
 
 
 def divide(run: Run, function: int | None = None) -> tuple[list[Late], list[Group]]:
-    """(the stretches that are launch-bound, costliest first; the rows of tiny kernels by line, of which none is there).
+    """Returns the launch-bound stretches, costliest first, and the rows of tiny kernels by line outside of them.
 
-    A stretch that is all one line of tiny kernels is theirs; otherwise those within a stretch are part of it, but where
-    the host only restarts late: between them the device is idle for another reason. The stretch is that of the
-    innermost function that holds most of the idle time, or of the `function` given, a row of Stacks that stands for it.
+    A stretch that is nothing but one line of tiny kernels counts as these. Other rows of tiny kernels within a stretch
+    are a part of it, unless the host is late only after pauses: then the device idles between them for another reason.
+    The stretch is the innermost function with most of the idle time, or `function`, a row of Stacks.
     """
     lost, between = run.lost_to("launch"), run.lost_to("launch", "latency")
     rows_of_tiny = [group for group in _tiny_rows(run) if between[group.rows].sum() >= _WORTH * run.wall]
@@ -109,8 +109,10 @@ def _below(run: Run, node: int) -> Group:
 
 
 def around(run: Run) -> list[int]:
-    """The innermost of the user's functions that holds most of the idle time, then those around it, the next one first:
-    rows of Stacks. Of functions below which the same launches are the innermost alone is given."""
+    """The innermost of the user's functions with most of the idle time, then its callers outward: rows of Stacks.
+
+    Of functions with the same launches below them, only the innermost is listed.
+    """
     node = _innermost(run)
     if node < 0:
         return []

@@ -1,4 +1,4 @@
-"""A `Run`: a timeline with all that rules ask of it worked out once."""
+"""A `Run`: a timeline with its steps, places, accounts and idle intervals, which all rules share."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What `explain` knows of a run before any rule. Times are ns; "per step" means over the window's steps."""
+    """A run before any rule: the timeline and what was computed from it. Times are ns, "per step" is a mean."""
 
     timeline: Timeline
     steps: Steps
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def window(self) -> tuple[int, int]:
-        """(start, end) of what is accounted for."""
+        """(start, end) of the window, in ns."""
         return self.steps.window
 
     @property
@@ -71,11 +71,11 @@ class Run:
         return self.accounts.wall_ns
 
     def negligible(self, total: int) -> bool:
-        """Whether so many ns, summed over the window, are too few to tell from none."""
+        """Returns whether so many ns, summed over the window, are too few to measure."""
         return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
-        """A sum over the window as a mean per step."""
+        """Returns a sum over the window as a mean per step."""
         return round(int(total) / len(self.steps))
 
     @cached_property
@@ -218,7 +218,7 @@ class Run:
             yield Group(int(self.places.place[rows[part[0]]]), name, rows[part])
 
     def lines(self, rows: I64) -> Iterator[Group]:
-        """Host rows by place alone; the operator is given where it is the same for all."""
+        """Host rows by place alone. The group has an operator if that is the same for all its rows."""
         top = self.places.top_op[rows]
         op = np.where(top >= 0, self.timeline.host.name[np.maximum(top, 0)], -1)
         for _, part in groups(self.places.place[rows]):
@@ -250,8 +250,8 @@ class Run:
     ) -> Finding:
         """A finding at a group's place.
 
-        The totals are over the window, where a Finding's figures are per step. The wait is what the rows took, and
-        the spans are theirs, if nothing else is said.
+        The totals are over the window, while a Finding's figures are per step. Without `total_wait_ns` and `spans`, the
+        wait is the time that the rows took, and the spans are those of the rows.
         """
         rows = group.rows
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
@@ -275,23 +275,22 @@ class Run:
         )
 
     def _at(self, edit: str | None, where: Where) -> str | None:
-        """An edit with its place, where it has none yet: FILE:FUNCTION for a graph, else FILE:LINE, and the operator
-        where the line is a `def`.
+        """The edit with its place: FILE:FUNCTION for a graph, else FILE:LINE, with the operator if the line is a `def`.
 
-        One that can have none is made everywhere where nothing recorded tells places, lines or the operators that are
-        places for all but graphs. Where others have a place, everywhere would be theirs too: it is not made at all.
+        An edit without a place applies everywhere. That is right only if the recording has no places at all: neither
+        lines nor, except for graphs, operators. If others have places, the result is None.
         """
         if edit is None or ":" in edit:
             return edit
-        told = len(self.timeline.stacks) > 0
+        has_lines = len(self.timeline.stacks) > 0
         if edit == "graph":
             if where.file is not None:
                 return f"{edit}:{where.file}:{where.function}"
-            return None if told else edit
+            return None if has_lines else edit
         if where.file is None:
             if where.op:
                 return f"{edit}:-:-:{where.op}"
-            return None if told or has_operators(self.timeline) else edit
+            return None if has_lines or has_operators(self.timeline) else edit
         operator = f":{where.op}" if where.op and where.line_is == "def" else ""
         return f"{edit}:{where.file}:{where.line}{operator}"
 
@@ -305,7 +304,7 @@ class Run:
         return found
 
     def _steps_with(self, rows: I64) -> int:
-        """In how many of the steps these host rows begin; what was before the first is the first's."""
+        """In how many steps these host rows begin. Rows before the first step count for the first."""
         begun = np.searchsorted(self.steps.start[1:], self.timeline.host.start[rows], side="right")
         return len(np.unique(begun))
 
@@ -347,11 +346,17 @@ def analyse(
     steps: Steps | None = None,
     places: Places | None = None,
 ) -> Run:
-    """Find steps, places and accounts.
+    """Find steps, places and accounts of a timeline.
 
-    `step` names the annotation around one step; `user` are globs that narrow what counts as the user's code;
-    `steps` and `places` are given where they are known.
-    Raises UsageError if no annotation is called `step`.
+    Args:
+        timeline: The recorded or replayed run.
+        step: Name of the annotation around one step; found if None.
+        user: Globs of the files that count as the user's code; all but frameworks if empty.
+        steps: The steps, if they are known.
+        places: The places, if they are known.
+
+    Raises:
+        UsageError: No annotation is called `step`.
     """
     steps = steps or find_steps(timeline, step)
     window = steps.window

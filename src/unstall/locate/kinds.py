@@ -1,5 +1,4 @@
-"""What names stand for, beyond what readers tell: collectives among kernels, data loading and the recorder's own work
-among host events."""
+"""The meaning of names: collectives among kernels; data loading, sleep and the recorder's work among host events."""
 
 from __future__ import annotations
 
@@ -54,10 +53,9 @@ def is_data_loading(timeline: Timeline) -> Bool:
 
 
 def is_asleep(timeline: Timeline) -> Bool:
-    """Which host events are a thread asleep, or waiting for another process, a connection or a file: no faster code
-    makes them shorter.
+    """Which host events are sleep, or waits for another process, a connection or a file, which no faster code shortens.
 
-    Known where frames of built-in functions are, and on the virtual GPU.
+    They are known if frames of built-in functions were recorded, and on the virtual GPU.
     """
     frames: Bool = timeline.host.kind == HostKind.PYTHON
     return frames & named(timeline, _ASLEEP, timeline.host.name)

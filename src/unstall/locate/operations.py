@@ -1,4 +1,4 @@
-"""Which host calls belong together: those of one operator; where none were recorded, a copy and the wait for it."""
+"""Which host calls belong together: those of one operator, or without operators a copy and the wait for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def has_operators(timeline: Timeline) -> bool:
 def operations(timeline: Timeline, operator: I32) -> I32:
     """By host row: a number that the calls of one operation share; -1 for none.
 
-    It is `operator`, a host row by host row, where operators were recorded. Where none were, a copy and the wait for
-    its stream that follows at once, on the same thread and line, are taken for one: their number is the copy's row.
+    If operators were recorded, it is `operator`, a host row for each host row. If not, a copy and a wait for its stream
+    that follows at once on the same thread and line count as one operation; its number is the copy's row.
     """
     if has_operators(timeline):
         return operator

@@ -1,4 +1,4 @@
-"""Where a step begins and ends: an annotation, else the optimizer, else the period of the launches, else all."""
+"""Finds the steps of a run: by an annotation, else by the optimizer, else by the period of the launches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FoundBy = Literal["annotation", "optimizer", "period", "whole"]
 
 _PROFILER_STEP = re.compile(r"ProfilerStep(#\d+|\*)?$")
 RECORDED_STEP = "unstall.step"
-"""What unstall's own recorder calls the annotation around a step, but for its number."""
+"""The name of the annotation that unstall's recorder puts around a step, without its number."""
 
 _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
@@ -28,8 +28,8 @@ _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
 class Steps:
     """Steps in order of time. The window that they span is [window_start, window_end).
 
-    Where the host is ahead, the device begins with the first step when it is done with what came before, and ends
-    with the last one as much later: else a few steps would pay for all that was queued before them.
+    If the host is ahead, the window begins when the device has finished the work from before the first step, and ends
+    when it has finished the last step. Otherwise a few steps would pay for everything that was queued before them.
     """
 
     found_by: FoundBy
@@ -38,7 +38,7 @@ class Steps:
     end: I64  # of the host's part; the device may still be at work
     window_start: int  # the later of the first step's start and the end of the device's work from before
     window_end: int  # the later of the last step's end and the end of the last device op it launched
-    hint: str | None = None  # an annotation that might mark the steps, where none did
+    hint: str | None = None  # an annotation that might be around the steps, if none was found to be
 
     def __len__(self) -> int:
         return len(self.start)
@@ -50,16 +50,18 @@ class Steps:
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Find the steps; `name` is that of the annotation around one step, or a glob.
+    """Find the steps of a run.
 
-    Raises
-    ------
-    UsageError
-        no annotation has that name.
+    Args:
+        timeline: The run.
+        name: The annotation around one step, or a glob of such names; found if None.
+
+    Raises:
+        UsageError: No annotation has that name.
     """
     if name is not None:
         return _by_name(timeline, name)
-    # Where a recording went by time, what it calls steps says nothing of the program.
+    # If a recording went by time, its step annotations say nothing about the program.
     marks = [] if timeline.meta.step_marks == "time" else [(RECORDED_STEP, _RECORDED_STEP)]
     for called, pattern in (*marks, ("ProfilerStep", _PROFILER_STEP)):
         rows = _annotated(timeline, _named(pattern))

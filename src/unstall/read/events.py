@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from unstall.read.races import ToldRace
+from unstall.read.races import DescribedRace
 from unstall.timeline.columns import I32, I64, Meta
 
 
@@ -53,4 +53,4 @@ class Events:
 
     meta: Meta
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)  # (process, thread) → name
-    races: list[ToldRace] = field(default_factory=list)
+    races: list[DescribedRace] = field(default_factory=list)

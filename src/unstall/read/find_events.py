@@ -1,4 +1,4 @@
-"""What stands around the list of events: how a trace begins, and how it ends."""
+"""Finds the list of events in a trace's text, and the metadata before and after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the items of a JSON list begin and end, told by quotes and brackets alone: the rest may be broken."""
+"""Finds the items of a JSON list by quotes and brackets alone; the rest of the text may be broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A profile that is still in memory → Timeline. Knows torch's profiler by what it offers, and imports no torch."""
+"""Reads a profile that is still in memory. Recognises torch's profiler by its methods, and imports no torch."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _read: WeakKeyDictionary[object, Timeline] = WeakKeyDictionary()  # torch export
 
 
 def read_profile(profile: Profile) -> Timeline:
-    """The timeline of a profile that has stopped, by way of a file that is gone afterwards.
+    """Returns the timeline of a profile that has stopped, by way of a temporary file.
 
-    Raises UsageError for what is no profile, one still running, and one that was exported before.
+    Raises UsageError if it is no profile, if it still runs, or if it was exported before.
     """
     if not isinstance(profile, Profile):
         raise UsageError(

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from unstall.figures import MOST_NS
-from unstall.read.races import MOST_RACES, TellsRaces, ToldRace
+from unstall.read.races import MOST_RACES, DescribedRace, DescribesRaces
 from unstall.read.repair import repaired
 from unstall.timeline.columns import Meta, Recorder, StepMarks
 
@@ -116,10 +116,10 @@ def _both(steps: _PlainSteps) -> tuple[int, int]:
     return round(before.device_ns), round(after.device_ns)
 
 
-def races_told(before: bytes, after: bytes | None) -> list[ToldRace]:
-    """All of them, or none if one is not as it should be."""
+def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
+    """All races that the trace describes; none if any of them is malformed."""
     members, _ = _members(before, b"}" if after is None else after, 0)
-    races = _value(members, "unstall", TellsRaces)
+    races = _value(members, "unstall", DescribesRaces)
     return races.races[:MOST_RACES] if races else []
 
 

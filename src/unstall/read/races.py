@@ -19,7 +19,7 @@ _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 _KINDS = {kind.name.lower(): kind for kind in RaceKind}
 
 
-class ToldRace(Struct, frozen=True):
+class DescribedRace(Struct, frozen=True):
     """One row of Races, in the ids of its file."""
 
     kind: Literal["read_early", "written_twice", "overwritten_early", "reused", "taken_early"]
@@ -31,13 +31,13 @@ class ToldRace(Struct, frozen=True):
     count: _Count
 
 
-class TellsRaces(Struct):
+class DescribesRaces(Struct):
     """What stands under "unstall"."""
 
-    races: list[ToldRace] = []
+    races: list[DescribedRace] = []
 
 
-def races_of(told: list[ToldRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
+def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I64, streams: Streams) -> Races:
     """By columns of the host's rows. A race on a stream that the trace has not is left out."""
     if not told:
         return Races.none()

@@ -1,4 +1,4 @@
-"""One event that is not in order → what can be made of it. Slow, and only ever seen by what is broken."""
+"""Repairs a single broken event as far as possible. It is slow, and only broken events come here."""
 
 from __future__ import annotations
 
@@ -51,8 +51,11 @@ def repair(event: bytes) -> tuple[Event | None, bool, bool]:
 
 
 def repaired(text: bytes) -> bytes:
-    """JSON of text that is nearly so: control characters become spaces, what is no UTF-8 becomes U+FFFD, an escape
-    that there is not becomes its characters, and a number that is none becomes null."""
+    """Turns text that is nearly JSON into JSON.
+
+    Control characters become spaces, invalid UTF-8 becomes U+FFFD, an unknown escape becomes its characters, and NaN
+    or an infinity becomes null.
+    """
     text = text.decode("utf-8", "replace").encode().translate(_CONTROL_CHARACTERS)
     return _TEXT_OR_NO_NUMBER.sub(_repaired_token, text)
 
@@ -70,7 +73,7 @@ def _repaired_escape(escape: re.Match[bytes]) -> bytes:
 
 
 def _fitted(text: bytes) -> Event | None:
-    """An event whose values are not all of the types they should be: those are turned into them, or left out."""
+    """An event with values of wrong types: these are converted, or left out if that cannot be done."""
     members = _MEMBERS.decode(text)
     if "ph" not in members or not (phase := _as_text(members["ph"])):
         return None

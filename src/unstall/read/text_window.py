@@ -8,7 +8,7 @@ from unstall.read.unpack import DamagedError
 
 
 class TextWindow:
-    """It grows at its end, by what comes next, and shrinks at its front."""
+    """A part of the text, in bytes, that grows at its end block by block and shrinks at its front."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self.text = bytearray()

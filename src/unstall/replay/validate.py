@@ -1,4 +1,4 @@
-"""What makes a `Program` one that can be replayed. `_engine.c` checks the same for itself and says the same."""
+"""Checks that a `Program` can be replayed. `_engine.c` makes the same checks with the same messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mending each finding would gain, and in which order to mend them."""
+"""The gain of fixing each finding, and the order to fix them in."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Gains:
 
 
 COSTS_NOTHING = ": this costs next to nothing"
-"""How a rule's `saw` ends where the device does not feel it; taken back where mending it gains something after all."""
+"""How a rule's `saw` ends if the finding does not cost device time; removed if fixing it gains something after all."""
 
 _NOTHING = 0.0005
 """Of the step: nobody could measure so small a gain, and as much may be lost."""
 
 
 def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
-    """Whether there is nothing to change; `gain` is a share of the step. What gains only with others is in the plan.
+    """Returns whether there is nothing to change. `gain` is a share of the step.
 
-    A wait that gains nothing may just have another right after it, and a copy can overlap once nothing waits for it:
-    these stay as long as they cost nothing.
+    An edit that gains only together with others is in the plan, and not harmless. A wait may gain nothing because
+    another wait follows it, and a copy because something waits for it: they stay findings unless a fix costs time.
     """
     if finding.edit in planned:
         return False
@@ -48,10 +48,9 @@ def _harmless(finding: Finding, gain: float, planned: Container[str]) -> bool:
 
 
 def _saw(finding: Finding, gain: float, harmless: bool, planned: dict[str, tuple[int, int]], mends: int) -> str:
-    """What was seen; how many findings the change mends, where its gain is that of several; and where the plan alone is
-    the reason to make it, what it gains there.
+    """The evidence, how many findings the edit fixes if several, and its gain in the plan if it gains only there.
 
-    `gain` is a share of the step; `planned` has the number in the plan, and the gain there in ns, of each edit.
+    `gain` is a share of the step. `planned` has each edit's number in the plan and its gain there in ns.
     """
     if harmless:
         return finding.saw
@@ -76,9 +75,9 @@ def _beyond(gain_ns: float, alone_ns: float, base_ns: float) -> list[str]:
 def with_gains(model: Model, findings: Sequence[Finding]) -> Gains:
     """Replay each finding's own edit, and look for the best order of all of them.
 
-    A finding whose cost is not idle time, such as a slow copy that keeps the device busy, is no longer harmless when
-    mending it would gain. Where findings share an edit, as without stacks those that a graph would mend, its gain is
-    told once, at the one that exposes most.
+    A finding may cost no idle time, such as a slow copy that keeps the device busy; it is not harmless if fixing it
+    gains something. If findings share an edit, as those that a graph fixes do without stacks, only the one that exposes
+    most has the gain.
     """
     base = model.undistorted_step_ns
     # In an order of their own: neither that of the file nor other names decide between equals.

@@ -1,4 +1,4 @@
-"""What edits would gain: the edited program's step time against the unedited one's."""
+"""Predicts the gain of edits: the step time of the edited program against that of the unedited one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Prediction:
 
 
 def predict(model: Model, edits: Iterable[Edit]) -> list[Prediction]:
-    """Make one edit after the other. Raises UsageError where nothing was recorded at an edit's place."""
+    """Make one edit after the other. Raises UsageError if nothing was recorded at an edit's place."""
     return _chain(list(edits), model.subject, model.undistorted_step_ns)
 
 
 WORTH = 0.01
-"""Of the step: a smaller gain is within what a replay itself may be off by."""
+"""Share of the step: a smaller gain is within the replay's own error."""
 
 _MOST_STEPS = 8
 
@@ -36,8 +36,8 @@ _MOST_STEPS = 8
 def plan(model: Model, edits: Sequence[Edit]) -> list[Prediction]:
     """The edits in the order to make them, each the one that gains most after those before it.
 
-    Two waits on one path gain nothing one by one; where no single edit gains any more, all that are left of a kind
-    are tried together.
+    Two waits on one path gain nothing one by one. So if no single edit gains any more, all remaining ones of a kind are
+    tried together.
     """
     chosen: list[Prediction] = []
     subject, step = model.subject, model.undistorted_step_ns

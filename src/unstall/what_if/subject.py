@@ -1,4 +1,4 @@
-"""What edits are made to: a program, with the run that it came from."""
+"""A `Subject`: the program that edits change, with the run that it came from."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SYNCS = (Code.SYNC_STREAM, Code.SYNC_DEVICE, Code.SYNC_EVENT)
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Edits give a new one. They neutralise instructions and ops and never take any out, so rows keep their meaning."""
+    """Edits return a new one. They neutralise instructions and ops but never remove any, so rows keep their meaning."""
 
     timeline: Timeline
     places: Places
     steps: Steps
     program: Program
     notes: tuple[str, ...] = ()  # what edits could not do, and why
-    graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows of launches made graphs
+    graphs: I32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))  # host rows that became graphs
 
     def with_program(self, program: Program, *notes: str) -> Subject:
         """The same run after an edit."""

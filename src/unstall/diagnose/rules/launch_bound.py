@@ -14,16 +14,15 @@ from unstall.timeline.columns import I64, HostKind
 
 _GENERATE = re.compile(r"(.*/)?transformers/generation/")
 _MOSTLY = 0.5
-_FAR_AHEAD = 2  # ops queued, from which on it is worth telling
+_FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
 def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
-    """One finding, at the innermost function below which most late launches are, or at the `function` given, a row of
-    Stacks: what a graph would capture.
+    """One finding, at the innermost function with most late launches below it, or at `function`, a row of Stacks.
 
-    Where the host only begins anew now and then, it is harmless unless a graph gains something there. Without stacks
-    there is one finding for each of the costliest places. Rows of tiny kernels within are told in it; a place
-    that has little else is tiny_kernels'.
+    That is what a graph would capture. If the host is late only after pauses, the finding is harmless, unless a graph
+    gains something there. Without stacks there is one finding for each of the costliest places. It mentions rows of
+    tiny kernels; a place with little else is a finding of tiny_kernels.
     """
     lost = run.lost_to("launch")
     return [_finding(run, late, lost) for late in divide(run, function)[0]]

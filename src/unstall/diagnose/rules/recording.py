@@ -1,4 +1,4 @@
-"""What the recording itself cost and what it missed: the figures are of the recorded run, not of the plain one."""
+"""The overhead of the recording itself: the figures are those of the recorded run, not of the plain one."""
 
 from __future__ import annotations
 

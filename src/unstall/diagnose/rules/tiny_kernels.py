@@ -8,7 +8,7 @@ from unstall.result import Finding
 
 
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
-    """One finding a line, but for those in a stretch that launch_bound speaks of, that of the `function` given if any.
+    """One finding a line, except lines in a stretch of launch_bound, which is that of `function` if one is given.
 
     `exposed` is the idle time between these kernels: launch and latency.
     """
