@@ -4,8 +4,8 @@
     unstall bench "x.sum()" --vs "x @ x" --setup "x = torch.ones(4096)"
 
 The names torch, np, jnp, cp, F, nn and math can be used without an import.
-Statements to compare run in turns, once their results have been compared. The
-exit code is 1 if a result differs from that of the first statement, or if a
+With --vs, the results are checked to agree first; then the statements are timed
+alternately. The exit code is 1 if a result differs from that of the first statement, or if a
 statement is slower than its baseline allows.
 """
 
@@ -49,7 +49,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="another statement, to compare with the first; may be repeated",
     )
     group = parser.add_argument_group("measuring")
-    group.add_argument("--cache", choices=_CACHES, help="the cache before each call (default: cold on a device)")
+    group.add_argument(
+        "--cache",
+        choices=_CACHES,
+        help="the device's cache before each call: emptied, as the call before left it, or filled by other inputs (default: "
+        "cold on a device)",
+    )
     add_value(
         group, "--max-seconds", "S", _seconds, "the most time to take (default: 2 for a statement, 5 for a comparison)"
     )

@@ -1,7 +1,7 @@
 """Compare two recorded runs: step time, waits, copies, kernels, lines.
 
-A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Places in the two are
-matched by line and operator; if a function has moved, by its name.
+A is the run before and B the run after: traces or saved timelines, as for `unstall explain`. Places are
+matched by line and operator. A function that has moved is matched by its name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="the run before")
     parser.add_argument("b", metavar="B", help="the run after")
     parser.add_argument(
-        "--step", metavar="NAME", help="the name of the annotation around one step, in both runs (default: found)"
+        "--step", metavar="NAME", help="the name of the annotation around one step, in both runs (default: detected)"
     )
     add_user_option(parser)
     add_output_options(parser, largest="largest changes of a kind")

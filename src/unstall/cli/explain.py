@@ -16,7 +16,7 @@ from unstall.cli._output import add_output_options, check_outputs, check_replace
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", metavar="TRACE", help="the file to explain; - for stdin")
-    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: found)")
+    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: detected)")
     add_user_option(parser)
     add_plain_step_options(parser)
     add_value(
@@ -26,7 +26,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         parse_file,
         "save the timeline to FILE, which is faster to read than the trace",
     )
-    add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")
+    add_output_options(parser, it="the report", largest="costliest findings and lines", but="only the reports that")
     add_budget_options(parser)
 
 

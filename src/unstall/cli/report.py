@@ -15,7 +15,7 @@ from unstall.cli._output import add_output_options, check_outputs, deliver
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("result", metavar="RESULT", help="the JSON file to show; - for stdin")
-    add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")
+    add_output_options(parser, it="the report", largest="costliest findings and lines", but="only the reports that")
     add_budget_options(parser)
 
 

@@ -92,7 +92,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="keep the program's arguments and environment in the trace; they may hold secrets",
     )
     add_virtual_options(parser)
-    add_output_options(parser, it="the report", largest="costliest findings and lines", but="no report but")
+    add_output_options(parser, it="the report", largest="costliest findings and lines", but="only the reports that")
 
 
 def run(args: argparse.Namespace) -> int:

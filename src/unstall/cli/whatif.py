@@ -1,7 +1,7 @@
 """Predict what changes would gain: replay a recorded run with the changes made.
 
-TRACE is a trace or a saved timeline, as for `unstall explain`, whose findings name the edits to try. Several edits are
-made one after the other. Without an edit, it shows how well the replay agrees with the recorded run.
+TRACE is a trace or a saved timeline. The plan of `unstall explain TRACE` names the edits worth trying. Several edits
+are made one after the other. Without an edit, it shows how well the replay agrees with the recorded run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "host-speed:K, kernel-speed:K[:FILE:LINE]; may be repeated",
     )
     add_plain_step_options(parser)
-    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: found)")
+    parser.add_argument("--step", metavar="NAME", help="the name of the annotation around one step (default: detected)")
     add_user_option(parser)
     add_output_options(parser)
 

@@ -72,7 +72,7 @@ class Outlook:
                 f"In steady state a step takes {duration(round(step))}; gains and the plan are relative to that."
             )
         if known.left_out_ns:
-            said.append(f"{duration(known.left_out_ns)} of pauses seen in only one step are left out.")
+            said.append(f"This excludes {duration(known.left_out_ns)} of pauses seen in only one step.")
         free, twice = self.host_free_step_ns, self.host_twice_step_ns
         if step - free < _HELPS * step:
             most = share(round(step - free), round(step))
@@ -80,7 +80,7 @@ class Outlook:
         else:
             said.append(
                 f"With host code twice as fast (C++ instead of Python) a step would take {duration(round(twice))}; "
-                f"with no host time at all, {duration(round(free))}."
+                f"with no host time at all, but the same launches, {duration(round(free))}."
             )
         return said
 

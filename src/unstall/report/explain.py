@@ -65,6 +65,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
         None if sound else _notes(result),
         _bugs(result),
         bars_of(result.accounts, result.steps, _over(result)) if has_work and parts(result.accounts) else None,
+        _basis(result) if has_work and parts(result.accounts) else None,
         _devices(result),
         *(_findings(result) if has_work else ()),
         _plan(result),
@@ -87,6 +88,14 @@ def _notes(result: Result) -> Bullets | None:
     title = words(INTEGRITY) if result.integrity.ok else words(Span(f"{INTEGRITY}: {_UNSOUND}", "bad"))
     notes = tuple(words(note) for note in result.integrity.notes)
     return Bullets(title, notes) if notes else None
+
+
+def _basis(result: Result) -> Prose | None:
+    """Which figures have the recorder's overhead in them, if it was taken out of others."""
+    if result.verdict.basis != "undistorted":
+        return None
+    text = "The bar is as recorded, with the recorder's overhead. The verdict, the gains and the plan are without it."
+    return Prose((words(text),), small=True)
 
 
 def _bugs(result: Result) -> Entries | None:
@@ -123,10 +132,10 @@ def _meaning(result: Result) -> tuple[Words, ...]:
     steps = result.steps.count
     gains = [finding.gain_ns for finding in costly(result)]
     said = (
-        f"gain: time a step saves if this is fixed{' (-: not known)' if None in gains else ''}"
+        f"gain: time a step saves if only this is fixed{' (-: not known)' if None in gains else ''}"
         if any(gain is not None for gain in gains)
         else "",
-        "exposed: device time lost because of it",
+        "exposed: device time lost because of it, as recorded",
         f"saw: counted over all {steps:,} steps" if steps > 1 else "",
     )
     return (words("; ".join(text for text in said if text)),)

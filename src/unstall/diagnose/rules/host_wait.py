@@ -55,7 +55,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     if harmless:
         saw += COSTS_NOTHING
     else:
-        saw += f", then had nothing to do for {duration(round(exposed / count))} each time"
+        saw += f", and idled for {duration(round(exposed / count))} after each"
     return run.finding(
         way.rule,
         group,
