@@ -7,8 +7,8 @@ import numpy as np
 from unstall.timeline.columns import I32, HostKind, Timeline, WaitKind
 
 _AT_ONCE_NS = 20_000
-"""Longest time from the end of a copy's call to the wait for it, if torch makes both: 0.2 to 9 us on an H200's host while
-recording. Two Python statements may be as close, but they are on different lines."""
+"""Longest time from the end of a copy's call to the wait for it, if torch makes both: 0.2 to 9 us on an H200's host
+while recording. Two Python statements may be as close, but they are on different lines."""
 
 
 def has_operators(timeline: Timeline) -> bool:

@@ -265,7 +265,7 @@ def _plain(kernel: str) -> str:
 
 
 def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
-    """Returns the host rows of launching calls, by time, and a number for the name and stream of each one's first op."""
+    """Returns the host rows of launching calls, by time, and a number for each one's first op (name and stream)."""
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first = np.unique(device.launch[known], return_index=True)
@@ -276,7 +276,7 @@ def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
 
 
 def _every(timeline: Timeline, calls: I64, tokens: I64, places: I64, period: int, name: str) -> Steps:
-    """Makes steps that begin where the repetition begins. `places` locates each, `period` gives the last one's length."""
+    """Makes steps that begin where the repetition begins. `places` locates them; the last one is a `period` long."""
     again = tokens[period:] == tokens[:-period]
     same = np.append(0, np.cumsum(again))
     width = min(period, len(same) - 1)

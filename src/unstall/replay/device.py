@@ -209,7 +209,7 @@ def _launches(timeline: Timeline) -> I32:
     """Returns the host row of each device op's call. An op whose call is lost gets that of the op before it, else -1."""
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]
-    launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # ids collide if processes share a file
+    launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # processes in one file share ids
     launch[timeline.device.start < timeline.host.start[np.maximum(launch, 0)] - _CLOCK_SKEW_NS] = -1
     for _, mine in groups(timeline.device.stream):
         known = np.where(launch[mine] >= 0, np.arange(len(mine)), -1)

@@ -16,7 +16,7 @@ def nearest(parent: I32, chosen: Bool) -> I32:
 def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
     """Returns, for each row, the outermost chosen row below its nearest barrier ancestor, or -1.
 
-    The row itself counts if chosen. A barrier row looks above itself, up to the next barrier.
+    The row itself counts if chosen. A row that is both chosen and a barrier counts as chosen.
     """
     marked = nearest(parent, chosen | barrier)
     above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent

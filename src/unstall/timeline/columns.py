@@ -261,7 +261,7 @@ class Meta:
     exact_lines: bool = False  # frames have the lines that ran; else the functions' first lines
     frames_at_calls: bool = False  # frames were read at calls to CUDA only, not in between
     plain_step_ns: int | None = None  # step time measured without recording
-    plain_steps_ns: tuple[int, int] | None = None  # the two values of which it is the mean: before and after the recording
+    plain_steps_ns: tuple[int, int] | None = None  # before and after the recording; its mean is `plain_step_ns`
     known_error: str | None = None  # for a simulated run: how far off its times are on known programs
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
     sound: bool = True  # False when a verdict may rest on something missing

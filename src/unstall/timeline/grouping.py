@@ -30,7 +30,7 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
 
 
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
-    """Returns (distinct values ascending, each row's index into them), as `np.unique`, but without sorting small values."""
+    """Returns (distinct values ascending, each row's index into them), like `np.unique`; does not sort small values."""
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     low, high = int(values.min()), int(values.max())
