@@ -3,7 +3,7 @@
 import sys
 
 if not sys.flags.safe_path:
-    del sys.path[0]  # the folder we are started in: a module there of a name that we import would be taken for it
+    del sys.path[0]  # the current folder: modules there could shadow our imports
 
 from unstall.cli import main
 

@@ -20,14 +20,14 @@ class Text:
         self._names: dict[str, str] = {}
 
     def name(self, text: str) -> str:
-        """The text as a JSON string."""
+        """Returns the text as a JSON string."""
         found = self._names.get(text)
         if found is None:
             found = self._names[text] = msgspec.json.encode(readable(text)).decode()
         return found
 
     def span(self, category: str, name: str, process: int, thread: int, start: int, end: int, arguments: str) -> str:
-        """A complete event; `start` and `end` in ns, `arguments` the members of its JSON object."""
+        """Returns a complete event. `start` and `end` are in ns; `arguments` are the members of its JSON object."""
         since, lasted = start - self._zero_ns, max(end - start, 0)
         return (
             f'{{"ph":"X","cat":"{category}","name":{self.name(name)},"pid":{process},"tid":{thread},'
@@ -36,7 +36,7 @@ class Text:
 
 
 def readable(value: Any) -> Any:
-    """A JSON value with a ? for each character that cannot be encoded: file names may hold any bytes."""
+    """Returns a JSON value with ? for each character that cannot be encoded: file names may hold any bytes."""
     match value:
         case str():
             return value.encode(errors="replace").decode()
@@ -48,13 +48,13 @@ def readable(value: Any) -> Any:
 
 
 def micros(ns: int) -> str:
-    """Nanoseconds as microseconds, exactly."""
+    """Returns nanoseconds as microseconds, exactly."""
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
     return f"{sign}{ns // 1000}.{ns % 1000:03d}"
 
 
 def thread_names(names: dict[int, str], process: int, text: Text) -> Iterator[str]:
-    """The events that name a process's threads."""
+    """Yields the events that name a process's threads."""
     for thread, name in names.items():
         yield (
             f'{{"ph":"M","name":"thread_name","pid":{process},"tid":{thread},"ts":0,'

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 
 def append_json_lines(path: str, entries: Sequence[dict[str, object]]) -> None:
-    """Append entries to a file, one a line, by one write to the system. What JSON does not know is stored as its text.
+    """Append entries to a file, one a line, with one write system call. Values that JSON lacks are stored as text.
 
     Raises:
-        OSError: The disk is full. Nothing of these entries stays then: half a line would spoil the next.
+        OSError: The disk is full. No part of the entries is kept then: half a line would break the next one.
     """
     if not entries:
         return

@@ -1,4 +1,4 @@
-"""What makes two recordings hard to compare: said before anything else."""
+"""Caveats that make two recordings hard to compare. Reports show them first."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _RECORDERS = {
 }
 _LONGEST_ERROR = 400
 _ONE_KNOWS = "Only one run has operators: waits are matched by place alone."
-_HARMLESS = "no Python stacks were recorded"  # the start of a note that is said here in other words
+_HARMLESS = "no Python stacks were recorded"  # the start of a note that a caveat here already covers
 
 
 def caveats(a: Diagnosis, b: Diagnosis, matched_by: MatchedBy, common: Shared, step: Time | None) -> tuple[Caveat, ...]:
-    """Sentences, the weightiest first."""
+    """Returns the caveats, the most important first."""
     found = [
         *_simulated(a.result.source, b.result.source),
         *_work(a.result, b.result),
@@ -48,13 +48,15 @@ Said = list[tuple[Code, str]]
 
 
 def has_work(result: Result) -> bool:
-    """Whether anything ran on a device in the steps."""
+    """Returns whether anything ran on a device in the steps."""
     return result.verdict.bound_by != "none"
 
 
 def steps_compare(a: Result, b: Result, common: Shared) -> bool:
-    """Whether a step of one may be held against a step of the other: not against a whole run, and where different
-    marks told them apart only if both are the same work."""
+    """Returns whether steps of both runs can be compared.
+
+    A step cannot be compared to a whole run. If the runs have different step boundaries, both steps must be the same
+    work."""
     return _same_extent(a, b) and (_same_boundaries(a, b) or common.same_work)
 
 
@@ -63,7 +65,7 @@ def _same_extent(a: Result, b: Result) -> bool:
 
 
 def _simulated(a: Source, b: Source) -> Said:
-    """Says that times are predictions, and how good such predictions are known to be."""
+    """Returns the caveat that times are predictions, and how accurate these are."""
     if a.simulated == b.simulated:
         errors = dict.fromkeys(short(of.known_error, _LONGEST_ERROR) for of in (a, b) if of.known_error)
         if not a.simulated:
@@ -118,10 +120,10 @@ def _often(common: Shared) -> str:
 
 
 def _same_boundaries(a: Result, b: Result) -> bool:
-    """Whether the same thing told the steps apart in both.
+    """Returns whether both runs have the same step boundaries.
 
-    A period is named by whatever kernel is at its start, which says nothing about the length of the step. Of an
-    optimizer's steps unstall's recorder does not say the name.
+    Names of periods are not compared: a period has the name of the kernel at its start, which does not determine the
+    step. unstall's recorder does not record the name of an optimizer.
     """
     kinds = {a.steps.marks or a.steps.found_by, b.steps.marks or b.steps.found_by}
     names = {of.steps.name for of in (a, b) if of.steps.marks is None}

@@ -18,8 +18,8 @@ from unstall.result import Where
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostMemory
 from unstall.timeline.grouping import distinct
 
-_VALUE_BYTES = 16  # the largest single value, a complex128
-_LARGE_BYTES = 1 << 20  # copies of exactly as many bytes per step are the same ones, whatever copies them
+_VALUE_BYTES = 16  # size of the largest scalar, a complex128
+_LARGE_BYTES = 1 << 20  # copies of the same number of bytes per step, if at least this, are the same copies
 _DIRECTIONS = {
     CopyDirection.NONE: "unknown",
     CopyDirection.HOST_TO_DEVICE: "host to device",
@@ -31,11 +31,10 @@ _DIRECTIONS = {
 
 
 def copies(sides: Sides) -> tuple[tuple[CopyChange, ...], int]:
-    """(what changed, the largest change first; how many places' copies are as they were).
+    """Returns (changes, the largest first; number of unchanged groups of copies).
 
-    What is not found at its place under its operator is looked for at its place, then by operator and size
-    anywhere, then by size if that is large. Reads of a single value are not listed: they are the waits that
-    `.item()` and its kind make.
+    Copies are matched by place and operator; else by place; else by operator and size anywhere; else by size, if it is
+    large. Copies of a single value are not listed: they are part of the waits of `.item()` and similar calls.
     """
     sets = [_copies(side, len(sides.texts)) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(sets[0].key, sets[1].key)
@@ -60,7 +59,7 @@ class _Copies:
     """Copies of one run; columns by copy."""
 
     row: I64  # of device
-    call: I64  # host row, -1 where it is not known
+    call: I64  # host row, -1 if unknown
     step: I64
     place: I64
     label: I64  # of the operator or call, -1 for none
@@ -71,7 +70,7 @@ class _Copies:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Tables:
-    first: I64  # by group: element of the run's copies, -1
+    first: I64  # by group: its first element of the run's copies, or -1
     count: Sums
     bytes: Sums
     taken: Sums
@@ -104,7 +103,7 @@ def _copies(side: ComparedRun, texts: int) -> _Copies:
 
 
 def _blocking(side: ComparedRun, call: I64) -> Bool:
-    """Whether the host waited for the copy: in its call, or in a wait that is for it or of the same operation."""
+    """Returns whether the host waited for each copy: in its call, in a wait for it, or in one of the same operation."""
     waits, timeline = side.run.activity.waits, side.run.timeline
     operation = operations(timeline, timeline.host.op)
     waiting = operation[waits.row]
@@ -114,7 +113,7 @@ def _blocking(side: ComparedRun, call: I64) -> Bool:
 
 
 def _pair_the_rest(sides: Sides, sets: list[_Copies], group_a: I64, group_b: I64) -> I64:
-    """The groups of B, those that are alone numbered as the group of A that they are likeliest to be."""
+    """Returns the groups of B. An unmatched group gets the number of the most similar unmatched group of A."""
     alone_a, alone_b = np.setdiff1d(group_a, group_b), np.setdiff1d(group_b, group_a)
     renumber = np.arange(1 + max(int(group_a.max(initial=0)), int(group_b.max(initial=0))))
     described_a = _described(sides.a, sets[0], group_a, alone_a)
@@ -177,7 +176,7 @@ def _tables(grouped: Grouped, own: _Copies, side: ComparedRun) -> _Tables:
 
 
 def _change(sides: Sides, sets: list[_Copies], tables: list[_Tables], group: int) -> CopyChange | None:
-    """None where nothing changed."""
+    """Returns the change of a group, or None if nothing changed."""
     a, b = tables
     at = [int(table.first[group]) for table in tables]
     status: Status = "new" if at[0] < 0 else "gone" if at[1] < 0 else "changed"

@@ -1,4 +1,4 @@
-"""Kernels that are new, gone, or run another number of times or length: by name. And how work gets to the device."""
+"""Compares kernels by name (new, gone, or changed in number or time), and launches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from unstall.result import Where
 from unstall.timeline.columns import I64, DeviceKind, HostKind
 from unstall.timeline.grouping import distinct
 
-_AS_OFTEN = 0.9  # steps at the ends of a recording may lack some of their launches
+_AS_OFTEN = 0.9  # the first and last steps of a recording may lack some launches
 
 
 def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
-    """(what changed, the largest change first; how many kernels are as they were). Memsets count as kernels."""
+    """Returns (changes, the largest first; number of unchanged kernels). Memsets count as kernels."""
     own = [_kernels(side) for side in (sides.a, sides.b)]
     group_a, group_b, groups = common(own[0].name, own[1].name)
     grouped = [
@@ -54,19 +54,19 @@ def kernels(sides: Sides) -> tuple[tuple[KernelChange, ...], int]:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Kernels by name: how many are in both runs, and how many of them come as often in a step of each."""
+    """Number of kernel names in both runs, and of those that run equally often per step."""
 
     kernels: int
     as_often: int
 
     @property
     def same_work(self) -> bool:
-        """Whether a step of both is the same work: what a change to the program replaces are some kernels of it."""
+        """Returns whether a step is the same work in both runs. A change to the program replaces only some kernels."""
         return 2 * self.as_often > self.kernels
 
 
 def shared(sides: Sides) -> Shared:
-    """What tells whether steps are the same work, by whatever they were told apart."""
+    """Counts the kernels that both runs share, to find out whether their steps are the same work."""
     (name_a, which_a), (name_b, which_b) = (distinct(_kernels(side).name) for side in (sides.a, sides.b))
     both, of_a, of_b = np.intersect1d(name_a, name_b, assume_unique=True, return_indices=True)
     a, b = np.bincount(which_a)[of_a] * sides.b.steps, np.bincount(which_b)[of_b] * sides.a.steps
@@ -74,7 +74,7 @@ def shared(sides: Sides) -> Shared:
 
 
 def launches(sides: Sides) -> Launches:
-    """Calls per step that put work on a device, and what of it is in graphs."""
+    """Returns launches per step, and how many of them are graph launches."""
     counted = [_launches(side) for side in (sides.a, sides.b)]
     calls, graphs, all_kernels, in_graphs = (Count(a=a, b=b) for a, b in zip(*counted, strict=True))
     return Launches(calls=calls, graph_launches=graphs, kernels=all_kernels, kernels_in_graphs=in_graphs)
@@ -85,7 +85,7 @@ class _Kernels:
     """Kernels of one run; columns by kernel."""
 
     row: I64  # of device
-    name: I64  # number of the text
+    name: I64  # number of its text
     step: I64
     place: I64
     taken: I64  # ns
@@ -106,8 +106,9 @@ def _kernels(side: ComparedRun) -> _Kernels:
 
 
 def _main_places(side: ComparedRun, own: _Kernels, grouped: Grouped) -> dict[int, Where]:
-    """By group the place that launched most of its time; of equal ones that which did so first, since how places are
-    numbered depends on which run comes first."""
+    """Returns, by group, the place that launched most of its time.
+
+    Of equal places it takes the first to launch: the numbers of places depend on the order of the runs."""
     width = 1 + int(own.place.max(initial=0))
     cells, which = distinct(grouped.group * width + own.place)
     taken = np.zeros(len(cells), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Cost by line, side by side."""
+"""Compares cost by line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unstall.timeline.columns import I64
 
 
 def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
-    """(lines whose cost differs, the largest difference first; how many differ by next to nothing)."""
+    """Returns (lines whose cost differs, the largest difference first; number of lines that hardly differ)."""
     a, b = _costs(sides.a, sides.places), _costs(sides.b, sides.places)
     changes, unchanged = [], 0
     for i in np.flatnonzero((a.first >= 0) | (b.first >= 0)).tolist():
@@ -44,9 +44,9 @@ def lines(sides: Sides) -> tuple[tuple[LineChange, ...], int]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Costs:
-    """What the places of one run cost; columns by number of the place."""
+    """Costs of one run; columns by number of the place."""
 
-    first: I64  # host row
+    first: I64  # first host row of the place
     launches: Sums
     cost: Sums
     device: Sums
@@ -85,6 +85,6 @@ def _costs(side: ComparedRun, places: int) -> _Costs:
 
 
 def _order(change: LineChange) -> tuple[int, list[str]]:
-    """By device and idle time together, or by the wait where that changed more."""
+    """Sort key: the change of device and idle time together, or of the wait if that is larger."""
     size = max(abs(change.cost_ns.change), abs(change.wait_ns.change))
     return -size, sorted(map(str, (change.where_a, change.where_b)))

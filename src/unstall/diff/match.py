@@ -1,4 +1,4 @@
-"""Which place of one run is which of the other, though lines shift between versions of a file."""
+"""Matches the places of two runs, even if lines moved between versions of a file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ class ComparedPlace:
     of_program: bool = False
 
 
-_DEEPEST = 32  # folders of a path that are looked at
+_DEEPEST = 32  # folders of a path that are compared
 
 
 def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> list[tuple[int, int]]:
-    """Indices of places that are the same one: each is in one pair at most, and swapping the runs swaps the pairs.
+    """Returns pairs (index in A, index in B) of the same place. Each place is in at most one pair.
 
-    The same line of the same function; else the same function, told apart by its operators, or by the order
-    of lines where both have as many. Files whose paths differ are matched by the end of the path, and
-    two programs, each the one file that was run, are the same: an edited copy has another name.
+    Places match if they are the same line of the same function. Other places of a function are matched by their
+    operators, or by line order if both runs have equally many. Files match by path, else by the end of the path. The
+    files that were run as the program match under any name, because an edited copy has another name. Swapping the runs
+    swaps each pair.
     """
     files = pairs_of_files(_files(a), _files(b))
     program_a, program_b = _program(a), _program(b)
@@ -54,13 +55,13 @@ def pairs_of_places(a: Sequence[ComparedPlace], b: Sequence[ComparedPlace]) -> l
 
 
 def unique_pairs(a: Mapping[int, Hashable], b: Mapping[int, Hashable]) -> list[tuple[int, int]]:
-    """Pairs (i, j) whose keys are equal, and no other's in either; None matches nothing."""
+    """Returns pairs (i, j) with equal keys that are unique in both mappings. The key None matches nothing."""
     single = [_single(keys) for keys in (a, b)]
     return [(i, single[1][key]) for key, i in single[0].items() if key in single[1]]
 
 
 def pairs_of_files(a: Iterable[str], b: Iterable[str]) -> dict[str, str]:
-    """The name in A of each file in B: the same path, else the one whose path ends alike, where just one does."""
+    """Returns the name in A of each file in B: the same path, else the only path with the same end."""
     names_a, names_b = set(a), set(b)
     found = {name: name for name in names_a & names_b}
     left = names_a - names_b, names_b - names_a
@@ -88,7 +89,7 @@ def _files(places: Sequence[ComparedPlace]) -> set[str]:
 
 
 def _program(places: Sequence[ComparedPlace]) -> str | None:
-    """The file that was run; None where there are several, or none is known."""
+    """Returns the file that was run, or None if there are several or none is known."""
     names = {place.where.file for place in places if place.of_program}
     return names.pop() if len(names) == 1 else None
 
@@ -113,7 +114,7 @@ def _by_function(
     side: int,
     file: Callable[[ComparedPlace], str | None],
 ) -> dict[Hashable, list[int]]:
-    """What is left of each function that has a file, in the order of lines."""
+    """Returns the unmatched places of each function that has a file, in line order."""
     functions: dict[Hashable, list[int]] = defaultdict(list)
     for i in _left(places, found, side, file):
         if places[i].where.file is not None:

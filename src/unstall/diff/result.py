@@ -23,9 +23,9 @@ Code = Literal[
 
 
 class Time(msgspec.Struct, frozen=True, kw_only=True):
-    """ns per step. Steps of one file differ so much among themselves that a change of `noise` or less may be chance.
+    """ns per step. A change of `noise` or less may be chance: the steps within each run vary that much.
 
-    `noise` is null where neither run has several steps, or where it was not asked.
+    `noise` is null if neither run has several steps, or if it was not computed.
     """
 
     a: int
@@ -34,24 +34,24 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def change(self) -> int:
-        """What B takes longer."""
+        """How much longer B takes, in ns per step."""
         return self.b - self.a
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the change is larger than the noise, as far as that is known."""
+        """Whether the change is larger than the noise; unknown noise counts as 0."""
         return abs(self.change) > (self.noise or 0)
 
 
 class Count(msgspec.Struct, frozen=True, kw_only=True):
-    """How many per step, to a thousandth."""
+    """Number per step, rounded to a thousandth."""
 
     a: float
     b: float
 
     @property
     def same(self) -> bool:
-        """Whether both have as many."""
+        """Whether both runs have the same number."""
         return self.a == self.b
 
 
@@ -74,7 +74,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caveat(msgspec.Struct, frozen=True, kw_only=True):
-    """What limits the comparison: a sentence."""
+    """A sentence on what limits the comparison."""
 
     code: Code
     text: str
@@ -83,7 +83,7 @@ class Caveat(msgspec.Struct, frozen=True, kw_only=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison in words. `ratio` is the slower run's step over the faster one's."""
 
-    faster: Literal["a", "b"] | None  # None: no difference beyond the noise, or none that can be told
+    faster: Literal["a", "b"] | None  # None: no difference beyond the noise, or unknown
     ratio: float | None
     text: str
 
@@ -97,7 +97,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Waits at one place, under one operator (the call's name, outside of any): `where_a` is null for new ones."""
+    """Waits at one place, under one operator (outside operators: one call's name). `where_a` is null for new waits."""
 
     status: Status
     where_a: Where | None
@@ -126,7 +126,7 @@ class CopyChange(msgspec.Struct, frozen=True, kw_only=True):
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """How work gets to the device."""
 
-    calls: Count  # host calls that put work on a device, a graph launch being one
+    calls: Count  # host calls that launch work on a device; a graph launch is one call
     graph_launches: Count
     kernels: Count
     kernels_in_graphs: Count
@@ -144,7 +144,7 @@ class KernelChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One line's cost. `cost_ns` is device and idle time together, with its noise; a line that moved has two places."""
+    """One line's cost. `cost_ns` is the sum of device and idle time, with its noise. A moved line has two places."""
 
     status: Status
     where_a: Where | None
@@ -166,7 +166,7 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a report of two runs shows. What the data cannot support is null, or empty with a caveat."""
+    """Everything that a report of two runs shows. Parts that the data does not support are null, or empty with a caveat."""
 
     schema: str = SCHEMA
     version: str
@@ -186,13 +186,13 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether they can be compared, and nothing differs beyond the noise."""
+        """Whether the runs can be compared and nothing differs beyond the noise."""
         same = alike(self.launches, self.waits, self.copies, self.kernels, self.lines)
         return self.summary.faster is None and same
 
 
 def alike(launches: Launches | None, *changes: Sequence[WaitChange | CopyChange | KernelChange | LineChange]) -> bool:
-    """Whether none of these differs beyond the noise."""
+    """Returns whether none of these differs beyond the noise."""
     statuses = {change.status for each in changes for change in each}
     if launches is None or not statuses <= {"within noise"}:
         return False

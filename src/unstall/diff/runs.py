@@ -1,4 +1,4 @@
-"""`diff`: two reports → what changed between their runs."""
+"""`diff`: compares the runs of two reports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from unstall.errors import UsageError
 
 
 def diff(a: Diagnosis, b: Diagnosis) -> DiffResult:
-    """What changed from run A to run B, matched by line and operator.
+    """Returns what changed from run A to run B, matched by line and operator.
 
-    Raises UsageError for a report that was read back from JSON: it holds no run to compare.
+    Raises UsageError for a report that was loaded from JSON, because it holds no run.
     """
     if a.run is None or b.run is None:
         raise UsageError("a saved result holds no timeline: compare the traces that results were made from")

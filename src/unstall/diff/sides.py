@@ -1,4 +1,4 @@
-"""Two runs brought to common numbers: places, texts and steps, by row."""
+"""Gives places and texts the same numbers in both runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MatchedBy = Literal["line", "function", "operator"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComparedRun:
-    """One run. Columns are by host row but where it is said."""
+    """One run. Columns are by host row unless a comment says otherwise."""
 
     run: Run
-    place: I64  # number of the place, the same in both runs; 0 for none
+    place: I64  # number of the place, shared by both runs; 0 for none
     step: I64  # index of the step, -1 outside the window
-    label: I64  # number of the outermost operator's name, of the event's own outside of any
-    text: I64  # by text index: number of the text, the same in both runs
-    several: frozenset[int]  # places that stand for several lines of one function
+    label: I64  # number of the outermost operator's name, else of the event's own name
+    text: I64  # by text index: number of the text, shared by both runs
+    several: frozenset[int]  # places that are several lines of one function
     ops: I64  # device rows launched by the steps, or with no known launch in the window
     op_step: I64  # by element of `ops`: index of the step
     op_place: I64  # by element of `ops`: number of the place
@@ -38,7 +38,7 @@ class ComparedRun:
         return len(self.run.steps)
 
     def where(self, row: int, label: int, texts: Sequence[str]) -> Where | None:
-        """The place of a host row, under the operator of that number (-1: none); None for row -1."""
+        """Returns the place of a host row, with the operator of number `label` (-1: none); None for row -1."""
         if row < 0:
             return None
         where = self.run.places.where(int(self.run.places.place[row]), row, texts[label] if label >= 0 else None)
@@ -49,7 +49,7 @@ class ComparedRun:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sides:
-    """Both runs. Numbers of places are below `places`, those of texts index `texts`."""
+    """Both runs. Numbers of places are below `places`; numbers of texts are indices into `texts`."""
 
     a: ComparedRun
     b: ComparedRun
@@ -58,12 +58,12 @@ class Sides:
     matched_by: MatchedBy
 
     def negligible(self, ns: int) -> bool:
-        """Whether so many ns per step are too few to tell from none in either run."""
+        """Returns whether `ns` per step is too little to matter in either run."""
         return all(side.run.negligible(abs(ns) * side.steps) for side in (self.a, self.b))
 
 
 def bring_together(a: Run, b: Run) -> Sides:
-    """Match the places of two runs: by line; by function where only one knows lines; by operator without stacks."""
+    """Match the places of two runs: by line; by function if only one has exact lines; by operator without stacks."""
     matched_by: MatchedBy = "line"
     if not (a.timeline.meta.has_stacks and b.timeline.meta.has_stacks):
         matched_by = "operator"
@@ -118,7 +118,7 @@ def _numbers(text: I64, names: I32) -> I64:
 
 
 def _rows(run: Run) -> I64:
-    """Host rows that anything is said of: what launched, what waited, what was to blame."""
+    """Returns the host rows to compare: launches, waits, and causes of idle time."""
     launch = run.timeline.device.launch
     culprit = run.gaps.culprit
     parts = launch[launch >= 0], run.activity.waits.row, culprit[culprit >= 0]
@@ -126,7 +126,7 @@ def _rows(run: Run) -> I64:
 
 
 def _known(run: Run, rows: I64, used: I64, which: I64) -> list[ComparedPlace]:
-    """The places of these rows, with their operators."""
+    """Returns the places of these rows, with their operators."""
     top = run.places.top_op[rows]
     name = np.where(top >= 0, run.timeline.host.name[np.maximum(top, 0)], -1) if len(rows) else top
     width = len(run.timeline.strings) + 1
@@ -140,7 +140,7 @@ def _known(run: Run, rows: I64, used: I64, which: I64) -> list[ComparedPlace]:
 
 
 def _by_place(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
-    """A number for each place, from 1 on, 0 for none."""
+    """Returns a number for each place of both runs, from 1 on; 0 for none."""
     a, b = (np.zeros(len(places), dtype=np.int64) for places in known)
     for number, (i, j) in enumerate(pairs_of_places(*known), 1):
         a[i] = b[j] = number
@@ -153,7 +153,7 @@ def _by_place(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
 
 
 def _by_function(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
-    """The same, all lines of a function being one place."""
+    """The same, with all lines of a function as one place."""
     lineless = [
         sorted({(place.where.file or "", place.where.function or "", place.of_program) for place in places})
         for places in known
@@ -178,13 +178,13 @@ def _by_function(known: Sequence[Sequence[ComparedPlace]]) -> tuple[I64, I64]:
 
 
 def _exact(run: Run) -> bool:
-    """Whether any line of the user's is the one that runs, not the function's first."""
+    """Returns whether any of the user's lines is exact, not the function's first line."""
     mine: Bool = run.places.is_user_frame
     return bool(run.timeline.lines.exact[run.timeline.stacks.line[mine]].any())
 
 
 def _without_stacks(run: Run) -> Run:
-    """The same run, its places being annotations and operators."""
+    """Returns the same run with annotations and operators as places."""
     timeline = run.timeline
     if not len(timeline.stacks):
         return run

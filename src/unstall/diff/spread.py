@@ -1,4 +1,4 @@
-"""Sums by group, how they differ from step to step, and what difference between two runs that can explain."""
+"""Sums by group, their variation between steps, and the difference of two runs that it can explain."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _STUDENT = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sums:
-    """A quantity of one run by group: its sum over the steps, and the sum of squares of the steps' deviations."""
+    """A quantity of one run by group: its sum over the steps, and the sum of squared deviations of the steps."""
 
     total: I64
     deviation: NDArray[np.float64]
     steps: int
 
     def per_step(self, group: int) -> int:
-        """The mean."""
+        """Returns the mean per step of a group."""
         return round(int(self.total[group]) / self.steps)
 
 
 def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
-    """Sum `value`s by group; a step in which a group does not occur counts as 0."""
+    """Sum `value` by group. A step in which a group does not occur counts as 0."""
     cells, which = distinct(group * steps + step)
     cell = np.zeros(len(cells), dtype=np.int64)
     np.add.at(cell, which, value)
@@ -48,25 +48,26 @@ def sums(group: I64, step: I64, value: I64, groups: int, steps: int) -> Sums:
 
 
 def time(a: Sums, b: Sums, group: int) -> Time:
-    """The means of one group in both runs, with their noise."""
+    """Returns the means of one group in both runs, with their noise."""
     deviation = float(a.deviation[group]) + float(b.deviation[group])
     return Time(a=a.per_step(group), b=b.per_step(group), noise=noise(deviation, a.steps, b.steps))
 
 
 def count(a: Sums, b: Sums, group: int) -> Count:
-    """The same for what is counted."""
+    """Returns the numbers per step of one group in both runs."""
     return Count(a=per_step(int(a.total[group]), a.steps), b=per_step(int(b.total[group]), b.steps))
 
 
 def per_step(total: int, steps: int) -> float:
-    """How many per step, to a thousandth."""
+    """Returns the number per step, rounded to a thousandth."""
     return round(total / steps, 3)
 
 
 def noise(deviation: float, steps_a: int, steps_b: int) -> int | None:
-    """The difference of two means below which chance alone would lie in 19 of 20 cases; None with one step each.
+    """Returns the difference of two means that chance alone exceeds in 1 of 20 cases; None with one step each.
 
-    Student's t test for two samples of one variance, which both runs' squared deviations estimate together.
+    This is Student's t test for two samples of equal variance. `deviation` is the sum of squared deviations of both
+    runs, which estimates that variance.
     """
     freedom = steps_a + steps_b - 2
     if freedom < 1:

@@ -1,4 +1,4 @@
-"""The time of a step in both runs, and where it goes."""
+"""Compares the step time of both runs, and its accounts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from unstall.result import BUSY_PARTS, IDLE_CAUSES
 
 
 def step_time(a: Run, b: Run) -> Time:
-    """The mean step of both, with the noise that the lengths of the single steps give."""
+    """Returns the mean step time of both runs, with the noise estimated from the single steps."""
     deviation = sum(float(((own := run.step_lengths) - own.mean()).__pow__(2).sum()) for run in (a, b))
     return Time(a=a.per_step(a.wall), b=b.per_step(b.wall), noise=noise(deviation, len(a.steps), len(b.steps)))
 
 
 def accounts(a: Run, b: Run) -> tuple[Account, ...]:
-    """Every part of a step's time that is not zero in both: busy ones first, in the order of the accounts."""
+    """Returns the parts of a step's time that are not zero in both runs: busy ones first, in account order."""
     parts = [
         *(Account(key=key, kind="busy", time_ns=_both(a, b, "busy_ns", key)) for key in BUSY_PARTS),
         *(Account(key=key, kind="idle", time_ns=_both(a, b, "idle_ns", key)) for key in IDLE_CAUSES),

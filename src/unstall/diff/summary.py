@@ -26,8 +26,8 @@ _CALLED = {
 }
 _BOUND = {"device": "device-bound", "none": "without device work", "comm": "communication-bound"}
 _LEAST_STEPS = 3
-_NOTABLE = 0.2  # of the difference
-_TEN = 9.995  # from here on, three digits are one after the point
+_NOTABLE = 0.2  # share of the difference
+_TEN = 9.995  # from here on, three digits leave one after the decimal point
 _OF_THE_HOST = {("idle", "launch"), ("idle", "python"), ("idle", "sync")}
 
 
@@ -40,7 +40,7 @@ def summarise(
     *,
     differs: bool,
 ) -> Summary:
-    """`differs` says whether anything but the step time does."""
+    """Returns the summary. `differs` says whether anything other than the step time differs."""
     if step is None:
         return Summary(faster=None, ratio=None, text="These runs cannot be compared.")
     low, high = sorted((step.a, step.b))
@@ -62,10 +62,10 @@ def summarise(
 
 
 def _apart(a: Side, b: Side) -> bool:
-    """Whether each step of one run is shorter than every step of the other.
+    """Returns whether each step of one run is shorter than every step of the other.
 
-    Of three and three alike, so much of an order comes by chance in one of 20 cases. Where a few steps are far
-    longer than the rest it tells runs apart that Student's test cannot.
+    For three equal steps each, a given run is so ordered before the other by chance in 1 of 20 cases. If a few steps
+    are far longer than the rest, this separates runs that Student's test cannot.
     """
     enough = min(a.steps.count, b.steps.count) >= _LEAST_STEPS
     return enough and (a.longest_step_ns < b.shortest_step_ns or b.longest_step_ns < a.shortest_step_ns)
@@ -96,7 +96,7 @@ def _faster(a: Side, b: Side, step: Time) -> str:
 
 
 def _most(step: Time, accounts: Sequence[Account]) -> Account | None:
-    """The part that changed most in the direction of the step."""
+    """Returns the account that changed most in the same direction as the step time."""
     sign = 1 if step.change > 0 else -1
     part = max(accounts, key=lambda part: sign * part.time_ns.change, default=None)
     return part if part and sign * part.time_ns.change > 0 else None
@@ -118,7 +118,7 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
 
 
 def _graphs(launches: Launches | None) -> str:
-    """What graph launches took over, or gave back."""
+    """Returns a phrase on launches that graphs replaced, or no longer replace."""
     if launches is None:
         return ""
     graphs, calls, held = launches.graph_launches, launches.calls, launches.kernels_in_graphs

@@ -1,4 +1,4 @@
-"""Waits that are new, gone, or took another time: by place and operator."""
+"""Compares waits by place and operator: new, gone, or of a different length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.timeline.columns import I64
 
 
 def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
-    """(what changed, the largest change first; how many places' waits are as they were)."""
+    """Returns (changes, the largest first; number of unchanged groups of waits)."""
     rows = _rows(sides.a), _rows(sides.b)
     group_a, group_b, groups = common(_keys(sides, sides.a, rows[0]), _keys(sides, sides.b, rows[1]))
     a = Grouped(group_a, sides.a.step[rows[0]], groups, sides.a.steps)
@@ -43,13 +43,13 @@ def waits(sides: Sides) -> tuple[tuple[WaitChange, ...], int]:
 
 
 def _rows(side: ComparedRun) -> I64:
-    """Host rows of the window's waits, ascending."""
+    """Returns the host rows of the window's waits, ascending."""
     rows = side.run.activity.waits.row
     return np.sort(rows[side.step[rows] >= 0]).astype(np.int64)
 
 
 def _keys(sides: Sides, side: ComparedRun, rows: I64) -> I64:
-    """A number for each place and operator; for each place alone where only one of the runs knows of operators."""
+    """Returns a number per place and operator, or per place if only one run has operators."""
     label = side.label[_operation(side, rows)]
     if has_operators(sides.a.run.timeline) != has_operators(sides.b.run.timeline):
         label = np.zeros_like(label)
@@ -57,13 +57,13 @@ def _keys(sides: Sides, side: ComparedRun, rows: I64) -> I64:
 
 
 def _operation(side: ComparedRun, rows: I64) -> I64:
-    """The host row that stands for the operation that each row is of: itself where it is of none."""
+    """Returns the number of each row's operation, or the row itself if it has none."""
     operation = side.run.places.operation[rows]
     return np.where(operation >= 0, operation, rows).astype(np.int64)
 
 
 def _first_of_each(side: ComparedRun, rows: I64) -> I64:
-    """1 for the first row of each operation, 0 for more of the same: one `.to()` may wait in two calls."""
+    """Returns 1 for the first row of each operation, 0 for its other rows: one `.to()` may wait in two calls."""
     _, first = np.unique(_operation(side, rows), return_index=True)
     one = np.zeros(len(rows), dtype=np.int64)
     one[first] = 1

@@ -1,4 +1,4 @@
-"""Call stacks by function: where stacks are of the lines that ran, those of one function call stand for one."""
+"""Groups call stacks by function. If frames have the lines that ran, all lines of a function call are one group."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from unstall.timeline.grouping import distinct
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Functions:
-    """By row of Stacks. Where lines are functions' first, every row is a function of its own."""
+    """The function of each row of Stacks. If frames have only `def` lines, every row is its own function."""
 
-    row: I32  # the first of the rows that are lines of the same function, called from the same one
-    parent: I32  # of a row that stands for a function: the one that stands for its caller; else -1
+    row: I32  # by row: the first row with the same function and the same calling function
+    parent: I32  # by row: for such a first row, the first row of its caller; else -1
 
 
 def function_of(timeline: Timeline) -> I64:
-    """By row of Lines: a number from 0 on that those of one function share, where they are lines that ran."""
+    """Returns a number from 0 on for each row of Lines. Exact lines of one function share a number."""
     lines = timeline.lines
     named = lines.file.astype(np.int64) * (len(timeline.strings) + 1) + lines.function
     return distinct(np.where(lines.exact, named + len(lines), np.arange(len(lines))))[1]
 
 
 def functions(timeline: Timeline) -> Functions:
-    """Which rows of Stacks are the same function."""
+    """Returns which rows of Stacks are the same function, called from the same function."""
     stacks, lines, function = timeline.stacks, timeline.lines, function_of(timeline)
     row = np.arange(len(stacks), dtype=np.int32)
     depth = depths(stacks.parent)
-    # A caller's lines are one before its callees are: from the root on.
+    # From the root on: callers must be grouped before their callees.
     for level in range(int(depth.max(initial=-1)) + 1):
         mine = np.flatnonzero(depth == level)
         above = stacks.parent[mine]

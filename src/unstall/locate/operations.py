@@ -1,4 +1,4 @@
-"""Which host calls belong together: those of one operator, or without operators a copy and the wait for it."""
+"""Groups host calls by operation: by operator, or if none were recorded, a copy with the wait for it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import numpy as np
 from unstall.timeline.columns import I32, HostKind, Timeline, WaitKind
 
 _AT_ONCE_NS = 20_000
-"""From the end of a copy's call to the wait for it, where torch makes both: 0.2 to 9 us on an H200's host, while a
-recorder was at work. Two statements of Python may be as near, but are on lines of their own."""
+"""Longest time from the end of a copy's call to the wait for it, if torch makes both: 0.2 to 9 us on an H200's host
+while recording. Two Python statements may be as close, but they are on different lines."""
 
 
 def has_operators(timeline: Timeline) -> bool:
-    """Whether operators were recorded: recorders of CUDA alone know of none."""
+    """Returns whether operators were recorded. Recorders of CUDA only do not record them."""
     return bool((timeline.host.kind == HostKind.OP).any())
 
 
 def operations(timeline: Timeline, operator: I32) -> I32:
-    """By host row: a number that the calls of one operation share; -1 for none.
+    """Returns a number for each host row, which the calls of one operation share; -1 for none.
 
-    If operators were recorded, it is `operator`, a host row for each host row. If not, a copy and a wait for its stream
-    that follows at once on the same thread and line count as one operation; its number is the copy's row.
+    If operators were recorded, it is `operator`: the operator's host row, for each host row. Otherwise a copy and the
+    wait for its stream that follows at once, on the same thread and line, share the copy's row as their number.
     """
     if has_operators(timeline):
         return operator

@@ -1,4 +1,4 @@
-"""Whose line is it: from call stacks to places in code that the user can read and change."""
+"""Attributes host events to places in the user's code, from call stacks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from unstall.timeline.grouping import by_text
 class Places:
     """The place of every host event.
 
-    A place is one number: a row of `Timeline.lines` where the stack has a line of the user's; beyond those,
-    the name of an annotation or of an outermost operator (`len(lines)` + its text index); -1 for nothing.
+    A place is a number: a row of `Timeline.lines` if the stack has a line of the user's; else the name of an annotation
+    or of an outermost operator, as `len(lines)` + its text index; else -1.
     """
 
     timeline: Timeline
     place: I64  # by host row
-    caller: I32  # by host row: row of lines of the next frame outward that is the user's too, or -1
+    caller: I32  # by host row: row of Lines of the user's next frame outward, or -1
     top_op: I32  # by host row: the outermost operator below the user's frame, or -1
-    operation: I32  # by host row: a number that those of one `top_op` share; see `operations`
-    frame: I32  # by host row: the user's frame as a row of Timeline.stacks, or -1
+    operation: I32  # by host row: a number that events of one operation share; see `operations`
+    frame: I32  # by host row: row of Timeline.stacks of the user's innermost frame, or -1
     is_user_frame: Bool  # by row of Timeline.stacks: whether that frame is the user's
-    unmatched: tuple[str, ...] = ()  # globs of the user's that match no recorded file
+    unmatched: tuple[str, ...] = ()  # the user's globs that match no recorded file
 
     def where(self, place: int, row: int, op: str | None) -> Where:
-        """The place as it is printed; `row` is a host row that lends its caller."""
+        """Returns the place as it is printed, with the caller of the host row `row`."""
         timeline = self.timeline
         lines = timeline.lines
         if place < 0:
@@ -59,16 +59,16 @@ class Places:
         )
 
     def op_name(self, row: int) -> str | None:
-        """The name of the outermost operator around a host event, None where there is none."""
+        """Returns the name of the outermost operator around a host event, or None if there is none."""
         top = int(self.top_op[row]) if row >= 0 else -1
         return None if top < 0 else self.timeline.strings[self.timeline.host.name[top]]
 
 
 def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None = None) -> Places:
-    """Attribute every host event.
+    """Attributes every host event to a place.
 
-    `step` is what the steps are called, which is no place. `user` narrows what counts as the user's code to files
-    that match one of the globs. A backward operator is at the line of its forward one.
+    `step` is the name of the steps' annotation, which is not a place. If `user` is given, only files that match one of
+    these globs count as the user's code. A backward operator is at the line of its forward operator.
     """
     host = timeline.host
     mine = _user_lines(timeline, user)
@@ -83,7 +83,7 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
     frame = np.where(frame >= 0, frame, own_frame).astype(np.int32)
     line = _at(timeline.stacks.line, frame)
     outer = _at(user_node, _at(timeline.stacks.parent, frame))
-    # Of a backward operator, who called it is who called backward().
+    # The caller of a backward operator is the caller of backward().
     calls_backward = forward & (own_frame >= 0)
     caller = _at(timeline.stacks.line, np.where(calls_backward, own_frame, outer))
 
@@ -97,8 +97,9 @@ def find_places(timeline: Timeline, user: Sequence[str] = (), step: str | None =
 
 
 def programs(timeline: Timeline) -> set[int]:
-    """Files, as indices of texts, run as the program: their `<module>` is at a stack's root. A user may well call a
-    script profile.py."""
+    """Returns the text indices of files that were run as the program: their `<module>` is at the root of a stack.
+
+    Such a file is the user's, even if it has the name of a library module, such as profile.py."""
     roots = timeline.stacks.line[timeline.stacks.parent < 0]
     modules = [i for i in np.unique(roots) if timeline.text(int(timeline.lines.function[i])) == "<module>"]
     files = {int(timeline.lines.file[i]) for i in modules}
@@ -106,14 +107,14 @@ def programs(timeline: Timeline) -> set[int]:
 
 
 def _at(values: I32, index: I32 | I64) -> I32:
-    """values[index], with -1 where the index is."""
+    """Returns values[index], and -1 for index -1."""
     if not len(values):
         return np.full(len(index), -1, dtype=np.int32)
     return np.where(index >= 0, values[np.maximum(index, 0)], -1).astype(np.int32)
 
 
 def _user_lines(timeline: Timeline, user: Sequence[str]) -> Bool:
-    """Which rows of Lines are the user's."""
+    """Returns which rows of Lines are the user's."""
     lines = timeline.lines
     own = programs(timeline)
 
@@ -136,7 +137,7 @@ def _unmatched(timeline: Timeline, user: Sequence[str]) -> tuple[str, ...]:
 
 
 def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
-    """The outermost operator around each host event, looking no further out than the user's own frame."""
+    """Returns the outermost operator around each host event within the user's innermost frame, or -1."""
     host = timeline.host
     line = _at(timeline.stacks.line, host.stack)
     users = np.zeros(len(host), dtype=np.bool_)
@@ -146,7 +147,7 @@ def _outermost_operators(timeline: Timeline, mine: Bool) -> I32:
 
 
 def _fallback(timeline: Timeline, source: I64, top_op: I32, step: str | None) -> I64:
-    """Text of the innermost annotation that is not a whole step, else of the outermost operator, else -1."""
+    """Returns the text of the innermost annotation that is not a step, else of the outermost operator, else -1."""
     host = timeline.host
     annotation = host.kind == HostKind.ANNOTATION
     names = np.unique(host.name[annotation])

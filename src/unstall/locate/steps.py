@@ -1,4 +1,4 @@
-"""Finds the steps of a run: by an annotation, else by the optimizer, else by the period of the launches."""
+"""Finds the steps: by an annotation, else by the optimizer, else by the period of launches, else one whole step."""
 
 from __future__ import annotations
 
@@ -26,42 +26,40 @@ _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Steps:
-    """Steps in order of time. The window that they span is [window_start, window_end).
+    """Steps in order of time; all times in ns. The window that they span is [window_start, window_end).
 
-    If the host is ahead, the window begins when the device has finished the work from before the first step, and ends
-    when it has finished the last step. Otherwise a few steps would pay for everything that was queued before them.
+    If the host is ahead, the device begins the first step after earlier work, and ends the last step later than the
+    host. The window excludes that earlier work: a few steps should not pay for everything queued before them.
     """
 
     found_by: FoundBy
     name: str | None
     start: I64
-    end: I64  # of the host's part; the device may still be at work
-    window_start: int  # the later of the first step's start and the end of the device's work from before
-    window_end: int  # the later of the last step's end and the end of the last device op it launched
-    hint: str | None = None  # an annotation that might be around the steps, if none was found to be
+    end: I64  # end of the host's part; the device may still be working
+    window_start: int  # the later of the first step's start and the end of earlier device work
+    window_end: int  # the later of the last step's end and the end of its last device op
+    hint: str | None = None  # an annotation that might mark the steps, if none was used
 
     def __len__(self) -> int:
         return len(self.start)
 
     @property
     def window(self) -> tuple[int, int]:
-        """(start, end) in ns."""
+        """Returns (start, end) in ns."""
         return self.window_start, self.window_end
 
 
 def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
-    """Find the steps of a run.
+    """Find the steps. `name` is the name of the annotation around each step, or a glob.
 
-    Args:
-        timeline: The run.
-        name: The annotation around one step, or a glob of such names; found if None.
-
-    Raises:
-        UsageError: No annotation has that name.
+    Raises
+    ------
+    UsageError
+        No annotation has that name.
     """
     if name is not None:
         return _by_name(timeline, name)
-    # If a recording went by time, its step annotations say nothing about the program.
+    # If recording cut steps by time, they do not correspond to steps of the program.
     marks = [] if timeline.meta.step_marks == "time" else [(RECORDED_STEP, _RECORDED_STEP)]
     for called, pattern in (*marks, ("ProfilerStep", _PROFILER_STEP)):
         rows = _annotated(timeline, _named(pattern))
@@ -71,9 +69,9 @@ def find_steps(timeline: Timeline, name: str | None = None) -> Steps:
 
 
 def _annotated_alike(timeline: Timeline, found: Steps) -> Steps:
-    """The steps by an annotation of the program's own, if one stands around nearly all of the launches that often.
+    """Returns steps by an annotation of the program, if one encloses nearly all launches and occurs as often as steps.
 
-    Where it does so more or less often (a layer, an epoch), it is a hint.
+    If it occurs more or less often (a layer, an epoch), it only becomes the hint.
     """
     launched = _launch_times(timeline)
     best, most = None, 0.0
@@ -110,7 +108,7 @@ def _is_annotation(timeline: Timeline) -> Bool:
 
 
 def _annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
-    """Rows of annotations whose name is wanted, of the one thread that has most, not nested in each other."""
+    """Returns the rows of wanted annotations that are not nested in each other, on the thread that has most."""
     host = timeline.host
     candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
     names = np.unique(host.name[candidates])
@@ -125,7 +123,7 @@ def _annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
 
 
 def _steps(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I64) -> Steps:
-    """Steps from the host's spans: without those that launched nothing where others did, and the device's tail."""
+    """Makes Steps from spans on the host. Drops spans without launches if others have some, and sets the window."""
     launched = _launch_times(timeline)
     work = np.searchsorted(launched, end, side="right") - np.searchsorted(launched, start, side="left")
     if work.any():
@@ -134,7 +132,7 @@ def _steps(timeline: Timeline, found_by: FoundBy, name: str, start: I64, end: I6
 
 
 def _launch_times(timeline: Timeline) -> I64:
-    """When each device op was launched, in order."""
+    """Returns when each device op was launched, ascending, in ns."""
     launch = timeline.device.launch
     return np.sort(timeline.host.start[launch[launch >= 0]])
 
@@ -148,8 +146,8 @@ def _window(timeline: Timeline, start: I64, end: I64) -> tuple[int, int]:
     low, high = int(start[0]), int(device.end[ours].max(initial=end[-1]))
     if not ours.any():
         return low, high
-    # What was launched before the recording began has no launch in it, and may run after work of the first step that
-    # went ahead of it on another stream.
+    # Ops launched before the recording have no launch in it. They may run after ops of the first step that overtook
+    # them on another stream.
     earlier = np.where(joined, launched < low, timeline.queued_before | (device.start < device.start[ours].min()))
     before = int(device.end[earlier].max(initial=low))
     of_first = ours & (launched < start[1]) if len(start) > 1 else ours
@@ -157,21 +155,21 @@ def _window(timeline: Timeline, start: I64, end: I64) -> tuple[int, int]:
 
 
 def device_begins(host_ns: int, queued_ns: int, first_ns: int) -> int:
-    """When the device begins with the first step, which the host begins at `host_ns`.
+    """Returns when the device begins the first step, in ns.
 
-    It is done with what was put on it before at `queued_ns`, with the first step's work at `first_ns`: what goes on for
-    longer than that was in no queue before it.
+    The host begins that step at `host_ns`. The device finishes earlier work at `queued_ns`, and the first step's work
+    at `first_ns`. Earlier work that lasts longer than that was not queued before the step.
     """
     return max(host_ns, queued_ns) if queued_ns <= first_ns else host_ns
 
 
 def _by_optimizer(timeline: Timeline) -> Steps | None:
-    """From the end of one optimizer step to the end of the next; None with fewer than two.
+    """Returns steps from the end of one optimizer step to the end of the next; None with fewer than two.
 
-    What comes before the first counts as a step too if it launched as much as the others.
+    The part before the first optimizer step counts as a step too if it launched as much as the others.
     """
     rows = _annotated(timeline, _named(_OPTIMIZER_STEP))
-    # Where optimizers of several names step in one iteration, the last to come marks its end.
+    # If several optimizers step in one iteration, the last one marks its end.
     rows = rows[timeline.host.name[rows] == timeline.host.name[rows[-1:]]]
     if len(rows) < 2:
         return None
@@ -184,18 +182,18 @@ def _by_optimizer(timeline: Timeline) -> Steps | None:
 
 
 def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:
-    """Whether as much was launched before the first of the steps' `ends` as in a step, for which two must be known."""
+    """Returns whether as much was launched before the first of `ends` as in a step. Needs at least two `ends`."""
     work = np.diff(np.searchsorted(_launch_times(timeline), ends), prepend=0)
     return bool(len(work) > 1 and work[0] and work[0] >= _ALIKE * np.median(work[1:]))
 
 
 def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
-    """How many of these calls of optimizers, all of one name, make one step: two where a GAN has an Adam for each net.
+    """Returns how many calls of optimizers of one name make one step: two for a GAN with an Adam for each net.
 
-    Told by the launches between one call and the next, whatever their order: those one step apart are alike, and
-    those of any nearer calls differ at least twice as much. 1 where that is not so. Measured on an H200: the two nets
-    of a DCGAN have 78 % of their launches in common, one step and the next 97 % to 100 %. With five calls for the one
-    net to each for the other neighbours have 93 % in common, as if something were done at every sixth step: 1 too.
+    Compares the launches between successive calls, regardless of their order. Launches one step apart are alike, and
+    those of closer calls differ at least twice as much; otherwise it returns 1. Measured on an H200: the two nets of a
+    DCGAN have 78 % of their launches in common, successive steps 97 % to 100 %. If one net has five calls for each
+    call of the other, neighbours have 93 % in common, like a program that does extra work every sixth step: also 1.
     """
     calls, tokens = _launch_sequence(timeline)
     part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1
@@ -209,7 +207,7 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
 
 
 def _alike(part: I64, token: I64, distance: int) -> float:
-    """The share of the launches of each part, numbered in order of time, that the part so many later has too."""
+    """Returns the share of each part's launches that the part `distance` later has too. Parts are numbered by time."""
     launches, width = np.bincount(part), int(token.max(initial=0)) + 1
     kinds, count = np.unique(part * width + token, return_counts=True)
     _, this, other = np.intersect1d(kinds + distance * width, kinds, assume_unique=True, return_indices=True)
@@ -219,16 +217,16 @@ def _alike(part: I64, token: I64, distance: int) -> float:
 
 _LEAST_PERIODS = 3
 _MOST_OPTIMIZERS = 8
-_ALIKE = 0.9  # of the launches, so many must be the same one period later
+_ALIKE = 0.9  # the share of launches that must be the same one period later
 _MOST_CANDIDATES = 64
 _BRACKETS = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
 def _by_period(timeline: Timeline) -> Steps | None:
-    """Steps as the period with which the sequence of launched kernels repeats.
+    """Finds steps as the period with which the sequence of launched kernels repeats.
 
-    A kernel that runs once a step tells the period by the distance between its launches; layers repeat within
-    a step, so rare kernels are asked first, and what they say must hold for all launches.
+    The distance between launches of a kernel that runs once per step is the period. Layers repeat within a step, so
+    rare kernels are tried first, and the period must hold for all launches.
     """
     calls, tokens = _launch_sequence(timeline)
     if len(tokens) < 2 * _LEAST_PERIODS:
@@ -242,7 +240,7 @@ def _by_period(timeline: Timeline) -> Steps | None:
         if period < 1 or len(tokens) < _LEAST_PERIODS * period:
             continue
         if (tokens[period:] == tokens[:-period]).mean() >= _ALIKE:
-            # Of the kernels at that distance the most frequent: a rarer one is missing from some steps.
+            # Take the most frequent kernel with that distance: a rarer one is missing from some steps.
             mark = max(np.flatnonzero(np.array(distances) == period), key=lambda i: len(places[i]))
             name = _plain(timeline.strings[distinct[often[mark]] // (len(timeline.streams) + 1)])
             return _every(timeline, calls, tokens, places[mark], period, name)
@@ -250,7 +248,7 @@ def _by_period(timeline: Timeline) -> Steps | None:
 
 
 def _plain(kernel: str) -> str:
-    """A kernel's name without the type it returns, its templates' arguments and its own: "cutlass::Kernel2"."""
+    """Returns a kernel's name without return type, template arguments and parameters: "cutlass::Kernel2"."""
     name, opened = "", [""]
     for letter in re.sub(r"^void |\(anonymous namespace\)::", "", kernel):
         if letter == _BRACKETS.get(opened[-1]):
@@ -261,13 +259,13 @@ def _plain(kernel: str) -> str:
             opened.append(letter)
         elif len(opened) == 1:
             name += letter
-    # Templates alone are called with the type they return, which may be one itself: std::enable_if<…>::type.
+    # Only names of templates include the return type, which may be a template itself: std::enable_if<…>::type.
     words = name.split() if "<" in kernel else [name.strip()]
     return "".join(words[-1:]) or kernel
 
 
 def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
-    """Host rows of calls that launched, by time, and a number for the name and stream of each one's first op."""
+    """Returns the host rows of launching calls, by time, and a number for each one's first op (name and stream)."""
     device = timeline.device
     known = np.flatnonzero(device.launch >= 0)
     calls, first = np.unique(device.launch[known], return_index=True)
@@ -278,13 +276,13 @@ def _launch_sequence(timeline: Timeline) -> tuple[I64, I64]:
 
 
 def _every(timeline: Timeline, calls: I64, tokens: I64, places: I64, period: int, name: str) -> Steps:
-    """Steps that begin where the repetition does; the mark says where each is, the period how long the last."""
+    """Makes steps that begin where the repetition begins. `places` locates them; the last one is a `period` long."""
     again = tokens[period:] == tokens[:-period]
     same = np.append(0, np.cumsum(again))
     width = min(period, len(same) - 1)
     repeats = np.flatnonzero(same[width:] - same[:-width] >= _ALIKE * width)
     marks = places[np.append(True, np.diff(places) >= period // 2 + 1)]
-    # Launches that come once, right before the first step, are within what it may differ by.
+    # The tolerance also admits launches that come once, right before the first step.
     first = int(repeats[0] + np.argmax(again[repeats[0] :])) if len(repeats) else int(marks[0])
     lead = (int(marks[0]) - first) % period
     starts = marks - lead
@@ -295,7 +293,7 @@ def _every(timeline: Timeline, calls: I64, tokens: I64, places: I64, period: int
 
 
 def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> int:
-    """When the host is done with the last step: its last launch, and as many waits after it as earlier steps have."""
+    """Returns when the host ends the last step: after its last launch and as many waits as earlier steps have."""
     host = timeline.host
     waits = np.flatnonzero(host.kind == HostKind.SYNC)
     waits = waits[np.argsort(host.start[waits], kind="stable")]
@@ -308,7 +306,7 @@ def _end_of_last(timeline: Timeline, calls: I64, starts: I64, period: int) -> in
 
 
 def _whole(timeline: Timeline) -> Steps:
-    """All from the first operator, call or device op to the last."""
+    """Returns one step from the first operator, call or device op to the last."""
     host, device = timeline.host, timeline.device
     start = int(min(_host_start(timeline), device.start.min(initial=_FAR)))
     end = int(max(host.end[_is_working(timeline)].max(initial=0), device.end.max(initial=0)))
@@ -318,7 +316,7 @@ def _whole(timeline: Timeline) -> Steps:
 
 
 def _host_start(timeline: Timeline) -> int:
-    """When the first operator or call begins."""
+    """Returns when the first operator or call begins, in ns."""
     return int(timeline.host.start[_is_working(timeline)].min(initial=_FAR))
 
 

@@ -14,14 +14,14 @@ __all__ = ["load"]
 
 
 def load(path: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Timeline:
-    """Read a trace of `unstall run` or `torch.profiler`, or a saved timeline. The content decides which, not the name.
+    """Read a trace of `unstall run` or `torch.profiler`, or a saved timeline. The content, not the name, decides which.
 
     Args:
-        path: The file: Chrome trace JSON, plain or packed (gzip, zstd), or what `Timeline.save` wrote.
+        path: The file: Chrome trace JSON, plain or compressed (gzip, zstd), or a file that `Timeline.save` wrote.
         progress: Called with (bytes of the file read so far, its size in bytes) while a trace is read.
 
     Returns:
-        The whole run. `Timeline.meta.notes` says what was repaired or dropped.
+        The whole run. `Timeline.meta.notes` lists repairs and dropped events.
 
     Raises:
         TraceError: The file cannot be opened, is neither a trace nor a saved timeline, or breaks a size limit.

@@ -1,4 +1,4 @@
-"""Events as a file tells them → a `Timeline`: every join is done here, once, whatever the reader was."""
+"""Turns the events of a file into a `Timeline`. All joins are done here, for every reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOTHING = -1
 
 
 def assemble(events: Events) -> Timeline:
-    """Join what belongs together. What does not fit is noted in `Timeline.meta`, never dropped in silence."""
+    """Join host events, device ops and waits into a `Timeline`. `Timeline.meta.notes` reports what was dropped."""
     intern = Interner.of(events.strings)
     host_kind, device_kind = _kinds(events)
     notes = _drop_far(events, host_kind, device_kind)
@@ -108,12 +108,12 @@ def assemble(events: Events) -> Timeline:
 
 
 def _of_distinct(texts: I32, strings: list[str], meaning: Callable[[str], int]) -> I64:
-    """A meaning of each text, asked once for each distinct one; -1 for none."""
+    """Returns `meaning` of each text, or -1 if there is no text. Calls `meaning` once per distinct text."""
     return by_text(texts, lambda index: int(meaning(strings[index])) if index >= 0 else -1)
 
 
 def _kinds(events: Events) -> tuple[I8, I8]:
-    """HostKind and DeviceKind of each row; -1 where it is not that side's."""
+    """Returns the HostKind and the DeviceKind of each row, each -1 if the row is not of that side."""
     host = _of_distinct(events.category, events.strings, names.host_kind).astype(np.int8)
     device = _of_distinct(events.category, events.strings, names.device_kind).astype(np.int8)
     ops = np.flatnonzero(host == HostKind.OP)
@@ -127,7 +127,7 @@ _FAR_NS = 2**52  # 52 days: no recording is longer, and sums of such times stay 
 
 
 def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
-    """Take out events so far from the others that their clock must be another; a note if there are any."""
+    """Drops events so far from the others that they must use another clock. Returns a note if there are any."""
     work = np.flatnonzero((host_kind != _NOTHING) | (device_kind != _NOTHING))
     if not len(work):
         return []
@@ -145,7 +145,7 @@ def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
 
 
 def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
-    """Distinct (process, thread) pairs, and each row's."""
+    """Returns the distinct (process, thread) pairs, and the pair of each row as an index into them."""
     processes, process_of = distinct(events.process)
     threads, thread_of = distinct(events.thread)
     pairs, inverse = distinct(process_of * len(threads) + thread_of)
@@ -165,7 +165,7 @@ def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
     )
 
 
-# Of events with the same start and end, which encloses which.
+# Of events with the same start and end, the one with the lower value encloses the other.
 _OUTERMOST_FIRST = np.full(len(HostKind), 3, dtype=np.int8)
 _OUTERMOST_FIRST[HostKind.ANNOTATION] = 0
 _OUTERMOST_FIRST[HostKind.PYTHON] = 1
@@ -183,9 +183,9 @@ def _host_order(events: Events, kind: I8, thread: I32) -> I64:
 
 
 def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I32:
-    """The operator each event is part of: the nearest enclosing one, else the one whose id the event carries.
+    """Returns the host row of each event's operator: the nearest enclosing one, else that of its external id, else -1.
 
-    An id counts only if its operator spans the event: recorders without operators number calls on their own.
+    An external id counts only if its operator spans the event: recorders without operators use their own numbering.
     """
     op = nearest(parent, kind == HostKind.OP)
     ops = np.flatnonzero(kind == HostKind.OP)
@@ -200,7 +200,7 @@ def _operators(kind: I8, parent: I32, external: I64, start: I64, end: I64) -> I3
 
 
 def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -> I32:
-    """The innermost frame known for each event: an enclosing Python frame, else the operator's own record."""
+    """Returns the innermost known frame of each event: an enclosing Python frame, else the operator's "Call stack"."""
     frames = np.flatnonzero(kind == HostKind.PYTHON).astype(np.int32)
     stack = tree.of_frames(frames, events.name[rows], parent)
     texts = events.stack[rows]
@@ -210,7 +210,7 @@ def _stacks(tree: StackTree, rows: I64, kind: I8, parent: I32, events: Events) -
 
 
 def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]:
-    """Distinct (device, stream) pairs of device ops and waits, and each device row's."""
+    """Returns the distinct (device, stream) pairs of device ops, and the pair of each op as an index into them."""
 
     def number(text: str) -> int:
         digits = text.removeprefix("stream").strip()
@@ -233,7 +233,7 @@ def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]
 
 
 def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner) -> Device:
-    """Device ops, not yet joined to their launches."""
+    """Returns the device ops, not yet joined to their launches."""
     copies = kind[rows] == DeviceKind.COPY
     direction = np.zeros(len(rows), dtype=np.int8)
     memory = np.zeros(len(rows), dtype=np.int8)

@@ -1,4 +1,4 @@
-"""Which forward operator each backward operator belongs to: by recorded arrows, else by sequence number."""
+"""Finds the forward operator of each backward operator: by recorded flow arrows, else by sequence number."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def forward_operators(
     start: I64,
     parent: I32,
 ) -> I32:
-    """For each host row the forward operator whose gradient it is part of computing, or -1.
+    """Returns, for each host row, the row of the forward operator whose gradient it helps to compute, or -1.
 
-    Autograd gives the forward operator and its node's evaluation one sequence number. Of several operators
-    with one number, the last to start made the node: the number moves on when a node is made.
+    Autograd gives the forward operator and the evaluation of its node the same sequence number. If several operators
+    have that number, the last to start created the node: creating a node increments the number.
     """
     forward = np.full(len(rows), -1, dtype=np.int32)
     is_op = kind == HostKind.OP
@@ -39,7 +39,7 @@ def forward_operators(
 
 
 def link_by_sequence(forward: I32, sequence: I64, makers: I64, wanted: I64, start: I64) -> None:
-    """Fill in `forward` of the rows `wanted`: of the `makers` with the same sequence number the last to start."""
+    """Fill in `forward` of the rows `wanted`: the last-started of the `makers` with the same sequence number."""
     if len(makers) and len(wanted):
         makers = makers[np.lexsort((start[makers], sequence[makers]))]
         last = np.searchsorted(sequence[makers], sequence[wanted], side="right") - 1
@@ -61,7 +61,7 @@ def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, 
     for side in (0, 1):
         arrows = np.flatnonzero(events.flow_is_end == side)
         arrow_thread = number[events.flow_thread[arrows]]
-        # Rows are sorted by thread, then start: the last of equals is the innermost.
+        # Rows are sorted by thread, then start: of equal rows the last is the innermost.
         place = _last_at(thread[ops], start[ops], arrow_thread, events.flow_time[arrows])
         known = place >= 0
         ends.append((events.flow_id[arrows][known], ops[place[known]]))
@@ -76,7 +76,7 @@ def _follow_arrows(events: Events, forward: I32, thread: I32, threads: Threads, 
 
 
 def _last_at(thread: I32, start: I64, arrow_thread: I32, time: I64) -> I64:
-    """Index of the last of the rows sorted by (thread, start) that is at exactly (arrow_thread, time), or -1."""
+    """Returns the index of the last row at exactly (arrow_thread, time), or -1. Rows are sorted by (thread, start)."""
     found = np.full(len(time), -1, dtype=np.int64)
     for number, mine in groups(arrow_thread):
         low, high = np.searchsorted(thread, (number, number + 1))

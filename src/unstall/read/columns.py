@@ -1,4 +1,4 @@
-"""Rows of events → the columns of `Events`, which grow in place."""
+"""Collects decoded events into the columns of `Events`, which grow in place."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from unstall.read.names import SYNCS, device_kind, host_kind
 from unstall.read.schema import NO_JSON, Args, ArrowEnd
 from unstall.timeline.columns import I32, I64, HostKind, Meta
 
-_UNKNOWN_U32 = 2**32 - 1  # what CUPTI writes for a stream or an event that it does not know
+_UNKNOWN_U32 = 2**32 - 1  # CUPTI's value for an unknown stream or event
 _MOST_I32 = 2**31 - 1
 _HOST = 0  # c10::DeviceType of host memory
 
 
-# Which figures the events of a category carry: no others are looked for.
+# The fields that events of a category can have; others are not looked up.
 _OF_DEVICE, _OF_SYNC, _OF_OP = 1, 2, 4
 
 
@@ -39,7 +39,7 @@ def _carried(category: str) -> int:
 
 
 class Strings(dict[Any, int]):
-    """Text → its index in `texts`. A number has the index of its digits, JSON (as bytes) that of its shortest form."""
+    """Maps each text to its index in `texts`. A number maps as its digits; JSON (bytes) maps as its shortest form."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def _shortest_json(text: bytes) -> str:
 
 
 class _Lanes(dict[tuple[str, str | int, str | int], int]):
-    """(category, process, thread) → its number: few, where events are many. Columns have the texts of each."""
+    """Maps each (category, process, thread) to a number: there are few of them. `columns` holds their texts."""
 
     def __init__(self, text: Strings) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Lanes(dict[tuple[str, str | int, str | int], int]):
 
 
 class _Column:
-    """One figure a row."""
+    """A growing column with one integer per row."""
 
     def __init__(self, dtype: type[np.int32] | type[np.int64] = np.int64) -> None:
         self._dtype = dtype
@@ -96,12 +96,12 @@ class _Column:
         self._values.frombytes(values.tobytes())
 
     def array(self) -> NDArray[Any]:
-        """The column itself, not a copy."""
+        """Returns a view of the column, not a copy."""
         return np.frombuffer(self._values, self._dtype)
 
 
 class _Sparse:
-    """Columns of figures that only some rows have, each with what takes its figure from an event's `args`."""
+    """Columns of values that only some rows have. For each, a function takes the value from an event's `args`."""
 
     def __init__(self, **figures: Callable[[Any], int]) -> None:
         self._figures = figures
@@ -109,7 +109,7 @@ class _Sparse:
         self._columns = {name: _Column() for name in figures}
 
     def extend(self, rows: I64, args: Sequence[Any], chosen: list[int] | None = None) -> None:
-        """Rows and what they say; of those perhaps only the chosen ones."""
+        """Add rows with their `args`. If `chosen` is given, add only the rows at these positions."""
         if chosen is not None:
             if not chosen:
                 return
@@ -122,13 +122,13 @@ class _Sparse:
         return self._row.array()
 
     def column(self, name: str) -> I64:
-        """Of its own rows only; -1 for what is not known."""
+        """Returns the values of `rows()` only, -1 if unknown."""
         values = self._columns.pop(name).array()
         values[(values < 0) | (values == _UNKNOWN_U32)] = -1
         return values
 
     def dense(self, name: str, length: int) -> I64:
-        """Of all rows. Where none has the figure it takes no memory."""
+        """Returns the values of all `length` rows, -1 if unknown. Takes no memory if no row has a value."""
         if not len(self._row):
             return np.broadcast_to(np.int64(-1), length)
         column = np.full(length, -1, np.int64)
@@ -137,7 +137,7 @@ class _Sparse:
 
 
 class EventTable:
-    """All rows so far."""
+    """Collects the events of all pieces."""
 
     def __init__(self) -> None:
         self.strings = text = Strings()
@@ -194,7 +194,7 @@ class EventTable:
                 self._add_figures(figures, rows_of_it + first, [args[i] for i in rows_of_it.tolist()])
 
     def _add_figures(self, figures: int, rows: I64, args: list[Args]) -> None:
-        """Of events of one category."""
+        """Add the fields of events that share one category."""
         if figures & _OF_DEVICE:
             self._device.extend(rows, args)
         if figures & _OF_SYNC:
@@ -222,7 +222,7 @@ class EventTable:
         self._reserved.extend([a.reserved for a in args], len(args))
 
     def finish(self, meta: Meta) -> Events:
-        """All columns, with times from the first event on; `meta.zero_ns` is where the file's clock began."""
+        """Returns all columns, with times since the first event. `meta.zero_ns` is the zero of the file's clock."""
         count = len(self._start)
         start = self._start.array()
         zero = int(start.min()) if count else 0
@@ -272,7 +272,7 @@ def _known(ids: I64) -> I64:
 
 
 def _narrow(column: I64) -> I32:
-    """As int32; -1 for what does not fit."""
+    """Converts to int32; values that do not fit become -1."""
     if column.strides == (0,):
         return np.broadcast_to(np.int32(-1), len(column))
     column[(column < -1) | (column > _MOST_I32)] = -1

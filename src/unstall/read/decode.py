@@ -1,8 +1,8 @@
-"""The JSON of events → rows with times that are exact to the ns.
+"""Decodes the JSON of events into rows with times exact to the ns.
 
-Three decoders differ in how they take numbers: as ints, which older files hold; as floats, which are good to the ns
-below 2**42 µs; and as decimals, which are always exact, and slower. A piece goes first to the one that suited the
-piece before it.
+There are three decoders. One reads numbers as ints, which older files hold; one as floats, which are exact to the ns
+below 2**42 µs; one as decimals, which are always exact but slower. A piece is first given to the decoder that fitted
+the piece before it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NOT_WORK = frozenset({"Trace", "Spans"})
 _FORWARD_TO_BACKWARD = frozenset({"fwdbwd", "forward_backward"})
 
 _MOST_US = 3 * 10**15  # 95 years: three times as many ns still fit an int64
-_COARSE_NS = 2**42 * 1000  # from here on floats do not tell every ns
+_COARSE_NS = 2**42 * 1000  # from here on floats cannot represent every ns
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _ABSENT, _BEYOND = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
 class DecodedEvents:
-    """The events of one piece that are of interest; times in ns of the file's clock."""
+    """The relevant events of one piece. Times are in ns of the file's clock."""
 
     complete: list[Complete[Any]]
     start: I64
@@ -48,19 +48,19 @@ class DecodedEvents:
 
 
 class Decoder:
-    """Decodes pieces and single events, and counts what was wrong with them."""
+    """Decodes pieces and single events, and counts the malformed ones."""
 
     def __init__(self) -> None:
         self.events = 0
         self.negative = 0  # durations
-        self.timeless = 0  # complete events that say no time
-        self.beyond = 0  # … or one that is out of any range
+        self.timeless = 0  # complete events without a time
+        self.beyond = 0  # … or with a time out of range
         self.repaired_text = 0  # events that were not JSON
         self.repaired_values = 0  # … or held values of another type
         self._usual = 0
 
     def piece(self, text: bytes | memoryview) -> DecodedEvents | None:
-        """Of a list of events; None if one of them is not in order."""
+        """Decodes a JSON list of events. Returns None if one of them is malformed."""
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             decoder, to_ns = _NUMBERS[i]
             try:
@@ -77,7 +77,7 @@ class Decoder:
         return None
 
     def event(self, text: bytes) -> Event | None:
-        """One event, repaired if need be, with decimals for times; None if it cannot be."""
+        """Decodes one event with decimal times, repaired if necessary. Returns None if it cannot be repaired."""
         event, new_text, new_values = repair(text)
         if event is not None:
             self.repaired_text += new_text
@@ -85,13 +85,13 @@ class Decoder:
         return event
 
     def exact(self, events: Sequence[Event]) -> DecodedEvents:
-        """Of events with decimals for times."""
+        """Converts events that have decimal times."""
         rows = self._rows(events, _from_decimals)
         assert rows is not None
         return rows
 
     def _rows(self, events: Sequence[Any], to_ns: _ToNs) -> DecodedEvents | None:
-        """None if such numbers cannot tell the times."""
+        """Returns None if `to_ns` cannot convert the times exactly."""
         complete: list[Complete[Any]] = []
         arrows: list[Arrow[Any]] = []
         memory: list[Instant[Any]] = []
@@ -129,7 +129,7 @@ class Decoder:
 
 
 def _placeable(events: list[_Timed], first: I64, second: I64) -> tuple[list[_Timed], I64, I64]:
-    """Those for which both figures are known."""
+    """Returns the events for which both times are known, with these times."""
     known = (first > _ABSENT) & (first < _BEYOND) & (second > _ABSENT) & (second < _BEYOND)
     if known.all():
         return events, first, second
@@ -147,7 +147,7 @@ def _from_ints(values: list[Any]) -> I64 | None:
 
 
 def _from_floats(values: list[Any]) -> I64 | None:
-    """None unless it is certain which ns is nearest to what was written, of which a float is half a spacing off."""
+    """Returns None unless the nearest ns is certain: a float is up to half a spacing off the written number."""
     try:
         us = np.fromiter(values, np.float64, len(values))
     except TypeError:
@@ -170,7 +170,7 @@ def _exact_ns(us: Decimal | None) -> int:
         return _ABSENT
     if not us.is_finite():
         return _BEYOND
-    if not us or us.adjusted() < -4:  # less than half a ns, and perhaps of an exponent that cannot be computed with
+    if not us or us.adjusted() < -4:  # below half a ns; its exponent may be too small to compute with
         return 0
     if us.adjusted() > 15 or abs(us) > _MOST_US:
         return _BEYOND

@@ -1,6 +1,6 @@
-"""What a reader hands to `assemble`: events as the file tells them, in columns, before any join.
+"""The events of a file in columns, before any join: readers produce them, `assemble` consumes them.
 
-One row a complete ("X") event, in file order. -1 stands for "not in the file".
+There is one row per complete ("X") event, in file order. -1 means "not in the file".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from unstall.timeline.columns import I32, I64, Meta
 
 @dataclass(slots=True)
 class Events:
-    """Columns of one length. Text columns hold indices into `strings`."""
+    """Columns of equal length, unless a comment says otherwise. Text columns hold indices into `strings`."""
 
     strings: list[str]
     category: I32  # text, as the file spells it
@@ -24,21 +24,21 @@ class Events:
     thread: I32  # text
     external: I64  # "External id": the operator's id, on calls and device ops too
     correlation: I64
-    device: I32  # of device ops and waits only, as are the next two
+    device: I32  # only of device ops and waits, like the next two
     stream: I64
     bytes: I64
-    sequence: I64  # autograd's sequence number; of operators and annotations only, as all below
+    sequence: I64  # autograd's sequence number; only of operators and annotations, like the next three
     forward_thread: I64  # "Fwd thread id": greater than 0 on backward operators
     stack: I32  # text: "Call stack", innermost frame first, ";" between frames
     shapes: I32  # text: "Input Dims" as JSON
 
-    # Rows of "cuda_sync" events only: indices into the columns above, with what the file says of the wait.
+    # One row per "cuda_sync" event: its index into the columns above, and the fields of the wait.
     sync_row: I64
     sync_record: I64  # correlation id of the record call
     sync_event: I64  # the event's id
     sync_on_stream: I64
 
-    # Flow arrows between a forward operator and its backward one: (id, process, thread, time), starts and ends.
+    # One row per start or end of a flow arrow between a forward operator and its backward operator.
     flow_id: I64
     flow_is_end: I32
     flow_thread: I32  # text

@@ -1,4 +1,4 @@
-"""Finds the list of events in a trace's text, and the metadata before and after it."""
+"""Finds the list of events in a trace, and the text before and after it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from unstall.read.list_items import Items
 from unstall.read.text_window import TextWindow
 
 _MOST_BYTES = 16 << 20
-_MOST_LOOKS = 1000  # at keys that turn out to be in a text, or in an inner object
+_MOST_LOOKS = 1000  # at keys that turn out to be inside a string or an inner object
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _KEY = re.compile(rb'"traceEvents"\s*:\s*(?P<list>\[)?')
 _EXPORT = "give the file that export_chrome_trace() wrote"
 
 
 def go_to_events(window: TextWindow, path: Path) -> bytes | None:
-    """Move to the "[" of the list of events. The members before it, or None where the list stands alone.
+    """Move to the "[" of the list of events. Returns the members before it, or None if the file is just the list.
 
     Raises TraceError if there is no such list.
     """
@@ -40,7 +40,7 @@ def go_to_events(window: TextWindow, path: Path) -> bytes | None:
 
 
 def rest(window: TextWindow) -> bytes | None:
-    """The text to its end, or None if it is too long for metadata."""
+    """Returns the remaining text, or None if it is too long for metadata."""
     while len(window) <= _MOST_BYTES:
         if not window.more():
             return bytes(window.text)
@@ -48,8 +48,9 @@ def rest(window: TextWindow) -> bytes | None:
 
 
 def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
-    """Where "traceEvents" begins, and where its list's "[" ends. The key counts only where it is no text's and no
-    inner object's, unless there is no other: quotes before it may be broken."""
+    """Returns the start of "traceEvents" and the end of its list's "[".
+
+    A key inside a string or an inner object counts only if there is no other: quotes before it may be broken."""
     seen = Items()
     looked_at = looks = 0
     fallback = None
@@ -79,7 +80,7 @@ def _find_list(window: TextWindow, path: Path) -> tuple[int, int]:
 
 
 def _is_whole(window: TextWindow) -> bool:
-    """Whether all of the object is there, and in order."""
+    """Returns whether the window holds a complete, valid object."""
     try:
         msgspec.json.decode(b"{" + window.text, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
@@ -88,7 +89,7 @@ def _is_whole(window: TextWindow) -> bool:
 
 
 def _what_is(text: bytearray) -> str:
-    """What a text that is no JSON might be, and what to do."""
+    """Returns a guess of what the text is, if it is not JSON, and advice."""
     if text.startswith(b"SQLite format 3\0"):
         return f"this is an SQLite database, such as Nsight Systems exports, and no trace of torch.profiler; {_EXPORT}"
     return f"byte 0: {bytes(text[:1])!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"

@@ -1,7 +1,7 @@
-"""Chrome traces as Kineto, the recorder of `torch.profiler`, writes them → `Events`.
+"""Reads Chrome traces of Kineto, the recorder of `torch.profiler`, into `Events`.
 
-Text flows in pieces from `unpack` through `cut` and `decode` into `columns`: what is held in memory is a few pieces
-and the columns, whatever the size of the file.
+Text flows in pieces from `unpack` through `pieces` and `decode` into `columns`. Memory holds only a few pieces and the
+columns, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _REPAIRED_AT_ONCE = 4096
 
 
 def read(path: Path, progress: Callable[[int, int], None] | None = None) -> Events:
-    """All of a trace that can be read; `Meta.notes` says what was repaired and what is missing.
+    """Read everything in a trace that is readable. `Meta.notes` lists repairs and missing events.
 
-    `progress` is called with (bytes read, bytes in all). Raises TraceError for what is no trace, cannot be opened,
-    or breaks a limit: 16 MiB an event, 512 Mi characters of distinct strings, 250 times its packed size.
+    `progress` is called with (bytes read, bytes in all). Raises TraceError if the file is not a trace, cannot be
+    opened, or exceeds a limit: 16 MiB per event, 512 Mi characters of distinct strings, 250 times its compressed size.
     """
     with closing(blocks(path, progress)) as text_blocks:
         return events_of(text_blocks, path)
 
 
 def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE_BYTES) -> Events:
-    """The same for text in blocks of any size, which came from `path`."""
+    """The same for text in blocks of any size, read from `path`."""
     window = TextWindow(text_blocks)
     sink = _Sink(path)
     with _collector_off():
@@ -60,7 +60,7 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
 
 
 class _Sink:
-    """Takes events into a table; what had to be repaired waits until there are enough for a batch."""
+    """Adds events to a table. Repaired events are added in batches."""
 
     def __init__(self, path: Path) -> None:
         self.decoder = Decoder()
@@ -102,7 +102,7 @@ class _Sink:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Nothing here makes cycles, and looking for them among a million rows takes longer than to read them."""
+    """Turns the garbage collector off. Reading creates no cycles, and searching a million rows for them is slow."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -113,7 +113,7 @@ def _collector_off() -> Iterator[None]:
 
 
 def _notes(window: TextWindow, cutter: Cutter, decoder: Decoder) -> tuple[list[str], bool]:
-    """What was wrong with the events, a sentence each, and whether any are missing for it."""
+    """Returns a sentence for each problem with the events, and whether any events are missing."""
 
     def events(count: int) -> str:
         return f"{count:,} event{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Which host call put each device op on its stream. One call may own many ops: a graph launch does."""
+"""Finds the host call that launched each device op. One call may launch many ops, as a graph launch does."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ class Joined:
     """Device ops with their `launch` column filled in."""
 
     device: Device
-    damage: list[str]  # what does not add up, a note each
-    note: str | None  # of ops that were launched before the recording, which is no damage
+    damage: list[str]  # one note per inconsistency
+    note: str | None  # on ops launched before the recording, which is not damage
 
 
 def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool) -> Joined:
-    """`recorded`: by op, whether the operator that launched it is in the file. `complete`: the recorder gave every op
-    that was launched in the recording a correlation id, and no other."""
+    """Join device ops to the host calls that launched them.
+
+    `recorded` says of each op whether the file has the operator that launched it. `complete` means that exactly the
+    ops launched during the recording have a correlation id."""
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
     can_launch = np.isin(host.kind[calls], _WORK)
@@ -54,8 +56,9 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
 
 
 def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) -> Bool:
-    """Which ops were surely launched before the recording began: they ran before all others of their stream, and the
-    ids of CUPTI, which count up, say so too."""
+    """Returns which ops were certainly launched before the recording began.
+
+    These ran before all others of their stream, and have smaller correlation ids than all calls: CUPTI's ids ascend."""
     if complete:
         told = device.correlation < 0
     else:
@@ -66,7 +69,7 @@ def _launched_before(host: Host, device: Device, calls: I64, *, complete: bool) 
 
 
 def _join(host: Host, device: Device, calls: I64) -> I32:
-    """By correlation id. Processes that share a file repeat each other's ids; then by the order of calls and ops."""
+    """Join by correlation id. If processes in one file use the same ids, join by the order of calls and ops."""
     if not len(calls):
         return np.full(len(device), -1, dtype=np.int32)
     calls = calls[np.lexsort((host.start[calls], host.correlation[calls]))]
@@ -87,7 +90,7 @@ def _join(host: Host, device: Device, calls: I64) -> I32:
 
 
 def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -> I64:
-    """Index of the last call with each op's id to begin before the op; else of the first."""
+    """Returns the index of the last call with the op's id that begins before the op, else of the first such call."""
     times, at = distinct(np.concatenate((host.start[calls], device.start[ops])))
     _, identity = distinct(np.concatenate((host.correlation[calls], device.correlation[ops])))
     keys = identity * len(times) + at
@@ -95,14 +98,14 @@ def _last_before(host: Host, device: Device, calls: I64, ops: I64, first: I64) -
 
 
 def _by_stream(device: Device, ops: I64) -> I64:
-    """One number for all ops of one id on one stream: what one graph launch put there."""
+    """Returns one number for all ops of one id on one stream, such as those of one graph launch."""
     _, stream = distinct(device.stream[ops])
     _, identity = distinct(device.correlation[ops])
     return distinct(identity * (int(stream.max()) + 1) + stream)[1]
 
 
 def _in_order(device: Device, ops: I64, unit: I64, calls: I64) -> I64:
-    """The n-th unit of ops with one id is the n-th of its calls, where there are as many of them; else -1."""
+    """Returns n for the n-th unit of ops of one id, to match its n-th call; -1 if the counts of both differ."""
     units = int(unit.max()) + 1
     start = np.full(units, np.iinfo(np.int64).max)
     np.minimum.at(start, unit, device.start[ops])

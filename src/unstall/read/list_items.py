@@ -1,4 +1,4 @@
-"""Finds the items of a JSON list by quotes and brackets alone; the rest of the text may be broken."""
+"""Finds where the items of a JSON list begin and end by quotes and brackets only: other text may be broken."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _STRETCH_BYTES = 1 << 20  # bounds the memory of the columns, whatever the text
 
 
 class Items:
-    """The objects and lists that are directly in a list, whose inside is given stretch after stretch.
+    """The objects and lists directly inside a list. The text after the list's "[" is fed in parts.
 
-    `starts` and `ends` are offsets, [start, end); the last may have begun and not ended. A "}" that closes nothing
-    is passed over.
+    `starts` and `ends` are byte offsets, [start, end). The last item may have a start and no end yet. A "}" that closes
+    nothing is ignored.
     """
 
     def __init__(self, text: bytes | bytearray = b"", start: int = 0) -> None:
@@ -28,7 +28,7 @@ class Items:
         self._length = start
         self._depth = 0
         self._in_text = False
-        self._escaped = False  # the next byte is, by a backslash before it
+        self._escaped = False  # whether a backslash escapes the next byte
         self.feed(text, start)
 
     @property
@@ -37,11 +37,11 @@ class Items:
 
     @property
     def between(self) -> bool:
-        """Whether what comes next is directly in the list."""
+        """Returns whether the next byte is directly in the list."""
         return self._depth == 0 and not self._in_text and self.close < 0
 
     def feed(self, text: bytes | bytearray, start: int = 0) -> None:
-        """What comes next: `text` from `start` on."""
+        """Continue with `text` from `start` on."""
         for at in range(start, len(text), _STRETCH_BYTES):
             if self.close < 0:
                 self._stretch(text[at : at + _STRETCH_BYTES])
@@ -77,7 +77,7 @@ class Items:
         self._depth = int(depth[-1])
 
     def _leave_out_escaped(self, chars: NDArray[np.uint8], meaning: NDArray[np.uint8]) -> None:
-        """Of a run of backslashes every other one, and what follows an odd run, means nothing."""
+        """Clears the meaning of the byte after each odd run of backslashes, which is escaped."""
         slashes = np.flatnonzero(chars == _BACKSLASH)
         if self._escaped:
             slashes = np.append(-1, slashes)

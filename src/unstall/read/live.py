@@ -1,4 +1,4 @@
-"""Reads a profile that is still in memory. Recognises torch's profiler by its methods, and imports no torch."""
+"""Converts a profile in memory into a Timeline. Does not import torch: a protocol describes its profiler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = "torch.profiler.profile"
 
 @runtime_checkable
 class Profile(Protocol):
-    """What unstall asks of a `torch.profiler.profile`."""
+    """The method of `torch.profiler.profile` that unstall uses."""
 
     def export_chrome_trace(self, path: str) -> object: ...
 
@@ -26,15 +26,15 @@ _read: WeakKeyDictionary[object, Timeline] = WeakKeyDictionary()  # torch export
 
 
 def read_profile(profile: Profile) -> Timeline:
-    """Returns the timeline of a profile that has stopped, by way of a temporary file.
+    """Returns the timeline of a stopped profile, which is exported to a temporary file.
 
-    Raises UsageError if it is no profile, if it still runs, or if it was exported before.
+    Raises UsageError if `profile` is not a profile, is still running, or was exported before.
     """
     if not isinstance(profile, Profile):
         raise UsageError(
             f"cannot explain what is of type {type(profile).__name__}: give a trace file, a Timeline or a {_NAME}"
         )
-    # A profile with a schedule has a new recording inside for each cycle.
+    # A profile with a schedule makes a new inner profiler for each cycle.
     recording = getattr(profile, "profiler", None) or profile
     if recording not in _read:
         _read[recording] = _export(profile)

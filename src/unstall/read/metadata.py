@@ -1,4 +1,4 @@
-"""What a trace says of itself, around its events → `Meta`."""
+"""Reads the metadata before and after a trace's events into `Meta`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Distributed(Struct):
 
 
 class _Recorded(Struct):
-    """How unstall's own recorder went about it."""
+    """How unstall's own recorder was configured."""
 
     recorder: Recorder | None = None
     lines: Literal["exact", "def", "none"] = "def"
@@ -71,15 +71,15 @@ class _Noted(Struct):
 
 
 def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
-    """From the members before and after the events, in a text of `end` bytes; its notes are on these alone.
+    """Reads the members before and after the events, in a text of `end` bytes. The notes concern only these members.
 
-    `after` is None if it was too long to be kept.
+    `after` is None if it was too long to keep.
     """
     members, notes = _members(before, b"}" if after is None else after, end)
     if after is None:
         notes.append("ignored the text after the events: it is too long for metadata")
     distributed = _value(members, "distributedInfo", _Distributed) or _Distributed()
-    # Apart, so that one that is not as it should be leaves the others.
+    # Decoded separately, so that an invalid one does not affect the others.
     recorded = _value(members, "unstall", _Recorded) or _Recorded()
     plain = _value(members, "unstall", _Plain) or _Plain()
     stretches = _value(members, "unstall", _Stretches)
@@ -109,7 +109,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
 
 
 def _both(steps: _PlainSteps) -> tuple[int, int]:
-    """A step before the recording and after it, in ns: by the device's clock where it was asked both times."""
+    """Returns the time of a step before the recording and after it, in ns: device times if both have them."""
     before, after = steps.before, steps.after
     if before.device_ns is None or after.device_ns is None:
         return round(before.host_ns), round(after.host_ns)
@@ -124,7 +124,7 @@ def described_races(before: bytes, after: bytes | None) -> list[DescribedRace]:
 
 
 def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], list[str]]:
-    """As far as they can be read, and what is to be said of the others."""
+    """Returns the readable members, and a note for each part that cannot be read."""
     key = b'"traceEvents":0'
     whole = _decoded(b"{" + before + key + after)
     if whole is not None:
@@ -155,7 +155,7 @@ def _value(members: dict[str, Raw], key: str, type_: type[_Value]) -> _Value | N
 
 
 def _devices(devices: list[_Device]) -> tuple[str, ...]:
-    """Names by id."""
+    """Returns the devices' names, indexed by device id."""
     names = {device.id: device.name for device in devices if 0 <= device.id < _MOST_DEVICES}
     return tuple(names.get(i, "") for i in range(max(names, default=-1) + 1))
 

@@ -1,4 +1,4 @@
-"""What the names in a trace mean: API calls, copies, frames. All work on distinct names, never per event."""
+"""Interprets the names in a trace: API calls, copies, frames. Call these once per distinct name, not per event."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SYNCS = frozenset({"cuda_sync", "hip_sync"})
 
 
 LONGEST = 4096
-"""Names are cut to so many characters before a pattern looks at them: no real one is longer."""
+"""Patterns look at this many characters of a name. No real name is longer."""
 
 
 def host_kind(category: str) -> int:
-    """HostKind of a category, before calls are told apart by name; -1 for what is not the host's."""
+    """Returns the HostKind of a category, or -1 if it is not a host event. All API calls are CALL here."""
     return _HOST_KINDS.get(category.lower().replace(" ", "_"), -1)
 
 
 def device_kind(category: str) -> int:
-    """DeviceKind of a category; -1 for what is not work of a device."""
+    """Returns the DeviceKind of a category, or -1 if it is not device work."""
     return _DEVICE_KINDS.get(category.lower().replace(" ", "_"), -1)
 
 
@@ -42,7 +42,7 @@ _SPAN = re.compile(r"ProfilerStep|Optimizer\.|enumerate\(DataLoader\)|Distribute
 
 
 def is_span(name: str) -> bool:
-    """Whether an operator's name is a span's: before torch 1.9 annotations had no category of their own."""
+    """Returns whether an operator is an annotation: before torch 1.9 annotations had the category of operators."""
     return bool(_SPAN.match(name, 0, LONGEST))
 
 
@@ -74,7 +74,7 @@ _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
 
 
 def call_kind(name: str) -> HostKind:
-    """The kind of a CUDA or HIP, runtime or driver, API call."""
+    """Returns the kind of an API call of the CUDA or HIP runtime or driver."""
     for kind, pattern in _CALL_KINDS:
         if pattern.match(name, 0, LONGEST):
             return kind
@@ -82,7 +82,7 @@ def call_kind(name: str) -> HostKind:
 
 
 def wait_kind(name: str) -> WaitKind:
-    """What a wait waits for, told from a `cuda_sync` kind ("Stream Wait Event") or an API call's name."""
+    """Returns the kind of a wait, given its `cuda_sync` name ("Stream Wait Event") or its API call's name."""
     flat = name.replace(" ", "").lower()
     if "streamwaitevent" in flat:
         return WaitKind.STREAM_EVENT
@@ -103,7 +103,7 @@ _DIRECTIONS = (
 
 
 def copy_direction(name: str) -> CopyDirection:
-    """From a device copy's name: "Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice"."""
+    """Returns the direction in a device copy's name: "Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice"."""
     for direction, pattern in _DIRECTIONS:
         if pattern.search(name, 0, LONGEST):
             return direction
@@ -111,7 +111,7 @@ def copy_direction(name: str) -> CopyDirection:
 
 
 def host_memory(name: str) -> HostMemory:
-    """Whether a device copy's name says that its host side is pageable or pinned."""
+    """Returns whether the host memory of a device copy is pageable or pinned, if its name says so."""
     if "Pageable" in name:
         return HostMemory.PAGEABLE
     if "Pinned" in name:
@@ -125,10 +125,10 @@ _MAX_LINE = 2**31 - 1
 
 
 def frame(name: str) -> tuple[str, int, str]:
-    """(file, line, function) of a frame's name; ("", -1, name) for built-in functions and modules.
+    """Returns (file, line, function) of a frame's name; ("", -1, name) for built-in functions and modules.
 
-    The line is where the function is defined: torch records no other, unstall's recorder that which ran. Addresses are
-    taken out, so that one built-in function is one place.
+    torch records the line where the function is defined; unstall's recorder records the line that ran. Addresses are
+    removed, so that each built-in function has one name.
     """
     if match := _FRAME.match(name):
         line = match["line"]

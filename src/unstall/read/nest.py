@@ -1,4 +1,4 @@
-"""Who encloses whom: nesting of intervals, vectorised over all events of all threads."""
+"""Finds which event encloses which, vectorised over all events of all threads."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from unstall.timeline.ancestry import first_reaching
 from unstall.timeline.columns import I8, I32, I64, HostKind
 
-_CLIP_ROUNDS = 3  # children that outlive their parent by a rounding microsecond, and their children
+_CLIP_ROUNDS = 3  # for children that end after their parent by a rounded microsecond, and for their children
 
 
 def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
-    """The row that encloses each row most closely, or -1. Rows are sorted by (thread, start, -end).
+    """Returns the innermost row that encloses each row, or -1. Rows must be sorted by (thread, start, -end).
 
     Operators, calls and frames nest. An annotation begins and ends inside the frames of its own `__enter__` and
-    `__exit__`, so it is fitted in afterwards: between a row and its parent if it lies within the parent.
+    `__exit__`, so it is inserted afterwards: between a row and its parent if it lies within the parent.
     """
     is_span = kind == HostKind.ANNOTATION
     solid, spans = np.flatnonzero(~is_span), np.flatnonzero(is_span)
@@ -35,14 +35,14 @@ def find_parents(kind: I8, thread: I32, start: I64, end: I64) -> I32:
 
 
 def _rows(chosen: I64, parent: I32) -> I32:
-    """Indices into a choice of rows as row numbers."""
+    """Converts indices into `chosen` to row numbers; -1 stays -1."""
     if not len(chosen):
         return parent
     return np.where(parent >= 0, chosen[np.maximum(parent, 0)], -1).astype(np.int32)
 
 
 def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
-    """For each row the last chosen one before it on the same thread, or -1."""
+    """Returns, for each row, the last chosen row before it on the same thread, or -1."""
     if not len(chosen):
         return np.full(len(rows), -1, dtype=np.int32)
     at = np.searchsorted(chosen, rows) - 1
@@ -51,9 +51,9 @@ def _previous(chosen: I64, rows: I64, thread: I32) -> I32:
 
 
 def _nest(thread: I32, start: I64, end: I64) -> I32:
-    """Parents of events that nest.
+    """Returns the parents of nested events.
 
-    Where a child outlives its parent (clocks of one microsecond; spans that do not nest), it counts as ending with it.
+    A child that ends after its parent (rounded times; annotations that do not nest) counts as ending with it.
     """
     end = np.maximum(end, start)
     for _ in range(_CLIP_ROUNDS):
@@ -67,7 +67,7 @@ def _nest(thread: I32, start: I64, end: I64) -> I32:
 
 
 def _enclosing(depth: I32) -> I32:
-    """The last row before each that is one level less deep."""
+    """Returns the last row before each row that is one level less deep, or -1."""
     size = len(depth)
     narrow = depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth  # numpy sorts those by radix
     rows = np.argsort(narrow, kind="stable")
@@ -79,9 +79,9 @@ def _enclosing(depth: I32) -> I32:
 
 
 def _depths(thread: I32, start: I64, end: I64) -> I32:
-    """How many earlier rows of the same thread are still open when each row starts.
+    """Returns how many earlier rows of the same thread are still open when each row starts.
 
-    Times are doubled, so that an event of no duration can be told from one that has ended.
+    Times are doubled to distinguish an event of zero duration from one that has ended.
     """
     depth = np.zeros(len(start), dtype=np.int32)
     cuts = np.flatnonzero(np.diff(thread)) + 1

@@ -1,8 +1,8 @@
-"""The text of a list of events → pieces of it, small enough for the cache.
+"""Cuts the text of a list of events into pieces small enough for the cache.
 
-A piece is cut at a gap between two events, `}, {`. Such a gap may also stand inside an event; then neither side is
-JSON, so whoever decodes the piece notices. Only then are brackets counted, which is exact but slower. And only where
-brackets make no sense, because a quote is missing, is each stretch between two gaps tried on its own.
+A piece is cut at a gap between two events, `}, {`. Such a gap may also occur inside an event. Then neither side is
+valid JSON, so decoding the piece fails. In that case brackets are counted, which is exact but slower. If brackets do
+not match either, because a quote is missing, the text between each two gaps is tried on its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from unstall.read.text_window import TextWindow
 
 PIECE_BYTES = 1 << 20
 _MOST_EVENT_BYTES = 16 << 20
-_MOST_TRIES = 64  # for a gap, or for an event in text that is broken
-_MOST_UNREADABLE = 10_000  # before the first that can be read
+_MOST_TRIES = 64  # to find a gap, or an event in broken text
+_MOST_UNREADABLE = 10_000  # events before the first readable one
 
 _GAP = re.compile(rb"\}\s*,\s*(?=\{)")
 _COMMA = re.compile(rb"\s*,\s*(?=\{)")
@@ -28,17 +28,17 @@ _BETWEEN = b" \t\r\n,"
 
 
 class Sink(Protocol):
-    """Where events go."""
+    """Receives the events."""
 
     def take(self, piece: memoryview | bytes) -> bool:
-        """Take all events of a list in JSON; if one is not in order take none: False."""
+        """Take all events of a JSON list and return True. If one is malformed, take none and return False."""
 
     def repair(self, event: bytes) -> bool:
-        """Take one event, repaired if need be; False if it cannot be."""
+        """Take one event, repaired if necessary. Returns False if it cannot be repaired."""
 
 
 class Cutter:
-    """Sends the events of a list to a sink. The window always begins with the "[" of what is left of the list."""
+    """Sends the events of a list to a sink. The window always begins with "[", followed by the rest of the list."""
 
     def __init__(self, window: TextWindow, sink: Sink, path: Path, piece_bytes: int = PIECE_BYTES) -> None:
         self.cut_off = False  # the text ended before the list did
@@ -51,7 +51,7 @@ class Cutter:
         self._closed = self._any_taken = False
 
     def run(self) -> None:
-        """Raises TraceError for what is no list of events, or has one that is too long."""
+        """Send all events. Raises TraceError if the text is not a list of events, or if an event is too long."""
         window = self._window
         while not self._closed:
             if self._by_gaps() and self._may_grow:
@@ -78,7 +78,7 @@ class Cutter:
         return not self._window.ended and len(self._window) <= _MOST_EVENT_BYTES
 
     def _by_gaps(self) -> bool:
-        """Take piece after piece while there is a gap to cut at; False at a piece that is not in order."""
+        """Take pieces as long as there is a gap to cut at. Returns False if a piece is malformed."""
         start = 1
         try:
             while gap := self._last_gap(start):
@@ -90,7 +90,7 @@ class Cutter:
             self._window.reopen_list(start)
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
-        """(end of an event, start of the next), one or two pieces on from `start`."""
+        """Returns (end of an event, start of the next) at a gap one or two pieces after `start`, or None."""
         text = self._window.text
         near = start + self._piece_bytes
         for high in (near, len(text)) if len(text) - near > self._piece_bytes else (len(text),):
@@ -104,7 +104,7 @@ class Cutter:
         return None
 
     def _by_brackets(self) -> bool:
-        """Take all events in the window that end there; whether there was anything to take."""
+        """Take all events that end within the window. Returns whether it made progress."""
         found = Items(self._window.text, 1)
         end = 1
         for group in _groups(found.whole, self._piece_bytes):
@@ -122,7 +122,7 @@ class Cutter:
                     self._window.reopen_list(span[0])
                     return span[0] > 1
                 any_taken, end = self._among_the_broken(*span)
-                if any_taken:  # so a quote is missing, and brackets mean nothing from there on
+                if any_taken:  # so a quote is missing: brackets after it cannot be matched
                     self._window.reopen_list(self._among_the_broken(end, len(self._window))[1])
                     return True
                 self._drop(span[0])
@@ -144,17 +144,17 @@ class Cutter:
             self._drop(start)
 
     def _by_trial(self) -> bool:
-        """Take the events that stand between gaps; whether there was any."""
+        """Take the text between each two gaps as an event. Returns whether any event was taken."""
         taken, end = self._among_the_broken(1, len(self._window))
         if taken:
             self._window.reopen_list(end)
         return taken
 
     def _among_the_broken(self, low: int, high: int) -> tuple[bool, int]:
-        """Take the events that begin in text where quotes do not pair up: whether any did, and how far it got.
+        """Take the events that begin in [low, high), where quotes do not match. Returns (any taken, end of the last).
 
-        Each gap may be followed by one. It ends at the next gap, or if it has gaps of its own where its brackets
-        do. What is left at the end may go on.
+        An event may begin after each gap. It ends at the next gap. If it contains gaps itself, it ends where its
+        brackets close. The text after the returned end may be the beginning of an unfinished event.
         """
         text = self._window.text
         start, in_a_row = low, 0
@@ -190,18 +190,18 @@ class Cutter:
         return any_taken, start
 
     def _may_go_on(self, start: int) -> bool:
-        """Whether what begins here may end soon in text that is still to come."""
+        """Returns whether the event that begins here may end soon in text not yet read."""
         return self._may_grow and start + _SOON_BYTES[-1] > len(self._window)
 
     def _end_by_brackets(self, start: int) -> int:
-        """Where the event ends that begins here; 0 if not soon."""
+        """Returns the end of the event that begins at `start`, found by its brackets; 0 if it is not nearby."""
         for length in _SOON_BYTES:
             if ends := Items(self._window.text[start : start + length]).ends:
                 return start + ends[0]
         return 0
 
     def _take(self, start: int, end: int) -> bool:
-        """A list of these events is what their text becomes for a moment: a copy would cost a tenth of the time."""
+        """Pass events to the sink as a list. Writes "[" and "]" into the text meanwhile: a copy takes 10 % longer."""
         text = self._window.text
         if end == len(text):
             taken = self._sink.take(b"[%b]" % bytes(text[start:end]))
@@ -233,7 +233,7 @@ class Cutter:
 
 
 def _groups(spans: list[tuple[int, int]], most_bytes: int) -> Iterator[list[tuple[int, int]]]:
-    """Neighbours, together about as long as a piece."""
+    """Groups neighbouring spans, each group at most `most_bytes` long unless a single span is longer."""
     group: list[tuple[int, int]] = []
     for span in spans:
         if group and span[1] - group[0][0] > most_bytes:

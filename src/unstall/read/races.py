@@ -1,6 +1,6 @@
-"""Races that a trace tells of, as `virtual.chrome_trace` writes them under "unstall" → the table of its timeline.
+"""Reads the races in a trace's metadata, which `virtual.chrome_trace` writes under "unstall", into a `Races` table.
 
-A call is told by its correlation id, an operator by its external id; a stream by its device and number.
+A call is identified by its correlation id, an operator by its external id, a stream by its device and number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DescribedRace(Struct, frozen=True):
     """One row of Races, in the ids of its file."""
 
     kind: Literal["read_early", "written_twice", "overwritten_early", "reused", "taken_early"]
-    earlier: _Number  # id of a call or an operator, -1 where not known
+    earlier: _Number  # id of a call or an operator, -1 if unknown
     later: _Number
     earlier_stream: tuple[_Number, _Number] | None  # device and stream; None for the host itself
     later_stream: tuple[_Number, _Number] | None
@@ -60,6 +60,6 @@ def races_of(told: list[DescribedRace], kind: I8, correlation: I64, external: I6
 
 
 def _numbered(ids: I64, wanted: np.ndarray) -> list[tuple[int, int]]:
-    """Rows with their ids, where they are wanted and have one."""
+    """Returns (row, id) of each wanted row that has an id."""
     rows = np.flatnonzero(wanted & (ids >= 0))
     return list(zip(rows.tolist(), ids[rows].tolist(), strict=True))

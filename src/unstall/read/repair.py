@@ -1,4 +1,4 @@
-"""Repairs a single broken event as far as possible. It is slow, and only broken events come here."""
+"""Repairs malformed events. Slow, and used only for events that cannot be decoded otherwise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PHASES: dict[str, type[Any]] = {
 
 
 def repair(event: bytes) -> tuple[Event | None, bool, bool]:
-    """(the event or None, whether its text was repaired, whether its values were)."""
+    """Returns (the event or None, whether its text was repaired, whether its values were replaced)."""
     for is_repaired in (False, True):
         text = repaired(event) if is_repaired else event
         try:
@@ -51,11 +51,10 @@ def repair(event: bytes) -> tuple[Event | None, bool, bool]:
 
 
 def repaired(text: bytes) -> bytes:
-    """Turns text that is nearly JSON into JSON.
+    """Repairs text that is almost JSON.
 
-    Control characters become spaces, invalid UTF-8 becomes U+FFFD, an unknown escape becomes its characters, and NaN
-    or an infinity becomes null.
-    """
+    Control characters become spaces, invalid UTF-8 becomes U+FFFD, the backslash of an invalid escape is kept as text,
+    and NaN and infinity become null."""
     text = text.decode("utf-8", "replace").encode().translate(_CONTROL_CHARACTERS)
     return _TEXT_OR_NO_NUMBER.sub(_repaired_token, text)
 
@@ -73,7 +72,7 @@ def _repaired_escape(escape: re.Match[bytes]) -> bytes:
 
 
 def _fitted(text: bytes) -> Event | None:
-    """An event with values of wrong types: these are converted, or left out if that cannot be done."""
+    """Decodes an event with values of wrong types. Converts these values, or replaces them by their defaults."""
     members = _MEMBERS.decode(text)
     if "ph" not in members or not (phase := _as_text(members["ph"])):
         return None
@@ -93,7 +92,7 @@ def _built(type_: Any, members: dict[str, Raw]) -> Any:
 
 @cache
 def _fields(type_: Any) -> list[tuple[str, str, msgspec.json.Decoder[Any], Any]]:
-    """(key, attribute, decoder, default) of each."""
+    """Returns (key, attribute, decoder, default) of each field."""
     fields = msgspec.structs.fields(type_)
     return [(field.encode_name, field.name, msgspec.json.Decoder(field.type), field.default) for field in fields]
 
@@ -117,7 +116,7 @@ def _as_text(raw: Raw) -> str:
 
 
 def _as_whole(raw: Raw, default: int | None) -> int | None:
-    """The int that a number or the text of one says, or the default."""
+    """Returns an integral number, or a string of digits, as an int; else the default."""
     value = msgspec.json.decode(raw)
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)

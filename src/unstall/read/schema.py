@@ -1,7 +1,7 @@
-"""The events of a Chrome trace as Kineto writes them, as far as they are of use here.
+"""The fields of Kineto's Chrome trace events that unstall uses.
 
-Keys differ by age: torch 1.8 wrote "external id", later versions "External id". The fields stand in the order of
-the files, which is the order that msgspec looks them up in.
+Keys differ by version: torch 1.8 wrote "external id", later versions "External id". Fields are in the order of the
+files, because msgspec looks them up in that order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_JSON = Raw(b"")
 
 
 class Args(Struct, gc=False, frozen=True):
-    """What is kept of a complete event's "args"; -1, "" and NO_JSON for what is not there."""
+    """The fields kept of a complete event's "args". Absent ones are -1, "" or NO_JSON."""
 
     external: Id = field(default=-1, name="External id")
     stack: str = field(default="", name="Call stack")
@@ -38,7 +38,7 @@ class Args(Struct, gc=False, frozen=True):
 
 
 class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="X"):
-    """Something that began and ended."""
+    """An event with a start and a duration."""
 
     category: str = field(default="", name="cat")
     name: str = ""
@@ -73,7 +73,7 @@ class MemoryArgs(Struct, gc=False, frozen=True):
 
 
 class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="i"):
-    """Something that happened at one time; only "[memory]" is of interest."""
+    """An event at one time. Only "[memory]" is used."""
 
     name: str = ""
     ts: Number | None = None
@@ -81,7 +81,7 @@ class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", ta
 
 
 class LabelArgs(Struct, gc=False, frozen=True):
-    """A name, where the label is one."""
+    """The name that a label gives, if it gives one."""
 
     name: str = ""
 
@@ -96,7 +96,7 @@ class Label(Struct, gc=False, frozen=True, tag_field="ph", tag="M"):
 
 
 class Other(Struct, gc=False, frozen=True):
-    """An event of a phase that says nothing of interest."""
+    """An event of a phase that unstall does not use."""
 
 
 _OTHERS = [
@@ -107,6 +107,6 @@ Event: TypeAlias = Complete[Any] | Arrow[Any] | Instant[Any] | Label | Other
 
 
 def event_type(number: Any) -> Any:
-    """The union of all phases with such numbers for times: a type for msgspec, which tells them by "ph"."""
+    """Returns the union of all phases, for msgspec, with times of the type `number`. The tag is "ph"."""
     timed: list[Any] = [Complete, Arrow, ArrowEnd, Instant]
     return reduce(operator.or_, [*(phase[number] for phase in timed), Label, *_OTHERS])

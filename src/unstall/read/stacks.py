@@ -1,4 +1,4 @@
-"""Call stacks as a prefix tree, from recorded Python frames and from operators' "Call stack" texts."""
+"""Builds a prefix tree of call stacks from recorded Python frames and from operators' "Call stack" texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.timeline.grouping import by_text, distinct
 
 @dataclass(slots=True)
 class Interner:
-    """Texts and their indices; grows."""
+    """A growing list of distinct texts, with the index of each."""
 
     texts: list[str]
     index: dict[str, int]
@@ -31,9 +31,9 @@ class Interner:
 
 
 class StackTree:
-    """Grows `Lines` and `Stacks`: the same frame under the same stack is one node.
+    """Builds `Lines` and `Stacks`. The same frame called from the same stack is one node.
 
-    `exact` says that the lines of frames are those that ran; built-in functions have none.
+    `exact` means that the lines of frames are the lines that ran. Built-in functions have no line.
     """
 
     def __init__(self, intern: Interner, *, exact: bool = False) -> None:
@@ -43,15 +43,15 @@ class StackTree:
         self._node_of: dict[tuple[int, int], int] = {}
 
     def line(self, name: str) -> int:
-        """The row of Lines for a frame's name."""
+        """Returns the row of Lines for a frame's name."""
         return self._line_of.setdefault(frame(name), len(self._line_of))
 
     def node(self, parent: int, line: int) -> int:
-        """The row of Stacks for a frame called from `parent`."""
+        """Returns the row of Stacks for a frame called from `parent`."""
         return self._node_of.setdefault((parent, line), len(self._node_of))
 
     def of_frames(self, rows: I32, names: I32, parent: I32) -> I32:
-        """The node of the innermost Python frame around each host event. `rows` are the frames' own."""
+        """Returns the node of the innermost Python frame around each host event, or -1. `rows` are the frames' rows."""
         node = np.full(len(names), -1, dtype=np.int32)
         if not len(rows):
             return node
@@ -78,7 +78,7 @@ class StackTree:
         return np.array(nodes, dtype=np.int32)[inverse]
 
     def of_texts(self, texts: I32, wanted: Bool) -> I32:
-        """Nodes of "Call stack" texts (innermost frame first), where wanted."""
+        """Returns the nodes of "Call stack" texts (innermost frame first), -1 for rows that are not `wanted`."""
         node = np.full(len(texts), -1, dtype=np.int32)
         rows = np.flatnonzero(wanted & (texts >= 0))
         if not len(rows):
@@ -94,7 +94,7 @@ class StackTree:
         return node
 
     def tables(self) -> tuple[Lines, Stacks]:
-        """What has grown, as columns."""
+        """Returns the tables built so far."""
         places = list(self._line_of)
         lines = Lines(
             file=np.array([self._intern(file) for file, _, _ in places], dtype=np.int32),

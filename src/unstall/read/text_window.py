@@ -8,12 +8,12 @@ from unstall.read.unpack import DamagedError
 
 
 class TextWindow:
-    """A part of the text, in bytes, that grows at its end block by block and shrinks at its front."""
+    """A window onto a text: it grows at its end as blocks are read, and shrinks at its front."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self.text = bytearray()
-        self.end = 0  # of the window in the whole text, in bytes
-        self.ended = False  # whether no more comes
+        self.end = 0  # byte offset of the window's end in the whole text
+        self.ended = False  # whether the whole text was read
         self.damage = ""  # why, if the file could not be unpacked to its end
         self._blocks = blocks
 
@@ -25,7 +25,7 @@ class TextWindow:
         return self.end - len(self.text)
 
     def more(self) -> bool:
-        """One block more, if there is one."""
+        """Read one more block. Returns False at the end of the text."""
         try:
             block = next(self._blocks, b"")
         except DamagedError as error:
@@ -36,7 +36,7 @@ class TextWindow:
         return not self.ended
 
     def double(self) -> None:
-        """As much again, so that looking through it anew each time takes no longer than twice through it all."""
+        """Double the window. Rescanning it after each doubling then costs at most two scans of the whole text."""
         wanted = 2 * len(self)
         while len(self) < wanted and self.more():
             pass
@@ -45,6 +45,6 @@ class TextWindow:
         self.text = self.text[count:]
 
     def reopen_list(self, start: int) -> None:
-        """Skip to the byte before `start`, and make it the "[" of a list that has its first item there."""
+        """Skip to the byte before `start` and replace it by "[". The rest is then a list that begins at `start`."""
         self.skip(start - 1)
         self.text[:1] = b"["

@@ -1,4 +1,4 @@
-"""A file's text, whatever it is packed in (its first bytes tell), in blocks that a thread unpacks ahead."""
+"""Reads a file's text in blocks that a thread unpacks ahead. The first bytes tell how the file is compressed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKED_BYTES = 512 << 10
 _BLOCKS_AHEAD = 2
 _TURN_S = 0.001
 
-# Kineto's text packs 10 to 50 times; what packs 1000 times is made to fill the memory.
+# Kineto's text compresses 10 to 50 times. A file that compresses 1000 times was made to exhaust the memory.
 _MOST_EXPANSION = 250
 _EXPANSION_FLOOR_BYTES = 8 << 20
 
@@ -30,20 +30,20 @@ _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\
 
 
 class Decompressor(Protocol):
-    """As far as it is used: zlib does not name its class."""
+    """The method of `zlib.decompressobj()` that is used; zlib does not export its type."""
 
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
 class DamagedError(Exception):
-    """The packing is broken here; all text before it is good."""
+    """The compressed data is damaged. All text before the damage is good."""
 
 
 def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, None, None]:
-    """The text of a file, in blocks of at most `BLOCK_BYTES`; `progress` gets (bytes of the file read, its size).
+    """Yields the text of a file in blocks of at most `BLOCK_BYTES`. Calls `progress` with (bytes read, file size).
 
-    To be closed by who does not read to the end. Raises TraceError for what cannot be opened or expands beyond
-    reason, and DamagedError after the last good block of a file whose packing breaks off.
+    A caller that does not read to the end must close the generator. Raises TraceError if the file cannot be opened or
+    expands too much, and DamagedError after the last good block if the compressed data is damaged.
     """
     try:
         with path.open("rb", buffering=0) as file:
@@ -65,9 +65,9 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 
 @contextmanager
 def _short_turns() -> Iterator[None]:
-    """Let the unpacking thread, which is off the interpreter's lock nearly all the time, have it sooner when it asks.
+    """Shortens the interpreter's switch interval, so that the unpacking thread gets the GIL sooner.
 
-    At the usual 5 ms it would wait for longer than it works.
+    The thread holds the GIL only briefly. With the usual 5 ms it would wait longer than it works.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _TURN_S))
@@ -78,7 +78,7 @@ def _short_turns() -> Iterator[None]:
 
 
 def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:
-    """The same, made by a thread that is a few ahead."""
+    """Yields the blocks of `source`, which a thread reads a few blocks ahead."""
     permits: SimpleQueue[bool] = SimpleQueue()
     made: SimpleQueue[tuple[bytes, int] | Exception | None] = SimpleQueue()
 
@@ -108,7 +108,7 @@ def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], 
 
 
 def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
-    """(text, bytes of the file it took so far)."""
+    """Yields (text, bytes of the file read so far)."""
     start = file.read(_PACKED_BYTES)
     if start.startswith(_GZIP):
         packed = _gunzip(file, start)
@@ -134,7 +134,7 @@ def _unpack(file: BinaryIO, path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
-    """Of all members of a gzip file; what follows them is padding."""
+    """Yields (text, bytes of the file read so far) from all members of a gzip file. Ignores padding after them."""
     while packed.startswith(_GZIP):
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
@@ -156,7 +156,7 @@ def _gunzip(file: BinaryIO, packed: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _up_to_damage(member: Decompressor, packed: bytes) -> bytes:
-    """The text before the damage, which zlib keeps to itself when it finds it: byte by byte."""
+    """Returns the text before the damage, decompressed byte by byte: zlib discards it when it raises."""
     text = bytearray()
     with suppress(zlib.error):
         for i in range(len(packed)):
@@ -173,7 +173,7 @@ def _unzstd(file: BinaryIO, packed: bytes, path: Path) -> Iterator[tuple[bytes, 
             text: bytes = reader.read(BLOCK_BYTES)
         except OSError:
             raise
-        except Exception as error:  # each library has its own class, which cannot be named before it is imported
+        except Exception as error:  # each library has its own exception class
             raise DamagedError(f"its zstd data is damaged ({error})") from error
         if not text:
             return
@@ -181,7 +181,7 @@ def _unzstd(file: BinaryIO, packed: bytes, path: Path) -> Iterator[tuple[bytes, 
 
 
 def _zstd_reader(file: BinaryIO, path: Path) -> Any:
-    """A reader by Python's own zstd (from 3.14 on), else by the `zstandard` package where that is installed."""
+    """Returns a reader of Python's own zstd (3.14 or later), else of the package `zstandard` if it is installed."""
     file.seek(0)
     try:
         return importlib.import_module("compression.zstd").ZstdFile(file)

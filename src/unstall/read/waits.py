@@ -1,4 +1,4 @@
-"""What each wait waited for: as recorded, else inferred from the order of calls, and marked so."""
+"""Finds what each wait waited for: as recorded, else inferred from the order of calls (`Waits.inferred`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LONG_AGO, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def find_waits(
     host: Host, device: Device, streams: Streams, events: Events, intern: Interner, *, complete: bool
 ) -> tuple[Waits, list[str]]:
-    """All host waits and stream waits, and a note on those whose event could not be told.
+    """Returns all host waits and stream waits, and a note on those whose event is unknown.
 
-    `complete`: what the file says of a wait is all that there is, so that an event that it does not name was recorded
-    before the recording, or never.
+    `complete` means that the file names the event of every wait. An event that it does not name was recorded before
+    the recording began, or never.
     """
     calls = np.flatnonzero((host.kind == HostKind.SYNC) | (host.kind == HostKind.EVENT_WAIT))
     said = _said(host.correlation[calls], events)
@@ -70,7 +70,7 @@ def find_waits(
 
 
 def _said(correlation: I64, events: Events) -> I64:
-    """For each call the index into `events.sync_*` of what the file says of it, or -1."""
+    """Returns the index into `events.sync_*` for each call, or -1 if the file does not describe its wait."""
     if not len(events.sync_row):
         return np.full(len(correlation), -1, dtype=np.int64)
     theirs = events.correlation[events.sync_row]
@@ -81,14 +81,14 @@ def _said(correlation: I64, events: Events) -> I64:
 
 
 def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
-    """Rows of Streams for (device, stream) ids; -1 where no op ran on that stream."""
+    """Returns the rows of Streams for (device, stream) ids, -1 if no op ran on that stream."""
     known = {pair: row for row, pair in enumerate(zip(streams.device.tolist(), streams.stream.tolist(), strict=True))}
     asked = zip(device.tolist(), stream.tolist(), strict=True)
     return np.array([known.get(pair, -1) for pair in asked], dtype=np.int32)
 
 
 def _neighbour_streams(host: Host, device: Device, calls: I64) -> tuple[I32, I32]:
-    """The streams of the same thread's last launch before each call, and of its next one after."""
+    """Returns the streams of the last launch before each call and the next one after it, on the same thread; or -1."""
     stream_of = np.full(len(host), -1, dtype=np.int32)
     joined = device.launch >= 0
     stream_of[device.launch[joined]] = device.stream[joined]
@@ -115,11 +115,11 @@ def _by_correlation(host: Host, records: I64, correlation: I64) -> I32:
 
 
 def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing: Bool) -> I32:
-    """CUPTI from CUDA 12.9 on numbers records, not events: the n-th id is the n-th record.
+    """Returns the likely record call of each missing wait, or -1.
 
-    The first record's id is not in the file. It is the smallest under which no wait comes before its
-    record, which is exact as soon as one wait is for the latest record (`wait_stream` makes such). Without
-    ids a wait is for its own thread's latest record.
+    From CUDA 12.9 on, CUPTI's event ids number the record calls: the n-th id is the n-th record. The first record's id
+    is not in the file. It is inferred as the smallest id with which no wait comes before its record. That is exact if
+    some wait is for the latest record, as in `wait_stream`. Without ids, a wait is for its own thread's latest record.
     """
     seen = np.searchsorted(host.start[records], host.start[calls])
     numbered = missing & (event_id >= 0)
@@ -140,9 +140,9 @@ def _guess_records(host: Host, calls: I64, records: I64, event_id: I64, missing:
 
 
 def _contradicted(host: Host, device: Device, waits: Waits) -> Bool:
-    """Which inferred stream waits the device's own order belies.
+    """Returns which inferred stream waits contradict the recorded times of the device.
 
-    If a stream waits for an event, its next op cannot start before the op ahead of that event has ended.
+    If a stream waits for an event, its next op cannot start before the op recorded ahead of that event has ended.
     """
     guesses = np.flatnonzero(waits.inferred & (waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0))
     launched = np.flatnonzero(device.launch >= 0)

@@ -1,8 +1,7 @@
-"""The branches of a CUDA graph: what the ops of one launch on several streams waited for of each other.
+"""Infers the edges between the branches of a CUDA graph, whose ops run on several streams.
 
-A file says on which streams a graph's ops ran, and when, but none of the graph's edges. An op that began later than
-what is before it on its own stream explains had waited for one of another branch; of those, for the one that had
-ended last.
+A file has the streams and times of a graph's ops, but not the graph's edges. If an op began later than the op before
+it on its own stream explains, it waited for an op of another branch: the one that had ended last.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import distinct, groups
 
 TICK_NS = 32
-"""What times of the device are good to: H200, CUPTI 13."""
+"""Resolution of device times, measured with an H200 and CUPTI 13."""
 
-_MOST = 0.9  # of gaps; later ones had another cause
+_MOST = 0.9  # of gaps; larger ones had another cause
 
 
 def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
-    """By op, in the order of launches: the stream that its call was told to use.
+    """Returns, for each op in launch order, the row of the stream that was passed to its call.
 
-    The branches of a graph may run on streams of its own, and none of them need be that one. It is the one of them
-    that other calls use most; else that of the call before it, or after it, on its thread.
+    The branches of a graph may run on streams of its own, which may not include that stream. It is inferred as the
+    stream of a branch that other calls use most, else as that of the previous or next call of the thread.
     """
     several = _on_several_streams(launch, stream)
     result = stream.copy()
@@ -47,7 +46,7 @@ def launched_on(launch: I64, thread: I64, stream: I32) -> I32:
 
 
 def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
-    """(stream, the ops that it was given, in order): those that ran on it, and those of graphs launched on it."""
+    """Yields (stream, its ops in launch order): those that ran on it, and those of graphs launched on it."""
     away = np.flatnonzero(on != stream)
     rows = np.concatenate((np.arange(len(stream)), away))
     for number, mine in groups(np.concatenate((stream, on[away]))):
@@ -55,18 +54,18 @@ def by_stream(stream: I32, on: I32) -> Iterator[tuple[int, I64]]:
 
 
 def roots(launch: I64, previous: I64, beside: I64, follows: Bool) -> Bool:
-    """Which ops begin a branch with the graph itself, beside its first op."""
+    """Returns which ops begin a branch of their graph without waiting for another op of it."""
     chosen: Bool = follows & (beside < 0) & ((previous < 0) | (launch[previous] != launch))
     return chosen
 
 
 def first_of(follows: Bool) -> I64:
-    """By op: the first op of its launch."""
+    """Returns, for each op, the index of the first op of its launch."""
     return np.maximum.accumulate(np.where(follows, 0, np.arange(len(follows))))
 
 
 def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
-    """By op: of those of its launch on other streams, the one that ended last before it began; -1 for none.
+    """Returns, for each op, the op of its launch on another stream that ended last before it began, or -1.
 
     An op without a launch (-1) has none.
     """
@@ -82,7 +81,7 @@ def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
     first = np.append(True, (lane[1:] != lane[:-1]) | (owner[1:] != owner[:-1]))
     before_its_run = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0)) - 1
     last = np.searchsorted(ended[order], begun, side="right") - 1
-    for _ in range(2):  # the last of all may be its own stream's; before that one's run stands another stream's
+    for _ in range(2):  # if the last one is on the op's own stream, the second round skips to another stream's
         other = np.maximum(last, 0)
         own = (last >= 0) & (owner[other] == which) & (lane[other] == stream[rows])
         last = np.where(own, before_its_run[other], last)
@@ -95,7 +94,7 @@ def ended_last(launch: I64, stream: I32, start: I64, end: I64) -> I64:
 
 
 def _on_several_streams(launch: I64, stream: I32) -> Bool:
-    """By op: whether its launch put ops on more streams than one."""
+    """Returns, for each op, whether its launch put ops on several streams."""
     _, which = distinct(launch)
     low = np.full(int(which.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     high = np.full(len(low), -1)
@@ -106,15 +105,15 @@ def _on_several_streams(launch: I64, stream: I32) -> Bool:
 
 
 def spread(off: I64) -> int:
-    """How much later than usual an op may begin for no other cause, given how far gaps are from the usual one; ns."""
+    """Returns the delay in ns that is ordinary variation, given the deviations of gaps from their usual length."""
     return max(int(np.quantile(np.abs(off), _MOST)) if len(off) else 0, TICK_NS)
 
 
 def joins(launch: I64, previous: I64, after: I32, start: I64, end: I64) -> tuple[I64, I64]:
-    """(op, earlier op of another stream that it waits for too), where that one had ended long enough before.
+    """Returns (op, earlier op of another stream that it also waited for) of joins that show no delay.
 
-    A branch that ended early shows no wait. But where its stream is used again, after an op of another stream, that
-    op came after the join. Of several branches joined there, the one that ended last.
+    A branch that ended early delays nothing. But if its stream is used again after an op of another stream, then
+    that op comes after the join. If several branches join there, the one that ended last is returned.
     """
     opens = np.flatnonzero((after >= 0) & (previous >= 0) & (launch >= 0))
     fork, branch = after[opens].astype(np.int64), previous[opens]

@@ -1,8 +1,7 @@
-"""A `Timeline` → a `Program`: every call as an instruction, every device op with what it waits for.
+"""Builds a `Program` from a `Timeline`: an instruction for every call, and dependencies for every device op.
 
-A program holds no start times of the device. What it knows of a device's delays is one figure for each kind of
-call and stream, learned from those ops and waits whose delay has one cause; so a replay that gives the recorded
-times back says that the model is right.
+A program holds no start times of the device. It holds typical delays, one for each kind of call and stream, learned
+from ops and waits whose delay has a single cause. So if a replay reproduces the recorded times, the model is right.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from unstall.replay.waits import held_until, waits
 from unstall.timeline.columns import I8, I32, I64, HostKind, Threads, Timeline, WaitKind
 from unstall.timeline.grouping import groups
 
-_MOST_NS = 1 << 57  # four years, which may be replayed many times over before any time overflows
+_MOST_NS = 1 << 57  # four years: it can be replayed many times before a time overflows
 
 
 def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
-    """`step_starts` and `step_ends` in ns, in order: the host's parts of the steps."""
+    """Build the program of a run. `step_starts` and `step_ends` are host times in ns, ascending."""
     timeline = _with_a_host(timeline)
     host = timeline.host
     held = np.zeros(len(host), dtype=np.bool_)
@@ -45,7 +44,7 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
 
 
 def _with_a_host(timeline: Timeline) -> Timeline:
-    """With one host event that nothing points at, where none was recorded: rows can be looked up then."""
+    """Adds a dummy host event if there is none, so that row lookups work."""
     if len(timeline.host):
         return timeline
     columns = {column.name: getattr(timeline.host, column.name).dtype for column in fields(timeline.host)}
@@ -76,17 +75,17 @@ def _assemble(
     marks = slice(len(time) - steps, len(time))
     time, rows = column("time"), column("host")
     end, thread = np.append(end, end[waking]), np.append(thread, thread[woken])
-    # Where one step ends as the next begins, it ends first.
+    # If one step ends as the next begins, it ends first.
     later = np.ones(len(time), dtype=np.bool_)
     later[marks] = time[:steps] == time[marks]
     later[marks.stop :] = False
     order = np.lexsort((np.arange(len(time)), later, time))
     position = np.empty(len(order), dtype=np.int64)
     position[order] = np.arange(len(order))
-    # The n-th op in the queue belongs to the n-th launch.
+    # Ops and launches are in the same order, so counts assign ops to launches.
     counts = column("ops")[order]
 
-    # Of a host row with several instructions the first is at its start and the others follow at once.
+    # If a host row has several instructions, the first is at its start and the others follow at once.
     time, end, thread = time[order], end[order], thread[order]
     again = np.append(False, (rows[order][1:] == rows[order][:-1]) & (rows[order][1:] >= 0))
     joins_in = order >= marks.stop
@@ -152,7 +151,7 @@ def _assemble(
 
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
-    """What the file does not say and the program takes for true."""
+    """Returns a phrase for each fact that the file does not have and the program assumes."""
     follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)
@@ -174,7 +173,7 @@ def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins
 
 
 def _bounded(program: Program) -> Program:
-    """What a file says of centuries is cut to what can be replayed, again and again."""
+    """Limits absurdly long times, so that the program can be replayed repeatedly without overflow."""
     do, ops = program.instructions, program.ops
     times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag)
     if sum(np.abs(column.astype(np.float64)).sum() for column in times) < _MOST_NS:
@@ -189,7 +188,7 @@ def _bounded(program: Program) -> Program:
 
 
 def _main_thread(timeline: Timeline, starts: I64, rows: I64) -> int:
-    """The thread of the steps: the one with most of the instructions."""
+    """Returns the thread of the steps: the one with most instructions."""
     known = rows[rows >= 0]
     parts = [
         (-len(mine), int(timeline.host.start[known[mine]].min()), thread)

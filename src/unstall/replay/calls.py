@@ -1,4 +1,4 @@
-"""Calls that put ops on streams, and those that wait for the whole device unasked."""
+"""Instructions for calls that launch ops, and for allocations that implicitly wait for the whole device."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LAUNCH_NS = 5_000
 """A launch that need not wait for room, the recorder at work: H200, CUDA 13."""
 
 _SURELY_ROOM = 256  # launches outstanding
-_LONG_CALL = 5  # times the usual one: it waited for room in the launch queue
+_LONG_CALL = 5  # times the usual length: such a call waited for room in the launch queue
 
 
 def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
-    """How many launches a stream can have outstanding, and by op whether its launch had to wait for room."""
+    """Returns how many launches a stream can have outstanding, and for each op whether its launch waited for room."""
     host = timeline.host
     full = np.zeros(len(queue), dtype=np.bool_)
     capacity = QUEUE_CAPACITY
@@ -33,7 +33,7 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
             continue
         done = np.maximum.accumulate(queue.end[mine])
         depth = np.arange(len(mine)) - np.searchsorted(done, host.end[call[mine]], side="right")
-        # Where the device is much the slower one, most calls wait for room; those of a short queue never do.
+        # If the device is much slower than the host, most calls wait for room, but never those of a short queue.
         usual = np.median(length[mine][depth <= _SURELY_ROOM]) if (depth <= _SURELY_ROOM).any() else np.median(length)
         long = (length[mine] > _LONG_CALL * usual) & (depth > _SURELY_ROOM)
         if long.sum() > 8:
@@ -47,9 +47,10 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
 
 
 def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionRows]:
-    """Every launch; of one that blocks its wait, of one that goes on after its ops have begun the rest of its call.
+    """Returns the instructions of every launch.
 
-    `full` says, by op, whether its launch waited for room.
+    A launch that blocks has a second instruction for its wait. One that returns after its ops have begun has a second
+    instruction for the rest of its call. `full` says for each op whether its launch waited for room.
     """
     host = timeline.host
     first = np.flatnonzero(~queue.follows & (queue.launch >= 0))
@@ -79,11 +80,11 @@ def launches(timeline: Timeline, queue: Queued, full: Bool) -> list[InstructionR
     lost = np.flatnonzero(queue.launch < 0)
     none = np.full(len(lost), -1)
     orphans = rows_of(timeline, none, Code.LAUNCH, time=queue.begun[lost], stream=queue.stream[lost], ops=1)
-    return [orphans, launches, waits, waits_not]  # as they stand in the queue where they begin together
+    return [orphans, launches, waits, waits_not]  # in the order of the queue if they begin together
 
 
 def allocations(timeline: Timeline, queue: Queued) -> list[InstructionRows]:
-    """Those during which the device ran dry: they waited for it."""
+    """Returns the allocations during which the device became idle: these waited for it."""
     host = timeline.host
     rows = np.flatnonzero((host.kind == HostKind.ALLOC) | (host.kind == HostKind.FREE))
     done, which = drained(timeline, queue, host.start[rows], host.end[rows])

@@ -1,4 +1,4 @@
-"""Delays of a device, learned from a run: one figure for each kind of thing, from those that had just one cause."""
+"""Learns typical delays of a device from a run."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import distinct
 
 _FEW = 3
-_TRIMMED = 10  # one in so many at either end
+_TRIMMED = 10  # one in this many values is dropped at either end
 
 
 def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> I64:
-    """For every row the typical value of the known rows that are like it.
+    """Returns, for every row, the typical value of the known rows with the same key.
 
-    `keys` go from the most telling to the least: a row takes its figure from the first of them of which there are
-    a few known rows, else from all of them. A figure is the mean of the middle 80 %: sums of many then come out
-    right, and what was odd has no say.
+    `keys` are columns from the most specific to the least. A row uses the first key that a few known rows share, else
+    all known rows. The typical value is the mean of the middle 80 %: sums of many come out right, and outliers do not
+    count.
     """
     whole = int(np.median(values[known])) if known.any() else default
     result = np.full(len(values), whole, dtype=np.int64)

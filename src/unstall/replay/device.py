@@ -1,4 +1,4 @@
-"""Device ops in the order of their launches, each with the delays that it has when one thing holds it."""
+"""Device ops in launch order, each with its typical delays."""
 
 from __future__ import annotations
 
@@ -13,52 +13,55 @@ from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, 
 from unstall.timeline.grouping import by_text, groups, union
 
 LATENCY_NS = 2_000
-"""From the end of a launching call to the start of its op on an idle stream: H200, CUDA 13."""
+"""From the end of a launching call to the start of its op on an idle stream (H200, CUDA 13)."""
 GAP_NS = 1_000
-"""Between two ops of one stream, the second long queued: H200, CUDA 13."""
+"""Between two ops of one stream if the second was queued long before (H200, CUDA 13)."""
 
-_STAGED_AT_ONCE_BYTES = 64 << 10  # a smaller upload goes into the launch queue itself: CUDA's API sync behaviour
-_COPY_SKEW_NS = 50_000  # a call that staged a copy may return before the copy seems done
-_CLOCK_SKEW_NS = 1_000_000  # an op that began so long before its call has another's
-_LARGE_NS = 20_000  # a kernel that fills the device rather than fitting beside others
-_TOGETHER = 0.01  # of kernels' time: less is the skew of one after the other
-_LATE_NS = 1_000  # after the op before it, later than its gap explains: it waited for its launch
-_QUEUED_NS = 5_000  # launched so long before its turn that it surely stood in the queue
-_BUSY_NS = 100_000  # an op so late had to wait for work that is not in the file
+_STAGED_AT_ONCE_BYTES = 64 << 10  # the launch queue takes smaller uploads: CUDA, "API synchronization behavior"
+_COPY_SKEW_NS = 50_000  # a call that staged a copy may return this long before the copy's recorded end
+_CLOCK_SKEW_NS = 1_000_000  # an op that began this long before its call belongs to another call
+_LARGE_NS = 20_000  # a kernel this long fills the device; shorter ones fit beside others
+_TOGETHER = 0.01  # of kernels' time; less overlap is measurement error
+_LATE_NS = 1_000  # beyond the usual gap after the op before it: it waited for its launch
+_QUEUED_NS = 5_000  # launched this long before its turn, it was certainly queued
+_BUSY_NS = 100_000  # an op this late waited for work that is not in the file
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Queued:
-    """Device ops, in the order of launches. `row` is that of the timeline's device ops."""
+    """Device ops in launch order, one row each. Times are in ns; op indices are rows of this table."""
 
     row: I64
-    launch: I64  # host row of the call; -1 where none is known for it or for an earlier op of its stream
-    begun: I64  # when its launch began
-    orphan: Bool  # has no call of its own in the file
+    launch: I64  # host row of its call, else of the last known call of its stream, else -1
+    begun: I64  # start of its launch
+    orphan: Bool  # its own call is not in the file
     follows: Bool  # not the first op of its launch
     previous: I64  # index of the op before it on its stream, or -1
-    previous_end: I64  # the latest end of those before it on its stream
+    previous_end: I64  # latest end of the ops before it on its stream
     stream: I32
-    on: I32  # that its call was told to use; a graph's ops may run on others
+    on: I32  # the stream passed to its call; ops of a graph may run on others
     start: I64
     end: I64
     engine: I32
     issued: Bool  # arrives `latency` after its call began, not after it returned
-    blocks: Bool  # its call returned when it was done
+    blocks: Bool  # its call returned only when it was done
     latency: I64
     gap: I64
-    begins: Bool  # begins a branch with the graph itself, beside its first op
-    beside: I64  # of the ops of its launch on other streams, the one that ended last before it began, or -1
-    slack: int  # how much later than its gap says an op of a graph may begin for no other cause
+    begins: Bool  # begins a branch of its graph without waiting for another op
+    beside: I64  # the op of its launch on another stream that ended last before it began, or -1
+    slack: int  # ordinary variation of the gaps within graphs, ns
 
     def __len__(self) -> int:
         return len(self.row)
 
 
 def queue_up(timeline: Timeline, held: Bool) -> Queued:
-    """`held` says which host rows tell a stream to wait for an event: what is launched after them shows no delay."""
+    """Queue the device ops of a run, with their typical delays.
+
+    `held` says which host rows make a stream wait for an event. Launches right after them are not used to learn delays.
+    """
     host, device = timeline.host, timeline.device
     launch = _launches(timeline).astype(np.int64)
     own = launch == device.launch
@@ -97,7 +100,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     likes = [like * len(timeline.streams) + stream, like, kind * 2 + issued]
     after_call = learn(likes, free & ~issued & (delay < _BUSY_NS), delay, LATENCY_NS)
     latency = np.where(issued, learn(likes, free & issued, delay, LATENCY_NS), after_call)
-    # What such a call does before its op begins is the host's work, and as long as it was.
+    # Before its op begins, such a call does host work, so the recorded latency is kept.
     latency = np.where(
         issued & free, delay, np.where(issued, np.minimum(latency, returned - called + LATENCY_NS), latency)
     )
@@ -110,14 +113,14 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     within = follows & ~orphan & (previous >= 0) & (launch[previous] == launch)
     within &= (beside < 0) | (end[beside] < previous_end)
     queued = apart & (previous_end > returned + _QUEUED_NS) & (gap >= 0)
-    if len(np.unique(stream[lost])) > 1:  # the branches of one graph, maybe: then the op waited for all of them
+    if len(np.unique(stream[lost])) > 1:  # maybe branches of one graph: then the op waited for all of them
         queued &= ~lost[previous]
     pair = before * 64 + sort
     own = learn([pair * len(timeline.streams) + stream, pair, sort], queued & (gap < _BUSY_NS), gap, GAP_NS)
     graph = learn([launch * 4096 + pair, pair], within & (gap >= 0), gap, GAP_NS)
     slack = spread((gap - graph)[within & (gap >= 0)])
     gap = np.where(orphan, np.maximum(gap, 0), np.where(follows & ~orphan, graph, own))
-    # Where the steps come again, the first op of all follows the last.
+    # If the steps are repeated, the very first op follows the last one.
     gap = np.where(previous >= 0, gap, np.where(orphan, 0, np.minimum(gap, np.maximum(start, 0))))
     begins = roots(launch, previous, beside, follows)
     first = first_of(follows)
@@ -156,10 +159,10 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
 
 
 def _take_turns(timeline: Timeline, row: I64) -> Bool:
-    """Which ops are large kernels of a device on which those of several streams never ran beside each other.
+    """Returns which ops are large kernels of a device whose streams never ran large kernels at the same time.
 
-    Whether they could, nobody has seen: where the host was slow they may never have met. Each alone, they are not
-    made to overlap; those that did overlap go on to.
+    The replay does not let such kernels overlap. Whether they could is unknown: with a slow host they may never have
+    been queued together. Kernels that overlapped in the recording may overlap in the replay.
     """
     device = timeline.device
     large = (device.kind == DeviceKind.KERNEL) & (device.end - device.start >= _LARGE_NS)
@@ -175,7 +178,7 @@ def _take_turns(timeline: Timeline, row: I64) -> Bool:
 
 
 def _in_order(engine: I32, start: I64) -> I32:
-    """Without the copies that one launched later overtook: an engine serves its streams in the order of launches."""
+    """Removes the engine of ops that a later launch overtook: an engine serves its ops in launch order."""
     result = engine.copy()
     for number, mine in groups(engine):
         if number >= 0:
@@ -185,7 +188,7 @@ def _in_order(engine: I32, start: I64) -> I32:
 
 
 def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
-    """Which ops are copies whose call returned only when they were done, give or take what staging hides."""
+    """Returns which ops are copies whose call returned only when they were done, allowing for staging."""
     host, device = timeline.host, timeline.device
     call = np.maximum(launch, 0)
     slack = np.minimum((device.end - device.start)[row] // 2, _COPY_SKEW_NS)
@@ -198,15 +201,15 @@ def _blocks(timeline: Timeline, launch: I64, row: I64) -> Bool:
 
 
 def engines(timeline: Timeline) -> int:
-    """Copy engines each way, and one for the kernels of streams that take turns, of each device."""
+    """Returns the number of engines: for each device one per copy direction, and one for kernels that take turns."""
     return (len(_ENGINES) + 1) * len(np.unique(timeline.streams.device))
 
 
 def _launches(timeline: Timeline) -> I32:
-    """Host row by device row; an op whose call is lost counts as put there by the call of the op before it."""
+    """Returns the host row of each device op's call. An op whose call is lost gets that of the op before it, else -1."""
     launch = timeline.device.launch.copy()
     kind = timeline.host.kind[np.maximum(launch, 0)]
-    launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # ids collide where several processes share a file
+    launch[(kind < HostKind.LAUNCH) | (kind > HostKind.MEMSET)] = -1  # processes in one file share ids
     launch[timeline.device.start < timeline.host.start[np.maximum(launch, 0)] - _CLOCK_SKEW_NS] = -1
     for _, mine in groups(timeline.device.stream):
         known = np.where(launch[mine] >= 0, np.arange(len(mine)), -1)
@@ -216,7 +219,7 @@ def _launches(timeline: Timeline) -> I32:
 
 
 def _begun(timeline: Timeline, launch: I64) -> I64:
-    """By device row: when its launch began. What had been launched before the recording comes before any step of it."""
+    """Returns when each device op's launch began, in ns. Launches before the recording get a time before everything."""
     start = timeline.device.start
     begun = np.where(launch >= 0, timeline.host.start[np.maximum(launch, 0)], start)
     queued = replace(timeline.device, launch=launch.astype(np.int32)).heads(of_unknown=timeline.meta.sound)
@@ -225,14 +228,14 @@ def _begun(timeline: Timeline, launch: I64) -> I64:
 
 
 def _sort(timeline: Timeline) -> I64:
-    """A number below 63 for what an op does."""
+    """Returns a number below 63 for each device op: its kind, copy direction and host memory."""
     device = timeline.device
     sort: I64 = (device.kind.astype(np.int64) * 6 + device.direction) * 3 + device.host_memory
     return sort
 
 
 def _after_event(timeline: Timeline, launch: I64, held: Bool, stream: I32) -> Bool:
-    """Whether the last thing told to an op's stream before it was to wait for an event."""
+    """Returns, for each op, whether its stream was made to wait for an event since the launch before it."""
     result = np.zeros(len(launch), dtype=np.bool_)
     waits = timeline.waits
     chosen = np.flatnonzero(held[waits.host])

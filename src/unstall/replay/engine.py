@@ -16,19 +16,19 @@ from unstall.timeline.columns import I8, I32, I64
 try:
     from unstall.replay import _engine
 except ImportError:
-    _engine = None  # type: ignore[assignment]  # built only where there is a C compiler
+    _engine = None  # type: ignore[assignment]  # built only if there is a C compiler
 
 
 def replay(program: Program) -> Replayed:
-    """When everything in a program happens; see `interpreter.replay`.
+    """Returns when everything in a program happens; see `interpreter.replay`.
 
-    Raises ValueError for what is no program, UsageError where the environment asks for an engine that is not there.
+    Raises ValueError for an invalid program, and UsageError if UNSTALL_ENGINE names an engine that is not available.
     """
     return ENGINES[name()](program)
 
 
 def name() -> str:
-    """Which engine replays: "c" or "python". The environment variable UNSTALL_ENGINE forces one."""
+    """Returns the engine in use: "c" or "python". The environment variable UNSTALL_ENGINE forces one."""
     asked = os.environ.get("UNSTALL_ENGINE", "")
     if asked == "c" and asked not in ENGINES:
         raise UsageError(
@@ -41,15 +41,15 @@ def name() -> str:
 
 
 def begin(capacity: int, *, fills_gaps: bool = False) -> Resumable:
-    """A replay that is fed part by part; see `interpreter.Replay`.
+    """Begin a replay that is fed part by part; see `interpreter.Replay`.
 
-    Raises ValueError for a capacity that is none, UsageError as `replay` does.
+    Raises ValueError for an invalid capacity, and UsageError as `replay` does.
     """
     return RESUMABLE[name()](capacity, fills_gaps)
 
 
 class Resumable(Protocol):
-    """See `interpreter.Replay`, whose methods these are."""
+    """The methods of `interpreter.Replay`."""
 
     def feed(self, program: Program) -> Replayed: ...
     def clock(self, thread: int) -> int: ...

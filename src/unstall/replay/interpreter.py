@@ -1,4 +1,4 @@
-"""The replay engine in Python: the reference implementation, which defines what `_engine.c` does."""
+"""The replay engine in Python: the reference implementation of `_engine.c`."""
 
 from __future__ import annotations
 
@@ -12,39 +12,42 @@ GAPS = 64
 
 
 def replay(program: Program) -> Replayed:
-    """When everything in a program happens.
+    """Returns when everything in a program happens.
 
-    An op starts at the latest of: its launch's arrival, the end of its stream's previous op and its gap, the
-    events that its stream waits for, the op that it is `after`, and its copy engine's being free. Streams,
-    engines and threads are served in the order of the program. Raises ValueError for what is no program, see `check`.
+    An op starts at the latest of: the arrival of its launch; the end of its stream's previous op plus its gap; the
+    events that its stream waits for; the end of the op it is `after` plus its lag; and the time its engine is free.
+    Streams, engines and threads are served in program order. Raises ValueError for an invalid program, see `check`.
     """
     return Replay(program.capacity).feed(program)
 
 
 class Replay:
-    """A program that is replayed part by part: the times are the same as of all at once.
+    """Replays a program part by part, with the same times as all at once.
 
-    In a part, `target` and `after` count from the first part's beginning, an instruction's `ops` from the part's own.
-    Streams, threads and engines of a later part are those before it and perhaps more.
+    In a part, `target` and `after` count from the beginning of the first part; an instruction's `ops` count from the
+    beginning of its own part. A later part has the streams, threads and engines of the parts before it, or more.
     """
 
     def __init__(self, capacity: int, fills_gaps: bool = False) -> None:
-        """`fills_gaps`: an engine serves an op as soon as it is idle for so long, though one launched before must still
-        wait for something else. A longer op may then let another one begin sooner."""
+        """Begin a replay. `capacity` is the number of launches that a stream can have outstanding.
+
+        With `fills_gaps`, an engine serves an op in any idle gap that is long enough, even if an op launched earlier is
+        still waiting. A longer op may then let another one begin sooner.
+        """
         self._capacity = capacity
         self._before = Before()
         self._gaps: list[list[tuple[int, int]]] | None = [] if fills_gaps else None
         self._clock: list[int] = []
-        self._ready: list[int] = []  # when all that a stream has been given is done
-        self._held: list[int] = []  # until when an event holds its next op
-        self._free: list[int] = []  # when an engine has done all that it was given
-        self._queue: list[list[int]] = []  # ends of a stream's last launches
+        self._ready: list[int] = []  # by stream: when all its work so far is done
+        self._held: list[int] = []  # by stream: until when an event holds its next op
+        self._free: list[int] = []  # by engine: when all its work so far is done
+        self._queue: list[list[int]] = []  # by stream: ends of its last launches
         self._end: list[int] = []  # by instruction
         self._marked: list[int] = []
         self._op_end: list[int] = []
 
     def feed(self, program: Program) -> Replayed:
-        """When everything in the next part happens. Raises ValueError for what is none; it then counts as not fed."""
+        """Replay the next part. Raises ValueError for an invalid part, which then counts as not fed."""
         after = check(program, self._before)
         self._make_room(program)
         start, end, op_start, op_end = self._run(program)
@@ -52,15 +55,15 @@ class Replay:
         return Replayed(*(np.array(times, dtype=np.int64) for times in (start, end, op_start, op_end)))
 
     def clock(self, thread: int) -> int:
-        """When a thread has done all so far."""
+        """Returns when a thread is done with its work so far, in ns."""
         return _at(self._clock, thread, "thread")
 
     def done(self, stream: int) -> int:
-        """When a stream has done all so far."""
+        """Returns when a stream is done with its work so far, in ns."""
         return max(_at(self._ready, stream, "stream"), self._held[stream])
 
     def marked(self, instruction: int) -> int:
-        """When what this RECORD marked is done; of other instructions 0."""
+        """Returns when the work before this RECORD is done, in ns; 0 for other instructions."""
         return _at(self._marked, instruction, "instruction")
 
     def _make_room(self, program: Program) -> None:
@@ -136,7 +139,7 @@ class Replay:
         return start, self._end[first:], op_start, self._op_end[first_op:]
 
     def _serve(self, engine: int, time: int, duration: int) -> int:
-        """When an engine serves an op that could begin at `time`."""
+        """Returns when an engine starts an op that could begin at `time`."""
         free = self._free[engine]
         if self._gaps is not None:
             gaps = self._gaps[engine]

@@ -1,4 +1,4 @@
-"""What an op waited for that the file does not say: another stream's op that ended as it began."""
+"""Infers unrecorded dependencies of ops: an op of another stream that ended as the op began."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from unstall.replay.device import Queued
 from unstall.timeline.columns import I32, I64, Timeline
 
 LAG_NS = 1_500
-"""From the end of an op to the start of one on another stream that waited for it: H200, CUDA 13."""
+"""From the end of an op to the start of an op on another stream that waited for it (H200, CUDA 13)."""
 
-_LATE_NS = 4_000  # later than all that is known explains
-_PROMPT_NS = 50_000  # from the end of what it waited for; devices signal each other in 10 to 20 µs
-_TAIL = 1 / 32  # of an op: when its last blocks run, there is room for the next op's
+_LATE_NS = 4_000  # later than all known causes explain
+_PROMPT_NS = 50_000  # from the end of the other op; devices signal each other in 10 to 20 µs
+_TAIL = 1 / 32  # of an op: while its last blocks run, there is room for blocks of the next op
 _TRIES = 16
-_IN_GRAPH = 3  # how what an op waited for was found, after the passes of `_blame`
+_IN_GRAPH = 3  # number for "found in a graph", after the numbers of the passes of `_blame`
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Order:
-    """What holds ops back across streams."""
+    """Dependencies of ops across streams. Times are in ns."""
 
-    after: I32  # by op: the earlier op of another stream that it seems to have followed, or -1
-    lag: I64  # by op: the usual time from the end of such a one to its start
-    event_latency: I64  # by stream: from the end of what it is known to wait for to its next op's start
+    after: I32  # by op: the earlier op of another stream that it waited for, or -1
+    lag: I64  # by op: the usual time from the end of that op to its start
+    event_latency: I64  # by stream: from the end of a recorded event to the next op's start
 
 
 def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
-    """Infer what the file does not say: which op of another stream one waited for that started late.
+    """Infers, for each op that started late, the op of another stream that it waited for.
 
-    Either its stream was told to wait for an event and the file does not say which, or both needed the same part of
-    the device. Only ops that start later than all known causes explain are asked, and an answer has to explain most
-    of that. `held_until` is, by op, the end of what its stream is known to wait for.
+    Either its stream waited for an event that the file does not name, or both ops needed the same part of the device.
+    Only ops that start later than all known causes explain are considered, and the inferred op must explain most of
+    the delay. `held_until` is, for each op, when the events that its stream is known to wait for are done, in ns.
     """
     streams = len(timeline.streams)
     after = np.full(len(queue), -1, dtype=np.int32)
@@ -71,7 +71,7 @@ def find_order(timeline: Timeline, queue: Queued, held_until: I64) -> Order:
 
 
 def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
-    """Fill in `after` for ops of graphs that another branch held back; returns which."""
+    """Fill in `after` for ops of graphs that waited for another branch. Returns these ops."""
     late = queue.start - np.maximum(known, queue.start[first_of(queue.follows)])
     other = np.maximum(queue.beside, 0)
     chosen = (queue.beside >= 0) & queue.follows & ~queue.orphan & (late > queue.slack)
@@ -81,9 +81,10 @@ def _in_branches(queue: Queued, known: I64, after: I32) -> I64:
 
 
 def _blame(queue: Queued, late: I64, unexplained: I64, after: I32) -> I64:
-    """Fill in `after` for the late ops; how each was found, as a number.
+    """Fill in `after` for the late ops. Returns for each op the number of the pass that found it.
 
-    First by an op that had just ended, then by one in whose tail it began, then by any that ended in that time.
+    Pass 0 takes an op that had just ended, pass 1 an op in whose tail the late op began, pass 2 any op that ended
+    within the unexplained delay.
     """
     by_end = np.argsort(queue.end, kind="stable")
     end, tail = queue.end[by_end], ((queue.end - queue.start) * _TAIL).astype(np.int64)[by_end]

@@ -1,8 +1,8 @@
-"""A `Program`: why a run went as it did. Host threads work, call, launch and wait; device ops follow from that.
+"""A `Program`: the dependencies of a run. Host threads work, call, launch and wait; device ops follow from that.
 
-Instructions stand in an order in which each comes after all that it depends on: the order in which the host began
-them. An engine therefore replays a program in one pass, and since every time is a maximum of sums of earlier ones,
-a longer instruction never makes anything end sooner.
+Instructions are in the order in which the host began them, so each comes after everything it depends on. An engine
+therefore replays a program in one pass. Every time is a maximum of sums of earlier times, so a longer instruction never
+makes anything end sooner.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from unstall.timeline.columns import I8, I32, I64, Bool
 class Code(IntEnum):
     """What an instruction does once its call is made."""
 
-    CALL = 0  # nothing: it takes time
+    CALL = 0  # nothing more
     LAUNCH = 1  # its ops arrive on their streams; waits while the stream's launch queue is full
-    RECORD = 2  # marks what `stream` has been given so far
-    STREAM_WAIT = 3  # `stream` goes on `latency` after all that the record `target` marked is done
-    SYNC_STREAM = 4  # the host goes on `latency` after all that `stream` has been given is done
-    SYNC_DEVICE = 5  # … all streams of the device whose index is `stream`; -1 for every device
-    SYNC_EVENT = 6  # … all that the record `target` marked
-    JOIN = 7  # the thread goes on after the instruction `target`, of another thread, has ended
+    RECORD = 2  # marks the work launched on `stream` so far
+    STREAM_WAIT = 3  # `stream` continues `latency` after the work that the record `target` marked is done
+    SYNC_STREAM = 4  # the thread continues `latency` after all work launched on `stream` is done
+    SYNC_DEVICE = 5  # … on all streams of the device whose index is `stream`; -1: on every device
+    SYNC_EVENT = 6  # … that the record `target` marked
+    JOIN = 7  # the thread continues after the instruction `target` of another thread has ended
 
 
 class Recorded(IntEnum):
-    """Kinds of events that a recorder writes, each at a cost of its own to the host."""
+    """Kinds of events that a recorder writes. Each kind has its own overhead on the host."""
 
     OPERATOR = 0
     FRAME = 1
@@ -45,40 +45,40 @@ QUEUE_CAPACITY = 1022
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Instructions:
-    """One row an instruction. Times in ns."""
+    """One row per instruction. Times are in ns."""
 
     code: I8
     thread: I32
-    stream: I32  # see Code; -1 for none. Of a LAUNCH: where it was launched, which its ops follow and are followed on
+    stream: I32  # see Code; -1 for none. Of a LAUNCH: that of the call, which orders its ops too
     target: I32  # see Code; -1 for none
-    work: I64  # what the thread does before it, since the end of its previous instruction
-    call: I64  # how long it takes when there is nothing to wait for
-    latency: I64  # from the end of what is waited for to going on
-    ops: I64  # end of its ops in `Ops`: they are ops[i-1] … ops[i]
+    work: I64  # host work since the end of the thread's previous instruction
+    call: I64  # duration if there is nothing to wait for
+    latency: I64  # from the end of the awaited work until the thread or stream continues
+    ops: I64  # end of its ops in `Ops`: instruction i has the rows ops[i-1] … ops[i] - 1
     host: I32  # row of the timeline's host events; -1 for none
-    recorded: I32  # (instructions, Recorded): events of each kind that were recorded in its work and call
+    recorded: I32  # shape (instructions, Recorded): number of events of each kind recorded in its work and call
 
     def __len__(self) -> int:
         return len(self.code)
 
     @property
     def goes_on(self) -> Bool:
-        """Which are a second instruction of the same host call as the one before: its wait, or the rest of its time."""
+        """Returns which instructions continue the host call of the one before: its wait, or the rest of its time."""
         same: Bool = np.append(False, (self.host[1:] == self.host[:-1]) & (self.host[1:] >= 0))
         return same[: len(self)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ops:
-    """One row a device op, in the order of launches; within a launch in the order in which they ran. Times in ns."""
+    """One row per device op, in launch order; within a launch, in the order in which they ran. Times are in ns."""
 
     stream: I32
-    engine: I32  # what it needs for itself: a copy engine, or the whole device; -1 for nothing
-    after: I32  # an earlier op that it follows, on whatever stream; -1 for none
+    engine: I32  # the copy engine, or the whole device, that it uses exclusively; -1 for none
+    after: I32  # an earlier op, on any stream, that it waits for; -1 for none
     duration: I64
-    latency: I64  # from the end of the launching call to its arrival
+    latency: I64  # from the end of the launching call to its arrival on the stream
     gap: I64  # from the end of the op before it on its stream to its start
-    lag: I64  # from the end of the op that it is `after` to its start; negative where it starts in that one's tail
+    lag: I64  # from the end of the op `after` to its start; negative if it starts in that op's tail
     device: I32  # row of the timeline's device ops; -1 for none
 
     def __len__(self) -> int:
@@ -87,28 +87,28 @@ class Ops:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
-    """See the module's docstring."""
+    """A program that can be replayed. The module's docstring explains it."""
 
     instructions: Instructions
     ops: Ops
     threads: int
-    device_of_stream: I32  # by stream
+    device_of_stream: I32  # by stream: device index
     engines: int
     capacity: int  # launches a stream can have outstanding
-    step_starts: I64  # instructions with which the steps begin
-    step_ends: I64  # … and end, on the host
+    step_starts: I64  # by step: the instruction that begins it
+    step_ends: I64  # by step: the instruction that ends it on the host
     thread_of: I32  # by row of the timeline's threads: its thread here, or -1
-    notes: tuple[str, ...] = ()  # what was inferred, a phrase each
+    notes: tuple[str, ...] = ()  # one phrase per assumption
 
     @property
     def launcher(self) -> I64:
-        """By op: the instruction that launched it."""
+        """Returns the instruction that launched each op."""
         ends = self.instructions.ops
         return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
     @property
     def ops_inside(self) -> Bool:
-        """Which ops the steps launched."""
+        """Returns which ops the steps launched."""
         launcher = self.launcher
         inside: Bool = (launcher >= self.step_starts[0]) & (launcher <= self.step_ends[-1])
         return inside
@@ -116,7 +116,7 @@ class Program:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replayed:
-    """When everything happens, in ns from the timeline's zero."""
+    """When everything happens, in ns on the timeline's clock."""
 
     start: I64  # by instruction: when its call begins
     end: I64
@@ -124,7 +124,10 @@ class Replayed:
     op_end: I64
 
     def window(self, program: Program) -> tuple[int, int]:
-        """As `locate.steps.Steps.window`: without what the device had queued before, with what it has at the end."""
+        """Returns (start, end) in ns, as `locate.steps.Steps.window` does.
+
+        It excludes work queued before the first step, and includes work still queued at the end of the last.
+        """
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
         launcher = program.launcher
         before = int(self.op_end[launcher < program.step_starts[0]].max(initial=start))
@@ -134,6 +137,6 @@ class Replayed:
         return begins, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
 
     def mean_step_ns(self, program: Program) -> float:
-        """The window over the number of steps."""
+        """Returns the window's length divided by the number of steps."""
         start, end = self.window(program)
         return (end - start) / len(program.step_starts)

@@ -1,4 +1,4 @@
-"""A replayed program as a `Timeline`: the same events at their new times."""
+"""Converts a replayed program into a `Timeline`: the same events at their new times."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def retime(
     gone: Bool,
     graphs: I32,
 ) -> Timeline:
-    """What is between two instructions moves and stretches with them.
+    """Moves all events to their replayed times. Events between two instructions move and stretch with them.
 
-    `recorded` is, by instruction, (start, end) as recorded; `gone` says which ops of the program are no more;
-    `graphs` are the host rows of launches that have become graphs'.
+    `recorded` holds the recorded (starts, ends) of the instructions, in ns. `gone` says which ops of the program were
+    removed. `graphs` are the host rows of launches that became graph launches.
     """
     host = timeline.host
     part = program.thread_of[host.thread]
@@ -74,7 +74,7 @@ def retime(
 
 
 def _moved(times: I64, then: I64, now: I64) -> I64:
-    """Times by the piecewise-linear map from `then` to `now`, both from 0; after it by its last shift."""
+    """Maps times piecewise linearly from `then` to `now`. Times after the last point get the shift of that point."""
     at = np.clip(np.searchsorted(then, times, side="right") - 1, 0, len(then) - 1)
     onward = np.minimum(at + 1, len(then) - 1)
     length = np.maximum(then[onward] - then[at], 1)
@@ -85,7 +85,7 @@ def _moved(times: I64, then: I64, now: I64) -> I64:
 
 
 def _streams(timeline: Timeline, program: Program) -> Streams:
-    """With those that an edit added, numbered on."""
+    """Returns the streams, including those that an edit added, which get the next numbers."""
     streams = timeline.streams
     more = len(program.device_of_stream) - len(streams)
     numbers = int(streams.stream.max(initial=0)) + 1 + np.arange(more)

@@ -1,4 +1,4 @@
-"""The step time that a program settles to: the same steps again and again, with what was still queued carried on."""
+"""Computes a program's step time after warm-up: its steps are repeated, each with the work queued before it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from unstall.replay.program import Code, Instructions, Ops, Program
 from unstall.timeline.columns import I32, I64
 from unstall.timeline.grouping import groups
 
-_SETTLING, _LOOKED_AT = 8, 4  # steps, at the least
+_SETTLING, _LOOKED_AT = 8, 4  # minimum number of warm-up steps, and of measured steps
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A run long enough that its beginning and its end do not count. ns a step."""
+    """Means over the measured steps, after warm-up, in ns per step."""
 
     step_ns: float
-    busy_ns: float  # in which some op runs
+    busy_ns: float  # time in which some op runs
 
 
 def steady_step_ns(program: Program) -> float:
-    """Mean ns a step of the settled program.
+    """Returns the mean step time after warm-up, in ns.
 
-    A recording is of few steps, and spans the time in which the host gets ahead and that in which the device catches
-    up; the step time that a user sees is of many.
+    A recording has few steps, and includes the time in which the host gets ahead and in which the device catches up.
+    The step time that a user sees is a mean over many steps.
     """
     return settle(program).step_ns
 
 
 def settle(program: Program) -> Settled:
-    """Replay the steps again and again, and look at the later ones."""
+    """Replay the steps repeatedly, and measure the later ones."""
     steps = len(program.step_starts)
     settling, looked_at = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
     long = repeat(program, settling + looked_at)
@@ -47,13 +47,13 @@ def settle(program: Program) -> Settled:
     start, end = (np.clip(times[order], low, high) for times in (replayed.op_start, replayed.op_end))
     reached = np.maximum.accumulate(np.append(low, end))[:-1]
     busy = int(np.maximum(end - np.maximum(start, reached), 0).sum())
-    # While the device catches up with what it had queued before, the host is the one that says how long a step takes.
+    # While the device still catches up with queued work, the host determines the step time.
     host = int(replayed.end[ends[-1]] - replayed.end[ends[settled]])
     return Settled(max(high - low, host) / count, busy / count)
 
 
 def repeat(program: Program, times: int) -> Program:
-    """The program whose steps come so many times; what came after them is left out."""
+    """Returns the program with its steps repeated `times` times, and without what came after them."""
     do, ops = program.instructions, program.ops
     first, last = int(program.step_starts[0]), int(program.step_ends[-1]) + 1
     first_op = int(do.ops[first - 1]) if first else 0
@@ -65,10 +65,10 @@ def repeat(program: Program, times: int) -> Program:
     def each_op(column: np.ndarray) -> np.ndarray:
         return np.concatenate((column[:last_op], *[column[first_op:last_op]] * (times - 1)))
 
-    # A record is like another of its stream, anything else like another of its thread.
+    # A record corresponds to another of its stream, any other instruction to another of its thread.
     kinds = np.where(do.code == Code.RECORD, do.stream.astype(np.int64), -1 - do.thread.astype(np.int64))
     work = each(do.work)
-    # From the end of the last step to the first one's start it takes what it usually takes between two.
+    # Between the last step and the repeated first one, the thread works as long as it usually does between steps.
     between = do.work[program.step_starts[1:]]
     work[last :: last - first] = round(float(between.mean())) if len(between) else 0
     repetition = np.arange(times)
@@ -104,7 +104,7 @@ def repeat(program: Program, times: int) -> Program:
 
 
 def _carried(column: I32, first: int, last: int, times: int, likes: I64) -> I32:
-    """Indices into what is repeated move with it; those before it become their like in the repetition before."""
+    """Shifts indices for each repetition. An index before `first` becomes its counterpart in the repetition before."""
     values, period = column[first:last], last - first
     inside = values >= first
     like = np.where(inside | (values < 0), -1, likes[np.clip(values, 0, first)])
@@ -115,7 +115,10 @@ def _carried(column: I32, first: int, last: int, times: int, likes: I64) -> I32:
 
 
 def _likes(kinds: I64 | I32, first: int, last: int) -> I64:
-    """For each row before `first` the one of its kind in first … last that is as far from the end; -1 for none."""
+    """Returns, for each row before `first`, its counterpart in first … last: the row of its kind as far from the end.
+
+    It is -1 if there is none.
+    """
     likes = np.full(first + 1, -1, dtype=np.int64)
     inside = dict(groups(kinds[first:last]))
     for kind, mine in groups(kinds[:first]):

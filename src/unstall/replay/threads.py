@@ -1,7 +1,7 @@
-"""Which host threads matter to the device, and which of them are one thread of work that is handed to and fro.
+"""Finds the host threads that matter to the device, and merges threads that work in turn.
 
-Autograd runs the backward pass on a thread of its own while the caller waits for it. Nothing in a trace says so; but
-two threads of which one is idle whenever the other works are, to the device, one.
+Autograd runs the backward pass on its own thread while the caller waits. A trace does not say so. But if one of two
+threads is idle whenever the other works, they act on the device like one thread.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from unstall.timeline.columns import I32, I64, HostKind, Timeline
 from unstall.timeline.grouping import groups, union
 
 _IDLE_NS = 100_000
-_ALONE_SHARE = 0.02  # of a thread's time at work that may coincide with another's, by the skew of their hand-over
+_ALONE_SHARE = 0.02  # share of a thread's working time that may overlap another's because of imprecise times
 
 
 def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
-    """By thread of the timeline: the program's thread it is part of, 0 that of the steps; -1 for those without `rows`.
+    """Returns the program's thread for each thread of the timeline: 0 for that of the steps, -1 if it has no `rows`.
 
-    `rows` are the host events that become instructions.
+    `rows` are the host events that become instructions, and `main` is the timeline's thread of the steps.
     """
     host = timeline.host
     working = np.flatnonzero((host.kind < HostKind.ANNOTATION) & (host.parent < 0) | _top_level(timeline))
@@ -46,10 +46,10 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
 
 
 def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64]:
-    """Instructions of other threads than the first, after which they had been idle, and what woke each.
+    """Returns instructions that other threads began after being idle, and the instruction of thread 0 that woke each.
 
-    `time`, `end` and `thread` are of instructions, as recorded; of `threads` the first is that of the steps. A thread
-    that went on while the first was at work is taken to have waited for what that had done last.
+    `time`, `end` (ns) and `thread` have one row per instruction, as recorded. Thread 0 is that of the steps. If a
+    thread continued while thread 0 was working, it is assumed to have waited for the last instruction of thread 0.
     """
     waking, woken = [], []
     main = np.flatnonzero(thread == 0)
@@ -68,7 +68,7 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
 
 
 def _top_level(timeline: Timeline) -> np.ndarray:
-    """Operators and calls that no other operator or call encloses, whatever frames and annotations do."""
+    """Returns the operators and calls that no other operator or call encloses."""
     host = timeline.host
     counts = host.kind < HostKind.ANNOTATION
     parent = host.parent
@@ -78,7 +78,7 @@ def _top_level(timeline: Timeline) -> np.ndarray:
 
 
 def _common(start: I64, end: I64, begun: I64, done: I64) -> int:
-    """The length of the intersection of two unions of intervals."""
+    """Returns the length of the intersection of two unions of intervals."""
 
     def covered(times: I64) -> I64:
         total = np.append(0, np.cumsum(done - begun))

@@ -1,4 +1,4 @@
-"""Instructions before they are put in order."""
+"""Instructions before they are sorted into program order."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from unstall.timeline.columns import I8, I32, I64, Timeline
 
 @dataclass(eq=False, slots=True)
 class InstructionRows:
-    """One row an instruction; see `program.Instructions`."""
+    """One row per instruction; see `program.Instructions`. Times are in ns."""
 
-    time: I64  # of the call
+    time: I64  # start of the call
     code: I8
     host: I64
     stream: I32
     record: I64  # host row of the record it waits for, or -1
     call: I64
     latency: I64
-    ops: I64  # how many
+    ops: I64  # number of ops
 
 
 def rows_of(timeline: Timeline, host: I64, code: int | I8, **columns: int | I64 | I32) -> InstructionRows:
-    """Rows of host events (-1 for none, then with a `time`); columns that are not given are empty."""
+    """Returns instructions for host rows; -1 for none, which needs a `time`. Columns not given are -1 or 0."""
     count = len(host)
 
     def column(name: str, default: int, dtype: type) -> np.ndarray:

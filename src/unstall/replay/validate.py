@@ -1,4 +1,4 @@
-"""Checks that a `Program` can be replayed. `_engine.c` makes the same checks with the same messages."""
+"""Checks that a `Program` can be replayed. `_engine.c` makes the same checks, with the same messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Column = I8 | I32 | I64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Before:
-    """What a program's parts before this one held."""
+    """Totals of the parts of a program before the next one."""
 
     code: I8 = field(default_factory=lambda: np.zeros(0, np.int8))
     thread: I32 = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -43,12 +43,12 @@ class Before:
 
 
 def check(program: Program, before: Before | None = None) -> Before:
-    """Raises ValueError with a sentence about the first thing that no replay could make sense of.
+    """Raises ValueError that describes the first error in a program or part of one.
 
-    Returns what there is before the part that follows this one.
+    Returns the totals including this part.
 
-    Times may be negative where a wait can end early, `latency` and `lag`; a column that an instruction's code has no
-    use for may hold anything.
+    `latency` and `lag` may be negative, because a wait can end early. A column that an instruction's code does not use
+    may hold anything.
     """
     _check_columns(program)
     _check_count("threads", program.threads, 0, MOST_THREADS)
@@ -186,8 +186,9 @@ def _outside(numbers: I32, count: int) -> Bool:
 
 
 def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | int, ...]]) -> None:
-    """Of (which rows are wrong, sentence, its figures) the first that is wrong of the first row that is; rows are told
-    from `first` on."""
+    """Raises ValueError for the first fault of the first faulty row.
+
+    A fault is (faulty rows, message, values for the message). Messages count rows from `first` on."""
     found = [(int(wrong.argmax()), number) for number, (wrong, *_) in enumerate(faults) if wrong.any()]
     if found:
         row, number = min(found)
@@ -197,6 +198,6 @@ def _refuse(what: str, first: int, *faults: tuple[Bool, str, *tuple[_Column | in
 
 
 def _total(column: I64) -> int:
-    """Of the magnitudes, exactly: in halves, whose sums do not overflow."""
+    """Returns the exact sum of magnitudes: high and low halves are summed separately, so neither sum overflows."""
     magnitude = np.abs(column).view(np.uint64)
     return (int((magnitude >> np.uint64(32)).sum()) << 32) + int((magnitude & np.uint64(0xFFFFFFFF)).sum())

@@ -1,4 +1,4 @@
-"""Waits of the host and of streams: for what, and how long after its end they go on."""
+"""Instructions for waits of the host and of streams: the awaited work, and the latency after its end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RETURN_NS = 6_000
 """From the end of what is waited for to the return of the call: H200, CUDA 13."""
 
 _SKEW_NS = 2_000
-_PROMPT_NS = 50_000  # from the end of what was waited for to the return
-_WORTH_NS = 20_000  # of waiting, that it is worth to look what for
+_PROMPT_NS = 50_000  # from the end of the awaited work to the return
+_WORTH_NS = 20_000  # shorter waits are not worth explaining
 _TRIES = 8
 _LONG_AGO = np.iinfo(np.int64).min // 2
 
 
 def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRows]:
-    """Records of events that something waits for, the host's waits, and the streams'."""
+    """Returns the instructions of awaited event records, of host waits, and of stream waits."""
     host, known = timeline.host, timeline.waits
     record = np.maximum(known.record, 0)
     calls = known.host.astype(np.int64)
@@ -46,7 +46,7 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
 
     length = end - start
     belied = blocking & (done > end + _SKEW_NS)
-    # One that returned too soon for what the file says, or its order suggests, waited for what ended as it returned.
+    # A wait that returned before its recorded or inferred event waited for the op that ended as it returned.
     true = np.full(len(known), -1, dtype=np.int64)
     true[belied] = _ended_then(queue, start[belied], end[belied])
     told = np.flatnonzero(belied & (true >= 0) & (length > _WORTH_NS))
@@ -55,7 +55,7 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
     waited = blocking & (done > start) & (done <= end + _SKEW_NS)
     name = host.name[calls].astype(np.int64)
     own = learn([name], blocking & ~waited & ~belied & (length < 50_000), length, SYNC_NS)
-    # A wait that was over before the call by itself would have been says nothing of how long returning takes.
+    # If the awaited work ended before the call could have returned anyway, the wait does not show the latency.
     clearly = waited & (done > start + own)
     latency = learn([name], clearly if clearly.any() else waited, np.maximum(end - done, 0), RETURN_NS)
     codes = np.full(len(known), Code.SYNC_DEVICE, dtype=np.int8)
@@ -99,7 +99,7 @@ def waits(timeline: Timeline, queue: Queued, order: Order) -> list[InstructionRo
 
 
 def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
-    """By wait: the op launched before it that had just ended as it returned; -1 for none."""
+    """Returns, for each wait, the op launched before it that had just ended as it returned, or -1."""
     by_end = np.argsort(queue.end, kind="stable")
     last = np.searchsorted(queue.end[by_end], end, side="right") - 1
     found = np.full(len(start), -1, dtype=np.int64)
@@ -118,7 +118,7 @@ def _ended_then(queue: Queued, start: I64, end: I64) -> I64:
 
 
 def held_until(timeline: Timeline, queue: Queued) -> I64:
-    """By op: until when the events held it that its stream is known to wait for."""
+    """Returns, for each op, when the events that its stream is known to wait for were done, in ns."""
     host, waits = timeline.host, timeline.waits
     result = np.full(len(queue), _LONG_AGO, dtype=np.int64)
     known = np.flatnonzero((waits.kind == WaitKind.STREAM_EVENT) & (waits.record >= 0) & (waits.on_stream >= 0))
@@ -135,10 +135,10 @@ def held_until(timeline: Timeline, queue: Queued) -> I64:
 
 
 def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I64, I32]:
-    """When the device that calls waited for was done, and which it was: -1 for every one.
+    """Returns when the device that each call waited for was done, in ns, and its index: -1 for all devices.
 
-    A call waits for the device that its thread is at, which no file says: where one goes on after the call, it was
-    another.
+    A call waits for the current device of its thread, which is not in the file. A device that was still working when
+    the call returned was not that device.
     """
     done, which = _all_done_before(queue, start), np.full(len(start), -1, dtype=np.int32)
     others = done > end + _SKEW_NS
@@ -155,7 +155,7 @@ def drained(timeline: Timeline, queue: Queued, start: I64, end: I64) -> tuple[I6
 
 
 def _done_before(queue: Queued, stream: I32, time: I64) -> I64:
-    """When all that was launched on a stream before a time was done; long ago if nothing was."""
+    """Returns when the work launched on a stream before each time was done, in ns; long ago if there was none."""
     result = np.full(len(stream), _LONG_AGO, dtype=np.int64)
     asked = dict(groups(stream))
     for number, mine in by_stream(queue.stream, queue.on):

@@ -8,15 +8,15 @@ from unstall.timeline.columns import I32, I64, Bool
 
 
 def nearest(parent: I32, chosen: Bool) -> I32:
-    """For each row itself if chosen, else its nearest chosen ancestor, else -1."""
+    """Returns, for each row, the row itself if chosen, else its nearest chosen ancestor, else -1."""
     rows = np.arange(len(parent), dtype=np.int32)
     return _settle(np.where(chosen, rows, parent))
 
 
 def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
-    """For each row the last chosen one on the way up to the nearest barrier, itself included; else -1.
+    """Returns, for each row, the outermost chosen row below its nearest barrier ancestor, or -1.
 
-    Rows that are neither do not break the chain; a barrier's own way up begins behind it.
+    The row itself counts if chosen. A row that is both chosen and a barrier counts as chosen.
     """
     marked = nearest(parent, chosen | barrier)
     above = np.where(parent >= 0, marked[parent], -1) if len(parent) else parent
@@ -28,7 +28,7 @@ def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
 
 
 def depths(parent: I32) -> I32:
-    """How many ancestors each row has."""
+    """Returns the number of ancestors of each row."""
     depth = (parent >= 0).astype(np.int32)
     pointer = parent
     while (pointer >= 0).any():
@@ -39,9 +39,10 @@ def depths(parent: I32) -> I32:
 
 
 def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
-    """From each of `rows` up, itself included, the first whose reach is at least what is wanted; -1 if none is.
+    """Returns, for each of `rows`, the nearest of it and its ancestors whose reach is at least `wanted`, or -1.
 
-    What encloses ends no earlier, so reach does not shrink on the way up: jumps of powers of two, longest first.
+    Reach must not decrease on the way up (a parent ends no earlier than its child). So the search jumps by powers of
+    two, the longest first.
     """
     result = rows.copy()
     climbing = np.flatnonzero((rows >= 0) & (reach[np.maximum(rows, 0)] < wanted)) if len(reach) else rows[:0]
@@ -60,7 +61,7 @@ def first_reaching(parent: I32, reach: I64, rows: I32, wanted: I64) -> I32:
 
 
 def sums_below(parent: I32, values: I64) -> I64:
-    """The sum of the values of each row and of all below it."""
+    """Returns, for each row, the sum of its own value and those of all its descendants."""
     sums = values.copy()
     depth = depths(parent)
     for level in range(int(depth.max(initial=0)), 0, -1):
@@ -70,7 +71,7 @@ def sums_below(parent: I32, values: I64) -> I64:
 
 
 def _settle(pointer: I32) -> I32:
-    """Follow pointers until none moves; -1 stays."""
+    """Follows all pointers to their ends; -1 stays."""
     while True:
         onward = np.where(pointer >= 0, pointer[np.maximum(pointer, 0)], -1) if len(pointer) else pointer
         if np.array_equal(onward, pointer):

@@ -53,7 +53,7 @@ class DeviceKind(IntEnum):
 
 
 class CopyDirection(IntEnum):
-    """From where to where a copy goes; NONE for an op that is no copy."""
+    """The direction of a copy; NONE for an op that is not a copy."""
 
     NONE = 0
     HOST_TO_DEVICE = 1
@@ -81,7 +81,7 @@ class WaitKind(IntEnum):
 
 
 class RaceKind(IntEnum):
-    """How two unordered accesses touch the same bytes, the worst first."""
+    """How two unordered accesses use the same bytes, worst first."""
 
     READ_EARLY = 0  # read before a write has finished
     WRITTEN_TWICE = 1  # written by both
@@ -152,7 +152,7 @@ class Waits:
     stream: I32  # row of Streams: the stream waited for (STREAM), or made to wait (STREAM_EVENT)
     record: I32  # host row of the EVENT_RECORD waited for
     on_stream: I32  # row of Streams: where that event was recorded
-    inferred: Bool  # not said by the file, but worked out from the order of calls
+    inferred: Bool  # not in the file, but inferred from the order of calls
 
     def __len__(self) -> int:
         return len(self.host)
@@ -224,11 +224,11 @@ class Races:
     """Data races, one row each, in order of their first occurrence. Only runs that record every access have any."""
 
     kind: I8  # RaceKind
-    earlier: I32  # host row of the call or operator that was asked for first, -1 where not known
+    earlier: I32  # host row of the call or operator that was issued first, -1 if unknown
     later: I32
     earlier_stream: I32  # row of Streams that the access runs on; -1: the host itself
     later_stream: I32
-    bytes: I64  # that both touch
+    bytes: I64  # bytes that both access
     count: I64  # how often
 
     def __len__(self) -> int:
@@ -256,13 +256,13 @@ class Meta:
     world_size: int | None = None
     zero_ns: int = 0  # the file's clock at time 0
     has_stacks: bool = False
-    recorder: Recorder | None = None  # which of unstall's own it was, if any
+    recorder: Recorder | None = None  # unstall's recorder, if it made the recording
     step_marks: StepMarks | None = None  # what marked the step boundaries for the recorder
-    exact_lines: bool = False  # frames are of the lines that ran; else of the functions' first
+    exact_lines: bool = False  # frames have the lines that ran; else the functions' first lines
     frames_at_calls: bool = False  # frames were read at calls to CUDA only, not in between
     plain_step_ns: int | None = None  # step time measured without recording
-    plain_steps_ns: tuple[int, int] | None = None  # … of which it is the mean: before the recording and after it
-    known_error: str | None = None  # of a simulated run: how far off its times are on known programs
+    plain_steps_ns: tuple[int, int] | None = None  # before and after the recording; its mean is `plain_step_ns`
+    known_error: str | None = None  # for a simulated run: how far off its times are on known programs
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each
     sound: bool = True  # False when a verdict may rest on something missing
 
@@ -308,7 +308,7 @@ class Timeline:
 
     @property
     def queued_before(self) -> Bool:
-        """Which device ops were launched before the recording began, as far as can be known: one bool per op.
+        """Returns which device ops were launched before the recording began, as far as known: one bool per op.
 
         On a stream without a known launch, the calls may have been lost instead, if the run is not sound.
         """

@@ -1,4 +1,4 @@
-"""Rows by value: one sort or one table instead of a mask for each value."""
+"""Groups rows by value, with one sort or one table instead of a mask per value."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from unstall.timeline.columns import I32, I64
 
-_SPARSE, _SMALL = 4, 1 << 16  # a table this much larger than the column still beats sorting it
+_SPARSE, _SMALL = 4, 1 << 16  # a table up to this much larger than the column is faster than sorting
 
 
 def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
-    """(value, rows that have it, ascending) for each distinct value, ascending."""
+    """Yields (value, its rows ascending) for each distinct value, ascending."""
     order = np.argsort(values, kind="stable")
     cuts = np.flatnonzero(np.diff(values[order])) + 1
     for rows in np.split(order, cuts):
@@ -21,7 +21,7 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
 
 def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
-    """Positions in `sorted_values` of all that equal one of `wanted`, in the order of `wanted`."""
+    """Returns the positions in `sorted_values` of values equal to each of `wanted`, in the order of `wanted`."""
     first = np.searchsorted(sorted_values, wanted, side="left")
     count = np.searchsorted(sorted_values, wanted, side="right") - first
     offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
@@ -30,7 +30,7 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
 
 
 def distinct(values: I64 | I32) -> tuple[I64, I64]:
-    """(distinct values ascending, each row's index into them): `np.unique`, without its sort where values are few."""
+    """Returns (distinct values ascending, each row's index into them), like `np.unique`; does not sort small values."""
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     low, high = int(values.min()), int(values.max())
@@ -43,13 +43,13 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
 
 
 def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
-    """A meaning of each text index, asked once for each distinct one."""
+    """Returns `meaning` of each text index. Calls it once per distinct index."""
     indices, which = distinct(texts)
     return np.array([meaning(index) for index in indices.tolist()], dtype=np.int64)[which]
 
 
 def union(start: I64, end: I64) -> tuple[I64, I64]:
-    """Starts and ends of the disjoint intervals that these ones cover together, ascending."""
+    """Returns starts and ends of the union of the intervals, as disjoint intervals, ascending."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
     first = np.append(True, start[1:] > end[:-1])[: len(start)]

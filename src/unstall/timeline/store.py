@@ -48,7 +48,7 @@ _HEADER = "timeline.json"
 _FURTHEST_NS = 2**54  # from the run's zero
 _MOST_BYTES = 16 << 30
 _MOST_EXPANSION = 100  # large files pack to a sixth
-_ALWAYS_ALLOWED = 64 << 20  # bytes that any file may unpack to
+_ALWAYS_ALLOWED = 64 << 20  # bytes to which any file may unpack
 _TABLES: dict[str, type[Any]] = {
     "host": Host,
     "device": Device,
@@ -60,7 +60,7 @@ _TABLES: dict[str, type[Any]] = {
     "memory": Memory,
     "races": Races,
 }
-_NOT_ALWAYS: dict[str, Any] = {"races": Races.none}  # absent from files of older versions
+_NOT_ALWAYS: dict[str, Any] = {"races": Races.none}  # tables that files of older versions lack
 _DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
@@ -121,7 +121,7 @@ def is_timeline(path: Path) -> bool:
 
 
 def save(timeline: Timeline, path: Path) -> None:
-    """Write a timeline. A file at `path` is always a whole one. Raises UsageError if it cannot be written."""
+    """Write a timeline atomically. Raises UsageError if it cannot be written."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr(_HEADER, msgspec.json.encode(_Header(SCHEMA, list(timeline.strings), timeline.meta)))
