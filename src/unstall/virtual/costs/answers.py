@@ -68,7 +68,8 @@ class MeasuredCosts:
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of one call. A piece that resembles no measured call costs one kernel at the roofline time."""
+        """Returns the cost of one call. A piece that resembles no measured call costs one kernel at the roofline time.
+        """
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
@@ -90,8 +91,8 @@ class MeasuredCosts:
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
-        """Splits a call into pieces. A convolution's bias becomes its own piece if the most similar measured convolution
-        has no bias.
+        """Splits a call into pieces. A convolution's bias becomes its own piece if the most similar measured
+        convolution has no bias.
         """
         apart = pieces(signature)
         last = apart[-1].signature
@@ -173,8 +174,8 @@ class MeasuredCosts:
         return self._tables[key]
 
     def _kernels(self, answer: Estimate, of_lists: Signature | None) -> tuple[Kernel, ...]:
-        """Returns the nearest call's kernels, scaled to the estimated total. For an operator on lists, repeats each kernel
-        as often as its launch limits require.
+        """Returns the nearest call's kernels, scaled to the estimated total. For an operator on lists, repeats each
+        kernel as often as its launch limits require.
         """
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
@@ -214,7 +215,8 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """Returns the workspace bytes of a matrix product, by library: always cuBLAS's; cuBLASLt's if it adds a bias."""
+        """Returns the workspace bytes of a matrix product, by library: always cuBLAS's; cuBLASLt's if it adds a bias.
+        """
         name = signature.name.removeprefix("aten::")
         if name not in _HANDLE:
             return {}

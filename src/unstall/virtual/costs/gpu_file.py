@@ -54,10 +54,10 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of one file in gpus/. `host` and `limits` list only the differences from the defaults of `HostCosts`
     and `Limits`, or from the GPU named in `like`.
 
-    `copies` are [direction, pinned, bytes, ns]; `memsets` are [bytes, ns]. `operators_host_ns` is an operator's own host
-    time, without its launches and allocations. `tables` has rows by family and variant. A row has the values of the
-    family's axes, an index into `sequences`, the kernels' ns, and the bytes of temporary allocations. A sequence is a
-    list of indices into `kernels`, the kernel names.
+    `copies` are [direction, pinned, bytes, ns]; `memsets` are [bytes, ns]. `operators_host_ns` is an operator's own
+    host time, without its launches and allocations. `tables` has rows by family and variant. A row has the values of
+    the family's axes, an index into `sequences`, the kernels' ns, and the bytes of temporary allocations. A sequence is
+    a list of indices into `kernels`, the kernel names.
     """
 
     schema: Literal["unstall.gpu/1"]

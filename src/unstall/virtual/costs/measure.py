@@ -1,8 +1,8 @@
 """Runs cases on a GPU and measures the kernels, durations and memory of each. Needs torch.
 
-Each measured call runs between two calls of `torch.cuda._sleep`, whose kernel has a unique name. The kernels between the
-two, in device order, belong to the call. Before the call, the L2 cache is flushed and the case's hot arguments are read
-into it. In the allocator's trace, requests of a unique size separate the calls in the same way.
+Each measured call runs between two calls of `torch.cuda._sleep`, whose kernel has a unique name. The kernels between
+the two, in device order, belong to the call. Before the call, the L2 cache is flushed and the case's hot arguments are
+read into it. In the allocator's trace, requests of a unique size separate the calls in the same way.
 """
 
 from __future__ import annotations

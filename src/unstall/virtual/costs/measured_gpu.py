@@ -51,8 +51,8 @@ class Tables:
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
-        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict its kernels, and
-        its time within the relative error `within`.
+        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict its kernels,
+        and its time within the relative error `within`.
         """
         found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
@@ -110,8 +110,8 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Returns the peak rates. FLOPs come from matrix products. Bytes come from device-to-device copies: the largest gives
-    the memory's rate; a 4 MiB copy, less the time of the smallest, gives the L2 cache's rate.
+    """Returns the peak rates. FLOPs come from matrix products. Bytes come from device-to-device copies: the largest
+    gives the memory's rate; a 4 MiB copy, less the time of the smallest, gives the L2 cache's rate.
     """
     rates = facts["peaks"]
     within = {size: ns for at, _, size, ns, _ in facts["copies"] if at == "DtoD"}

@@ -51,11 +51,12 @@ class HostCosts:
     frame: int = 60
     """Entering and leaving a Python frame."""
     bytecode: int = 12
-    """For each bytecode instruction (two bytes) between two records. Includes small calls that do not use torch. Fitted to
-    the CPU times of 6 transformers models."""
+    """For each bytecode instruction (two bytes) between two records. Includes small calls that do not use torch. Fitted
+    to the CPU times of 6 transformers models.
+    """
     cold: int = 6_000
-    """The extra cost of an operator that its thread did not call recently, since its code left the CPU caches. The other
-    costs were measured in loops over one operator, which never show this. It is fitted to the steps of 15 models.
+    """The extra cost of an operator that its thread did not call recently, since its code left the CPU caches. The
+    other costs were measured in loops over one operator, which never show this. It is fitted to the steps of 15 models.
     """
     warm_records: int = 48
     """An operator is recent if it is among this many last records of its thread."""
@@ -104,7 +105,8 @@ class Limits:
     wake_latency: int = 4_000
     """From the end of device work to the return of the host's wait for it."""
     staged_at_once_bytes: int = 64 << 10
-    """Uploads from pageable memory up to this size go through the launch queue itself, so they do not block the host."""
+    """Uploads from pageable memory up to this size go through the launch queue itself, so they do not block the host.
+    """
     sleep_cycles_per_us: float = 1_979.0
     """The clock rate of torch.cuda._sleep: 1e8 cycles took 50.53 ms."""
     crowding_ns: int = 10_000
