@@ -39,7 +39,7 @@ def describe(signature: Signature) -> CallShape | None:
     overload = f"{name}.{signature.overload}"
     variants = [f"{main.dtype} {overload} {pattern}{mixed}", f"{main.dtype} {overload} {pattern}"]
     if signature.overload == "Tensor" and "0" in pattern and any(tensor.sizes == () for tensor in operands):
-        variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # torch wraps a Python number in such a tensor
+        variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # a wrapped Python number
     if len(kinds) == 1 or name == "copy_":
         variants += [f"{main.dtype} {name.rstrip('_')}.{signature.overload} {pattern}", f"float32 {overload} {pattern}"]
     ordinary = "".join(letter for letter in pattern if letter != "0") or "="

@@ -88,7 +88,7 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
     """Returns the temporary bytes of a reduction in which several blocks share each result: (partial results, counters
     that are cleared first). Returns () if one block computes each result, and None if that is unknown.
 
-    Follows torch's `setReduceConfig` (Reduce.cuh), and was correct for all of 1,842 measured calls. `threads` is the
+    Follows torch's `setReduceConfig` (Reduce.cuh), and agrees with 1,842 measured calls. `threads` is the
     number of threads per multiprocessor.
     """
     x = signature.tensor(0)
