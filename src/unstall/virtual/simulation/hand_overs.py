@@ -47,7 +47,7 @@ class HandOvers:
         self._latest = -1  # the thread of the last record
         self._turn = -1  # the thread of the last record outside process groups
         self._last_row: dict[int, int] = {}
-        self._given: dict[Place, tuple[int, int]] = {}  # by stream that was told to wait: (thread, instruction)
+        self._given: dict[Place, tuple[int, int]] = {}  # by stream that was made to wait: (thread, instruction)
         self._given_row: dict[Place, int] = {}
 
     def knows(self, thread: int) -> bool:
