@@ -27,7 +27,7 @@ class RaceLog:
     def __init__(self) -> None:
         self._records = GrowingArray(_RECORD)
         self._uses = GrowingArray(_USE)
-        self._numbers = GrowingArray(np.int64)  # position of each kept record in the whole log; -1 if it was not in the log
+        self._numbers = GrowingArray(np.int64)  # positions of the kept records in the whole log; -1 if not in it
         self._placed: list[tuple[int, int, int]] = []
         self._kept_operators = False  # whether operators of the last part were kept
         self._open: dict[int, int] = {}  # by thread: the number of open operators
