@@ -1,4 +1,4 @@
-"""An array that grows often and is read rarely."""
+"""An array to which rows are appended often and that is read rarely."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _ENOUGH_ROWS = 1 << 16
 
 
 class GrowingArray:
-    """Rows of one dtype, in parts. Small parts are joined now and then: each costs some hundred bytes beside its rows,
-    and a program that reads its clock at every launch makes one part a launch.
+    """Rows of one dtype, stored in parts. Small parts are joined now and then, since each has some hundred bytes of
+    overhead. A program that reads its clock at every launch appends one part for each launch.
     """
 
     def __init__(self, dtype: DTypeLike) -> None:
@@ -22,7 +22,7 @@ class GrowingArray:
         self._loose_rows = 0
 
     def append(self, rows: np.ndarray) -> None:
-        """Append a copy of the rows."""
+        """Appends a copy of the rows."""
         self._loose.append(rows.astype(self._dtype))
         self._loose_rows += len(rows)
         self.length += len(rows)
@@ -31,7 +31,7 @@ class GrowingArray:
             self._loose, self._loose_rows = [], 0
 
     def whole(self) -> np.ndarray:
-        """All rows, as one array."""
+        """Returns all rows as one array."""
         parts = [*self._parts, *self._loose]
         if len(parts) != 1:
             parts = [np.concatenate([np.zeros(0, self._dtype), *parts])]

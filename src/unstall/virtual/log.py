@@ -1,4 +1,4 @@
-"""The log that the shim writes, as numpy arrays: a row for each record, and for each range of memory that it uses."""
+"""The log that the shim writes, as numpy arrays: one for records, one for the memory ranges that records use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 RECORD = np.dtype(
     [
         ("host_ns", "<i8"),  # CLOCK_MONOTONIC when written
-        ("computing_ns", "<i8"),  # that the thread spent computing values since its previous record
+        ("computing_ns", "<i8"),  # spent by the thread on computing values since its previous record
         ("a", "<i8"),
         ("b", "<i8"),
-        ("stream", "<i8"),  # of c10, on `device`
-        ("thread", "<i4"),  # in order of first use; 0 is the one that loaded torch
-        ("stack", "<i4"),  # -1: the thread runs no Python; -2: not known
+        ("stream", "<i8"),  # c10's stream number on `device`
+        ("thread", "<i4"),  # numbered by first use; 0 is the thread that loaded torch
+        ("stack", "<i4"),  # -1: the thread runs no Python; -2: unknown
         ("id", "<i4"),  # a signature (LAUNCH) or a name (OP_BEGIN, MARK_BEGIN, ASSERT), else -1
-        ("uses", "<i4"),  # how many rows of USE are its own
+        ("uses", "<i4"),  # number of its rows in USE
         ("code", "u1"),
         ("device", "i1"),
         ("flags", "u1"),
@@ -46,7 +46,7 @@ class LogCode(IntEnum):
     OP_END = 1
     MARK_BEGIN = 2  # an annotation of record_function
     MARK_END = 3
-    LAUNCH = 4  # id: the signature of an operator, whose work goes onto `stream`
+    LAUNCH = 4  # id: the signature of an operator that submits work to `stream`
     COPY = 5  # a: bytes; b: the peer device or -1; flags: CopyFlag
     MALLOC = 6  # a: the allocation; b: bytes requested
     FREE = 7  # a
@@ -61,7 +61,7 @@ class LogCode(IntEnum):
     CAPTURE_END = 16  # a
     GRAPH_LAUNCH = 17  # a
     GRAPH_FREE = 18  # a
-    PIN = 19  # a: bytes of host memory that the driver is asked for; torch gives none back
+    PIN = 19  # a: bytes of host memory to pin; torch never unpins them
     SLEEP = 20  # a: cycles of torch.cuda._sleep
     ADVANCE = 21  # a: ns that the program slept
     ASSERT = 26  # id: the name of the assertion that fails on the device
@@ -89,13 +89,13 @@ class LogSource(Protocol):
     """A source of the log: the shim, or a test."""
 
     def take(self) -> tuple[bytes, bytes, bytes]:
-        """The records and uses since the last call, and the events (int64) that no later record names."""
+        """Returns the records and uses since the last call, and the events (int64) that no later record names."""
 
     def signatures(self, first: int) -> Sequence[RawSignature]:
-        """The signatures from that number on, as plain tuples; see `costs.signature.parse`."""
+        """Returns the signatures from number `first` on, as plain tuples; see `costs.signature.parse`."""
 
     def names(self, first: int) -> Sequence[str]:
-        """The names from that number on."""
+        """Returns the names from number `first` on."""
 
     def stacks(self, first: int) -> Sequence[Stack]:
         """The stacks from that number on."""
@@ -104,32 +104,32 @@ class LogSource(Protocol):
         """The number of the calling thread."""
 
     def append(self, code: int) -> None:
-        """Write a record of the calling thread with nothing but its code."""
+        """Writes a record of the calling thread that has only a code."""
 
     def hold_signals(self) -> None:
-        """Have signals with Python handlers wait until as many releases."""
+        """Delays signals with Python handlers until `release_signals` was called as often as this."""
 
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """Have the next call that uses the device, or waits for it, raise this."""
+        """Makes the next call that uses the device or waits for it raise this exception."""
 
     def set_headroom(self, device: int, size_bytes: int) -> None:
-        """Say how many more bytes surely fit."""
+        """Sets the bytes that surely still fit on the device."""
 
 
 def chosen(*codes: int) -> np.ndarray:
-    """A mask by code: faster than `np.isin`, whose overhead dominates small batches."""
+    """Returns a bool mask indexed by code. Faster than `np.isin`, whose overhead dominates small batches."""
     table = np.zeros(max(LogCode) + 1, np.bool_)
     table[list(codes)] = True
     return table
 
 
 def records_of(data: bytes) -> np.ndarray:
-    """Rows of RECORD. Raises ValueError if bytes are left over."""
+    """Returns the bytes as an array of RECORD. Raises ValueError if bytes are left over."""
     return np.frombuffer(data, RECORD)
 
 
 def uses_of(data: bytes) -> np.ndarray:
-    """Rows of USE. Raises ValueError if bytes are left over."""
+    """Returns the bytes as an array of USE. Raises ValueError if bytes are left over."""
     return np.frombuffer(data, USE)

@@ -1,4 +1,4 @@
-"""The virtual machine of this process: it starts when torch is imported, and stays until the process ends."""
+"""The virtual machine of this process. It starts when torch is imported and exists until the process ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unstall.virtual.torch_cuda.properties import DeviceProperties
 
 ARMED_BY = "unstall.virtual.child"
-"""The module that gives a process its virtual GPU, before the program's first line."""
+"""The module that gives a child process its virtual GPU, before the program's first line."""
 
 
 class WatchedSpan:
@@ -36,7 +36,7 @@ class WatchedSpan:
         self.end_ns: int | None = None
 
     def timeline(self) -> Timeline:
-        """Everything that ran in it so far, or until it ended. Raises UsageError if torch was not imported."""
+        """Returns the timeline of the span so far, or until its end. Raises UsageError if torch was not imported."""
         from unstall.virtual.timeline.steps import with_found_steps
         from unstall.virtual.timeline.window import cut
 
@@ -47,10 +47,10 @@ class WatchedSpan:
 
 
 class Machine:
-    """One virtual machine, and the spans of its time that are watched.
+    """One virtual machine and its watched spans of time.
 
-    While a span is watched, the program's clock is virtual, its children have a virtual machine too, and
-    `unstall.step()` marks step boundaries. Otherwise the machine only keeps its tensors usable.
+    While a span is watched, the program's clock is virtual, child processes have a virtual machine too, and
+    `unstall.step()` adds step boundaries. Otherwise the machine only keeps its tensors usable.
     """
 
     under_way = (
@@ -71,21 +71,21 @@ class Machine:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the program's clock is the virtual one."""
+        """Whether a span is watched, so that the program's clock is virtual."""
         return bool(self._watches)
 
     def now_ns(self) -> int:
-        """The virtual clock of the calling thread; 0 before torch is imported."""
+        """Returns the calling thread's virtual clock in ns, or 0 before torch is imported."""
         return self.simulator.now_ns() if self.simulator is not None else 0
 
     def advance(self, ns: int) -> None:
-        """Charge the calling thread with sleep, in ns."""
+        """Adds a sleep of `ns` to the calling thread."""
         from unstall.virtual.log import LogCode
 
         self._shim.append(int(LogCode.ADVANCE), -1, 0, ns, 0, -1, 0)
 
     def timeline(self) -> Timeline:
-        """Everything that ran so far. Raises UsageError if torch was not imported."""
+        """Returns the timeline of everything that ran so far. Raises UsageError if torch was not imported."""
         if self.simulator is None:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
         from unstall.virtual.torch_cuda import patched_torch
@@ -95,7 +95,7 @@ class Machine:
         return replace(timeline, meta=replace(timeline.meta, recorder="virtual", notes=notes))
 
     def watch(self) -> WatchedSpan:
-        """Begin a span. Raises UsageError while a recording is under way."""
+        """Begins a span. Raises UsageError while a recording is active."""
         if not self._watches:
             with ExitStack() as undo:
                 active.activate(self)
@@ -112,7 +112,7 @@ class Machine:
         return watch
 
     def unwatch(self, watch: WatchedSpan) -> None:
-        """End a span; does nothing if it has ended."""
+        """Ends a span. Does nothing if it has already ended."""
         if watch in self._watches:
             with suppress(UnstallError):  # the timeline raises the error of a simulation that failed
                 watch.end_ns = self.now_ns()
@@ -120,11 +120,11 @@ class Machine:
             if not self._watches:
                 self._watched.close()
 
-    # The interface of a recording: to `unstall.step()`, to the helpers of `unstall.fix`, and at the end of the process.
+    # The same interface as a recording, for `unstall.step()`, the helpers of `unstall.fix`, and the end of the process.
 
     def step_boundary(self, kind: str, who: int = 0) -> None:
         if kind in (OPTIMIZER, FORWARD) and self._watches and not self._sees_steps:
-            # A graph serves calls of a function from now on. Calls that run as written are step boundaries, too.
+            # From now on a graph serves calls of a function. Calls that run without the graph are step boundaries, too.
             self._sees_steps = True
             self._watched.callback(self._stop_seeing_steps, step_hooks.install(self.step_boundary))
         now = self.now_ns()
@@ -136,11 +136,11 @@ class Machine:
             self.unwatch(watch)
 
     def forked(self) -> None:
-        """In a forked child: the clock is real, and no span is watched."""
+        """Called in a forked child: makes the clock real and stops watching."""
         self._watches.clear()
         if self.simulator is not None:
             self._shim.set_logging(False)
-            self.simulator.forked()  # first: its lock may have been another thread's
+            self.simulator.forked()  # first, since another thread may have held its lock
         self._clock.stop()
 
     def _stop_seeing_steps(self, hooks: step_hooks.StepHooks) -> None:
@@ -148,7 +148,7 @@ class Machine:
         self._sees_steps = False
 
     def _power_on(self) -> None:
-        """Start the machine: torch is about to be imported."""
+        """Starts the machine. Called right before torch is imported."""
         from unstall.virtual.shim.load import load
         from unstall.virtual.simulation.simulator import Simulator
         from unstall.virtual.torch_cuda.runtime import attach
@@ -167,19 +167,19 @@ class Machine:
             self._clock.start(self)
 
 
-_machines: list[Machine] = []  # of this process: one at most
+_machines: list[Machine] = []  # at most one in this process
 
 
 def current() -> Machine | None:
-    """The machine of this process, if there is one."""
+    """Returns the machine of this process, or None."""
     return _machines[0] if _machines else None
 
 
 def machine(options: MachineOptions) -> Machine:
-    """The machine of this process; makes it if there is none.
+    """Returns the machine of this process. Creates it if there is none.
 
-    Raises UsageError if there is another one, if torch was imported first, and for settings of the allocator that torch
-    would refuse.
+    Raises UsageError if there is a machine with other options, if torch was imported first, or if torch would refuse
+    the allocator's settings.
     """
     if not _machines:
         if "torch" in sys.modules:
@@ -204,7 +204,7 @@ def machine(options: MachineOptions) -> Machine:
 
 
 def _properties(options: MachineOptions) -> list[DeviceProperties]:
-    """The properties of each device, as torch has them."""
+    """Returns torch's properties of each device."""
     from unstall.virtual.costs.gpu_file import gpu_named
     from unstall.virtual.torch_cuda.properties import H200, DeviceProperties
 

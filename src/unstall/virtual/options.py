@@ -13,18 +13,18 @@ Numerics: TypeAlias = Literal["real", "skip"]
 HostClock: TypeAlias = Literal["modelled", "measured"]
 NUMERICS: tuple[Numerics, ...] = get_args(Numerics)
 HOST_CLOCKS: tuple[HostClock, ...] = get_args(HostClock)
-MOST_DEVICES = 16  # a CUDA device's index fits an int8, and torch's tables of peers are made for so many
+MOST_DEVICES = 16  # torch's peer tables have this size
 
 ENVIRONMENT = "UNSTALL_VIRTUAL_GPU"
-"""The environment variable with the parent's options."""
+"""The environment variable that passes the options to child processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
     """One virtual machine: `devices` GPUs named `gpu`.
 
-    `numerics`: compute all values, or skip large ones. `host`: charge the program's own work as modelled for the GPU's
-    host, or as measured on this one.
+    `numerics`: compute all values, or skip those of large tensors. `host`: use host times modelled for the GPU's host,
+    or measured on this host.
     """
 
     gpu: str = "h200"
@@ -33,30 +33,32 @@ class MachineOptions:
     host: HostClock = "modelled"
 
     def metadata(self) -> dict[str, object]:
-        """The entry of a trace's metadata."""
+        """Returns the options as an entry of a trace's metadata."""
         return {"virtual": asdict(self)}
 
     def __str__(self) -> str:
         return f"{self.gpu}:{self.devices}, numerics {self.numerics}, host {self.host}"
 
     def to_json(self) -> str:
-        """One line of ASCII, as an environment variable can hold it."""
+        """Returns the options as one line of ASCII, for an environment variable."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> MachineOptions:
-        """Options from the text of `to_json`. Raises ValueError or TypeError for another text."""
+        """Parses the text of `to_json`. Raises ValueError or TypeError for any other text."""
         return cls(**json.loads(text))
 
 
 def parse(gpu: str, numerics: str = "real", host: str = "modelled") -> MachineOptions:
-    """Options by a user's words: "h200", a GPU's .json file, "h200:2" for two. Raises UsageError if they are wrong."""
+    """Parses a user's options. `gpu` is "h200", "h200:2" for two devices, or a .json file. Raises UsageError if
+    invalid.
+    """
     name, colon, count = gpu.rpartition(":") if ":" in gpu else (gpu, "", "")
     if not name or (colon and not (count.isdecimal() and 1 <= int(count) <= MOST_DEVICES)):
         raise UsageError(f"gpu: {gpu!r}: give a GPU's name, or its name and how many, from 1 to {MOST_DEVICES}: h200:2")
     for what, value, known in (("numerics", numerics, NUMERICS), ("host", host, HOST_CLOCKS)):
         if value not in known:
             raise UsageError(f"{what}: {value!r} is none of {', '.join(known)}")
-    own = name.endswith(".json")  # a file of the user's; in child processes too, wherever they are
+    own = name.endswith(".json")  # absolute, so that child processes find the file from any folder
     name = str(Path(name).absolute()) if own else name.lower()
     return MachineOptions(name, int(count or 1), numerics, host)  # type: ignore[arg-type]

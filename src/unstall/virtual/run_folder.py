@@ -1,4 +1,4 @@
-"""The folder in which a program leaves its run on the virtual GPU for `unstall run`."""
+"""The folder to which a program writes its run on the virtual GPU, for `unstall run`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = "failed.txt"
 
 
 class RunFolder:
-    """Writes the timeline of a span into a folder when the process ends, also by `os._exit`."""
+    """Writes the timeline of a span into a folder when the process ends, even by `os._exit`."""
 
     def __init__(self, watch: WatchedSpan, folder: Path) -> None:
         self._watch = watch
@@ -33,7 +33,7 @@ class RunFolder:
         os._exit = self._leave
 
     def write(self) -> None:
-        """Write the timeline, or the error if that fails. The program ends as it would without it."""
+        """Writes the timeline, or the error if that fails. Does not change how the program ends."""
         if os.getpid() != self._process:
             return
         with _undisturbed():
@@ -65,7 +65,8 @@ class RunFolder:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ignores one Ctrl-C, since the program has ended and the run would be lost. A second one works as usual."""
+    """Ignores the first Ctrl-C: the program has already ended, and its run would be lost. A second one works as usual.
+    """
     usual = signal.getsignal(signal.SIGINT)
     if usual in (None, signal.SIG_IGN) or threading.current_thread() is not threading.main_thread():
         yield

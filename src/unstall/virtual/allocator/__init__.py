@@ -1,1 +1,1 @@
-"""PyTorch's caching allocator as a model: which segments and blocks a sequence of requests makes."""
+"""A model of PyTorch's caching allocator: computes the segments and blocks of a sequence of requests."""

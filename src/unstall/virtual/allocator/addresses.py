@@ -1,4 +1,4 @@
-"""Where the driver puts segments. Only the order of addresses tells: of free blocks of one size the lowest is taken."""
+"""The addresses of segments. Only their order matters: of free blocks of equal size, the allocator takes the lowest."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class AddressSpace(Protocol):
     """Hands out ranges of addresses."""
 
     def reserve(self, size: int) -> int:
-        """The first address of `size` bytes that nobody else has."""
+        """Reserves `size` bytes. Returns the first address."""
 
     def release(self, address: int, size: int) -> None:
-        """Takes a range back."""
+        """Releases a reserved range."""
 
 
 class TopDownAddresses:
-    """The lowest gap that is wide enough, else a new chunk below all others, as Linux maps memory.
+    """Uses the lowest gap that is large enough, or else a new chunk below all others, as Linux maps memory.
 
-    In torch's history of a process on an H200 new chunks lay ever lower, and what was given back was filled upwards.
-    The driver's whole rule is not known.
+    In torch's memory history on an H200, each new chunk was below the previous ones, and released ranges were refilled
+    from the lowest address up. The driver's complete rule is not known.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which cached block serves a request, and how much of it."""
+"""Chooses the cached block for a request, and whether to split it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unstall.virtual.allocator.settings import MIN_BLOCK, SMALL_SIZE, AllocatorS
 
 
 def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSettings) -> Block | None:
-    """The free block of the stream that fits `size` bytes best, still in its pool; None where none may be used."""
+    """Returns the stream's best-fitting free block for `size` bytes, or None. The block stays in its pool."""
     block = _smallest(pool, stream, size, settings.expandable_segments)
     limit = settings.max_split_size
     if block is None or size < limit <= block.size:
@@ -18,7 +18,7 @@ def best_fit(pool: BlockPool, stream: int, size: int, settings: AllocatorSetting
 
 
 def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
-    """Whether what a request of `size` bytes leaves of the block becomes a free block."""
+    """Returns whether the rest of the block, after a request of `size` bytes, becomes a free block."""
     rest = block.size - size
     if block.pool.is_small or settings.expandable_segments:
         return rest >= MIN_BLOCK
@@ -26,7 +26,9 @@ def should_split(block: Block, size: int, settings: AllocatorSettings) -> bool:
 
 
 def _smallest(pool: BlockPool, stream: int, size: int, expandable: bool) -> Block | None:
-    """The smallest that is large enough; one before unmapped pages counts with what it can grow to."""
+    """Returns the smallest free block that is large enough. A block before unmapped pages counts with the size to which
+    it can grow.
+    """
     block = pool.free.first(stream, size)
     if block is None or block.segment is None:
         return block

@@ -1,4 +1,4 @@
-"""Blocks of device memory, how they lie beside each other, and the pools of free ones."""
+"""Blocks of device memory, their neighbours, and the pools of free blocks."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from itertools import chain
 from unstall.virtual.allocator.statistics import PoolStat
 
 PoolId = tuple[int, int]
-"""What torch calls a MempoolId: (counter of torch.cuda.graph_pool_handle, counter of CUDAGraph)."""
+"""torch's MempoolId: (counter of torch.cuda.graph_pool_handle, counter of CUDAGraph)."""
 _POOL_BITS = 32
 
 
 def pool_number(pool: PoolId) -> int:
-    """The number that the log has for a pool."""
+    """Returns the number of a pool in the log."""
     return pool[0] << _POOL_BITS | pool[1]
 
 
 def pool_of_number(number: int) -> PoolId:
-    """The pool that has this number."""
+    """Returns the pool with a number; the inverse of `pool_number`."""
     return number >> _POOL_BITS, number & (1 << _POOL_BITS) - 1
 
 
 @dataclass(frozen=True)
 class ExpandableSegment:
-    """A range of addresses that device memory is mapped into, page by page."""
+    """A reserved range of addresses. Device memory is mapped into it page by page."""
 
     address: int
     size: int
@@ -35,7 +35,7 @@ class ExpandableSegment:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A range of one segment. `prev` and `next` are its neighbours there."""
+    """A range of one segment. `prev` and `next` are its neighbours in the segment."""
 
     address: int
     size: int
@@ -45,13 +45,13 @@ class Block:
     requested_size: int = 0
     allocated: bool = False
     mapped: bool = True
-    """False where an expandable segment has addresses and no memory."""
+    """False if it is a part of an expandable segment that has no memory mapped."""
     prev: Block | None = None
     next: Block | None = None
     stream_uses: dict[int, None] = field(default_factory=dict)
-    """The other streams it was used on since it was allocated, in that order."""
+    """The other streams that used it since it was allocated, in order of first use."""
     event_count: int = 0
-    """Events that must be done before it is free."""
+    """The number of events that must be done before it is free."""
     searches_when_freed: int = 0
 
     @property
@@ -60,7 +60,7 @@ class Block:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody holds it, and no stream may still use it."""
+        """Whether it is not allocated and no stream may still use it."""
         return not (self.allocated or self.event_count or self.stream_uses)
 
     @property
@@ -69,7 +69,7 @@ class Block:
 
 
 def split_front(block: Block, size: int) -> Block:
-    """The first `size` bytes of a block as a block of its own; `block` keeps the rest."""
+    """Splits off the first `size` bytes of a block. Returns them as a new block; `block` keeps the rest."""
     front = Block(block.address, size, block.stream, block.pool, block.segment, mapped=block.mapped)
     link(block.prev, front)
     link(front, block)
@@ -86,7 +86,9 @@ def link(before: Block | None, after: Block | None) -> None:
 
 
 def absorb(block: Block, neighbour: Block | None) -> int:
-    """Merges a neighbour into `block`, which is in no pool, if it is idle: its bytes, else 0."""
+    """Merges `neighbour` into `block` if the neighbour is idle. Returns the bytes gained, or 0. `block` must be in no
+    pool.
+    """
     if neighbour is None or not neighbour.is_idle or neighbour.mapped != block.mapped:
         return 0
     (block.pool.free if neighbour.mapped else block.pool.unmapped).remove(neighbour)
@@ -100,7 +102,7 @@ def absorb(block: Block, neighbour: Block | None) -> int:
 
 
 class OrderedBlocks:
-    """Blocks by stream, and on each stream in the order of a key that no two share."""
+    """Blocks by stream, sorted by a unique key within each stream."""
 
     def __init__(self, key: Callable[[Block], tuple[int, ...]]) -> None:
         self._key = key
@@ -126,13 +128,13 @@ class OrderedBlocks:
         return blocks[: bisect_left(keys, key)]
 
     def first(self, stream: int, *key: int) -> Block | None:
-        """The stream's first block from `key` on."""
+        """Returns the stream's first block whose key is at least `key`, or None."""
         keys, blocks = self._of(stream)
         place = bisect_left(keys, key)
         return blocks[place] if place < len(blocks) else None
 
     def from_(self, stream: int, *key: int) -> Iterator[Block]:
-        """The stream's blocks from `key` on; do not add or remove meanwhile."""
+        """Yields the stream's blocks whose keys are at least `key`. Do not add or remove blocks meanwhile."""
         keys, blocks = self._of(stream)
         for place in range(bisect_left(keys, key), len(blocks)):
             yield blocks[place]
@@ -153,7 +155,7 @@ def _address(block: Block) -> tuple[int]:
 
 
 class BlockPool:
-    """Free blocks of one kind of request: small or large, of all the program or of one graph's private pool."""
+    """The free blocks for small or for large requests: either the program's, or those of a graph's private pool."""
 
     def __init__(self, is_small: bool, owner: PrivatePool | None = None) -> None:
         self.is_small = is_small
@@ -161,7 +163,7 @@ class BlockPool:
         self.free = OrderedBlocks(_size_then_address)
         self.unmapped = OrderedBlocks(_address)
         self.searches = 0
-        """Counted only while garbage is collected: a block's age is the searches since it was freed."""
+        """Counted only if garbage collection is on. A block's age is the number of searches since it was freed."""
 
     def add_free(self, block: Block) -> None:
         block.searches_when_freed = self.searches
@@ -172,7 +174,7 @@ class BlockPool:
 
 
 class Pools:
-    """The small and the large pool."""
+    """A pool for small and one for large requests."""
 
     def __init__(self, owner: PrivatePool | None = None) -> None:
         self.small = BlockPool(is_small=True, owner=owner)
@@ -184,7 +186,8 @@ class Pools:
 
 
 class PrivatePool:
-    """What graphs allocate from while they are captured; it gives memory back once none of them lives."""
+    """The pool from which graphs allocate during capture. Its memory can be released once all these graphs are freed.
+    """
 
     def __init__(self, pool_id: PoolId) -> None:
         self.pool_id = pool_id

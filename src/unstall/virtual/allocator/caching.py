@@ -1,7 +1,7 @@
-"""PyTorch's caching allocator for CUDA, to the byte: the block of each request, and memory_stats() after it.
+"""A byte-exact model of PyTorch's CUDA caching allocator: the block of each request, and memory_stats() after it.
 
-Written from the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11), and tested against an H200. It holds no
-memory: addresses are numbers, and the caller says whether a stream has finished.
+Reproduces the behaviour of c10/cuda/CUDACachingAllocator.cpp (torch 2.11); tested against an H200. It holds no memory:
+addresses are plain numbers, and the caller tells whether a stream has finished.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST_REQUEST = 1 << 60
 
 
 class CachingAllocator:
-    """The caching allocator of one device. Names are torch's where torch has them; sizes are bytes."""
+    """The caching allocator of one device. Names follow torch's. Sizes are in bytes."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class CachingAllocator:
         other_bytes: int = 0,
         device: int = 0,
     ) -> None:
-        """Make the allocator of an empty device.
+        """Creates the allocator of an empty device.
 
         Args:
             total_bytes: The device's memory.
             settings: As in PYTORCH_ALLOC_CONF.
-            events: Says when other streams are done with a block; at once, if not given.
-            observer: Is called with each entry of torch's memory history.
+            events: Tells when other streams are done with a block. By default they are always done.
+            observer: A function that is called with each entry of torch's memory history.
             addresses: The device's address space.
             other_bytes: Memory that the context and other programs hold.
             device: The device's index.
@@ -117,22 +117,24 @@ class CachingAllocator:
             self._free_now(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """Note that `stream` uses the block too: once freed, the block waits for the work on that stream."""
+        """Notes that `stream` uses the block, too. Once freed, the block is not reused until that stream's work is
+        done.
+        """
         if stream != block.stream:
             self._pending.use(block, stream, capturing=bool(self._captures))
 
     def process_events(self) -> None:
-        """Free the blocks whose streams are done with them, as every `malloc` outside of captures does."""
+        """Frees pending blocks whose streams are done with them. Every `malloc` outside captures does this."""
         self._pending.process()
 
     def empty_cache(self) -> None:
-        """Wait for all pending events, then give free segments back to the device."""
+        """Waits for all pending events, then returns free segments to the device."""
         if self._captures:
             raise RuntimeError("the cache cannot be emptied while a graph is captured")
         self._release_cached()
 
     def observe(self, observer: Observer | None) -> None:
-        """Call this observer, and no other, with each entry of torch's memory history from now on."""
+        """Replaces the observer. It is called with each new entry of torch's memory history."""
         self._observer = self._segments.observer = observer
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
@@ -141,7 +143,9 @@ class CachingAllocator:
         self._allowed_bytes = int(fraction * self._memory.total_bytes)
 
     def capture_begin(self, pool_id: PoolId, captures: Callable[[int], bool]) -> None:
-        """Have captured streams (`captures`) allocate from the private pool of that id, which one more graph holds."""
+        """Begins a capture: streams for which `captures` returns True allocate from the private pool `pool_id`. One
+        more graph now holds the pool.
+        """
         if pool_id in self._captures:
             raise RuntimeError("beginAllocateToPool: already recording to mempool_id")
         pool = self._private_pools.setdefault(pool_id, PrivatePool(pool_id))
@@ -154,14 +158,16 @@ class CachingAllocator:
         del self._captures[pool_id]
 
     def release_pool(self, pool_id: PoolId) -> None:
-        """A graph lets go of its private pool; without any, what is free in it can be given back."""
+        """Notes that a graph no longer holds its private pool. Once no graph does, the pool's free memory can be
+        released.
+        """
         pool = self._private_pools.get(pool_id)
         if pool is None or pool.graphs == 0:
             raise ValueError(f"no graph holds the private pool {pool_id}")
         pool.graphs -= 1
 
     def memory_stats(self) -> dict[str, int]:
-        """Every key of torch.cuda.memory_stats(), sorted."""
+        """Returns every key of torch.cuda.memory_stats(), sorted."""
         by_pool = {
             f"reserved_bytes_by_private_pools.{pool_id[0]}_{pool_id[1]}.{kind}.{name}": value
             for pool_id, pool in self._private_pools.items()
@@ -191,11 +197,11 @@ class CachingAllocator:
         return self._statistics.reserved_bytes.all.peak
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Free and total bytes of the device, as the driver sees them."""
+        """Returns the free and total bytes of the device, as the driver sees them."""
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
-        """The segments and their blocks by address, as torch.cuda.memory_snapshot() gives them, without frames."""
+        """Returns the segments and their blocks by address, as torch.cuda.memory_snapshot() does, without frames."""
         blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
         return segments_of(blocks, self.device)
 
@@ -212,7 +218,7 @@ class CachingAllocator:
         return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
 
     def _cached(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """The free block that fits best, taken out of its pool."""
+        """Removes the best-fitting free block from its pool. Returns it, or None."""
         if self._collects_garbage:
             pool.searches += 1
         block = best_fit(pool, stream, size, self.settings)
@@ -221,7 +227,9 @@ class CachingAllocator:
         return block
 
     def _new(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """A block from the device, making room by and by: old cache, large cached blocks, the whole cache."""
+        """Returns a new block from the device, or None. Makes room in stages: frees old cached segments, then large
+        ones, then the whole cache.
+        """
         if self._collects_garbage:
             self._collect_garbage()
         block = self._reserve(pool, stream, size)
@@ -267,7 +275,7 @@ class CachingAllocator:
         return block
 
     def _free_now(self, block: Block) -> None:
-        """Puts a block that nobody uses into its pool, merged with its free neighbours."""
+        """Puts an unused block into its pool, merged with its free neighbours."""
         statistics, is_small = self._statistics, block.pool.is_small
         if self._observer:
             self._tell("free_completed", block)
@@ -293,8 +301,9 @@ class CachingAllocator:
         self._segments.release_free(pools.small, self.settings.max_split_size)
 
     def _release_oversize(self, pool: BlockPool, stream: int, size: int) -> bool:
-        """Gives back cached segments that may not be split: one that is large enough, else the largest ones until they
-        would be. Whether there is now as much room."""
+        """Frees cached segments that may not be split: one that is large enough, or else the largest ones until their
+        sum is. Returns whether enough was freed.
+        """
         limit = self.settings.max_split_size
         if limit == UNLIMITED or self.settings.expandable_segments:
             return False
@@ -312,7 +321,7 @@ class CachingAllocator:
         return released >= wanted
 
     def _collect_garbage(self) -> None:
-        """Gives back cached segments of the large pool that were not reused for long, when too much is reserved."""
+        """If too much memory is reserved, frees cached large segments that were not reused for a long time."""
         assert self._allowed_bytes is not None
         threshold = int(self.settings.garbage_collection_threshold * self._allowed_bytes)
         excess = self._segments.reserved_bytes - threshold

@@ -1,4 +1,4 @@
-"""The device's memory as the driver gives it: how much is left, and at which addresses."""
+"""The device's memory as the driver manages it: the free bytes and the addresses."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from unstall.virtual.allocator.addresses import AddressSpace
 
 
 class DeviceMemory:
-    """`cudaMalloc`, `cuMemMap` and their opposites, with no time and no values. Sizes are bytes."""
+    """`cudaMalloc`, `cuMemMap` and their inverses, without time and values. Sizes are in bytes."""
 
     def __init__(self, total_bytes: int, other_bytes: int, addresses: AddressSpace) -> None:
-        """`other_bytes`: what the context and other programs hold."""
+        """`other_bytes` is the memory of the context and of other programs."""
         self.total_bytes = total_bytes
         self.free_bytes = total_bytes - other_bytes
         self.addresses = addresses
 
     def malloc(self, size: int) -> int | None:
-        """The address of `size` bytes, or None when there are not as many."""
+        """Returns the address of `size` bytes, or None if there is not enough free memory."""
         return self.addresses.reserve(size) if self.map(size) else None
 
     def free(self, address: int, size: int) -> None:
@@ -23,7 +23,7 @@ class DeviceMemory:
         self.addresses.release(address, size)
 
     def map(self, size: int) -> bool:
-        """Takes memory for addresses that were reserved before; False when there is not as much."""
+        """Maps `size` bytes to reserved addresses. Returns False if there is not enough free memory."""
         if size > self.free_bytes:
             return False
         self.free_bytes -= size

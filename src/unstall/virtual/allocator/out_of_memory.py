@@ -1,4 +1,4 @@
-"""The error of an allocator whose device is full, in torch's words."""
+"""The out-of-memory error, with torch's message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ADVICE = (
 
 
 class OutOfMemoryError(RuntimeError):
-    """What torch raises as torch.OutOfMemoryError."""
+    """The allocator's equivalent of torch.OutOfMemoryError."""
 
 
 def out_of_memory_message(
@@ -24,8 +24,9 @@ def out_of_memory_message(
     reserved: int,
     in_private_pools: int,
 ) -> str:
-    """All in bytes. `allowed`: the part of the device that the process may use, None for all of it; `in_private_pools`:
-    what is free there."""
+    """Returns torch's message. Sizes are in bytes. `allowed` is the limit of the process, or None. `in_private_pools`
+    is the free memory in private pools.
+    """
     allowed_text = "" if allowed is None else f"{format_size(allowed)} allowed; "
     private_text = (
         f"with {format_size(in_private_pools)} allocated in private pools (e.g., CUDA Graphs), "
@@ -42,7 +43,7 @@ def out_of_memory_message(
 
 
 def format_size(size: int) -> str:
-    """As torch writes sizes: "512 bytes", "20.00 MiB"."""
+    """Formats a size as torch does: "512 bytes", "20.00 MiB"."""
     if size <= 1 << 10:
         return f"{size} bytes"
     for unit, power in (("KiB", 10), ("MiB", 20)):

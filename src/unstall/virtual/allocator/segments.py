@@ -1,4 +1,4 @@
-"""Segments: what the allocator asks of the device, and gives back to it."""
+"""Segments: the memory that the allocator requests from the device and returns to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unstall.virtual.allocator.statistics import Statistics
 
 @dataclass(frozen=True)
 class TraceEntry:
-    """One thing that the allocator did, under the name that torch's memory history has for it."""
+    """One action of the allocator. `action` has the name that torch's memory history uses."""
 
     action: str
     address: int
@@ -25,7 +25,7 @@ Observer = Callable[[TraceEntry], None]
 
 
 class Segments:
-    """All the segments of one device. Statistics are kept as they come and go."""
+    """All segments of one device. Updates the statistics when segments come and go."""
 
     def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
         self._memory = memory
@@ -37,7 +37,7 @@ class Segments:
         return self._statistics.reserved_bytes.all.current
 
     def malloc(self, pool: BlockPool, stream: int, size: int, max_split_size: int) -> Block | None:
-        """`cudaMalloc`: a block that is a segment of its own, in no pool yet; None when the device has not as much."""
+        """Calls `cudaMalloc`. Returns a block that is a whole segment, in no pool yet; None if the device is full."""
         address = self._memory.malloc(size)
         if address is None:
             return None
@@ -49,7 +49,7 @@ class Segments:
         return Block(address, size, stream, pool)
 
     def free(self, block: Block, max_split_size: int) -> None:
-        """`cudaFree` of a free block that is a whole segment."""
+        """Calls `cudaFree` on a free block that is a whole segment."""
         block.pool.free.remove(block)
         self._memory.free(block.address, block.size)
         self._given_back(block.pool, block.size)
@@ -59,8 +59,9 @@ class Segments:
         self._tell("segment_free", block.address, block.size, block.stream)
 
     def expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """A block of at least `size` bytes from mapping pages behind the free end of an expandable segment, or into a
-        new one; in no pool. None when the device has not as much: what was mapped until then stays free."""
+        """Maps pages after the free end of an expandable segment, or into a new one. Returns a block of at least `size`
+        bytes, in no pool. Returns None if the device is full; pages mapped until then stay free.
+        """
         candidate = self._room_to_expand(pool, stream, size)
         if not candidate.mapped and not self._map(candidate, min(candidate.size, size)):
             return None
@@ -74,7 +75,7 @@ class Segments:
         return candidate
 
     def release_free(self, pool: BlockPool, max_split_size: int) -> None:
-        """Gives back every segment of the pool that is wholly free, and every such page of an expandable one."""
+        """Frees every segment of the pool that is entirely free, and every free page of expandable segments."""
         free = list(pool.free)
         for block in free:
             if block.segment is None and not block.is_split:
@@ -84,7 +85,9 @@ class Segments:
                 self._unmap(block, block.segment)
 
     def _room_to_expand(self, pool: BlockPool, stream: int, size: int) -> Block:
-        """The lowest block, free or unmapped, where `size` bytes are free or unmapped in a row."""
+        """Returns the lowest block at which `size` contiguous bytes are free or unmapped. Reserves a new segment if
+        needed.
+        """
         for unmapped in pool.unmapped.from_(stream):
             start = unmapped.prev if unmapped.prev is not None and unmapped.prev.is_idle else unmapped
             if _idle_bytes(start, size) >= size:
@@ -97,7 +100,7 @@ class Segments:
         return block
 
     def _map(self, block: Block, size: int) -> bool:
-        """Maps the first pages of an unmapped block; it becomes free, merged with its free neighbours."""
+        """Maps the first pages of an unmapped block. The mapped part becomes free and merges with free neighbours."""
         assert block.segment is not None
         pool = block.pool
         mapped_size = round_up(size, block.segment.page)
@@ -122,7 +125,7 @@ class Segments:
         return True
 
     def _unmap(self, block: Block, segment: ExpandableSegment) -> None:
-        """Unmaps the pages that lie wholly in a free block; a segment with no page left is forgotten."""
+        """Unmaps the pages that lie entirely in a free block. A segment without mapped pages is dropped."""
         pool = block.pool
         start = segment.address + round_up(block.address - segment.address, segment.page)
         size = (block.end - start) // segment.page * segment.page

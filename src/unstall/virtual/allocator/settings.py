@@ -1,4 +1,4 @@
-"""What PYTORCH_ALLOC_CONF says, and the sizes that follow from it."""
+"""The settings in PYTORCH_ALLOC_CONF, and the block and segment sizes that follow from them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SMALL_SIZE = MIB
 """The largest request that the small pool serves."""
 SMALL_SEGMENT = 2 * MIB
 MIN_LARGE_SEGMENT_REQUEST = 10 * MIB
-"""From here on a request gets a segment of its own, a multiple of `LARGE_ROUNDING`."""
+"""A request of at least this size gets its own segment, rounded up to `LARGE_ROUNDING`."""
 LARGE_ROUNDING = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 UNLIMITED = (1 << 64) - 1
 INTERVALS = 16
-"""roundup_power2_divisions has one number for each power of two from 1 MiB on."""
+"""The length of roundup_power2_divisions: one number for each power of two from 1 MiB on."""
 
 READ_KEYS = frozenset(
     {
@@ -45,12 +45,12 @@ IGNORED_KEYS = frozenset(
         "throw_on_cudamalloc_oom",
     }
 )
-"""Keys that torch knows and that change nothing in which block a request gets."""
+"""Keys that torch knows but that do not affect which block a request gets."""
 
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """The settings of the device's allocator, with torch's defaults; sizes are bytes."""
+    """The settings of the device's allocator, with torch's defaults. Sizes are in bytes."""
 
     max_split_size: int = UNLIMITED
     max_non_split_rounding: int = LARGE_SEGMENT
@@ -62,7 +62,7 @@ class AllocatorSettings:
 
     @classmethod
     def parse(cls, text: str) -> AllocatorSettings:
-        """Reads "key:value,key:[a:1,b:2]"; ValueError names the key that is unknown or out of range."""
+        """Parses "key:value,key:[a:1,b:2]". Raises ValueError, naming the key, if one is unknown or out of range."""
         values = _pairs(text)
         large_segment = _megabytes(values, "large_segment_size_mb", default=LARGE_SEGMENT, at_least=11)
         smallest_split = large_segment // MIB
@@ -79,7 +79,7 @@ class AllocatorSettings:
         )
 
     def block_size(self, requested: int) -> int:
-        """The bytes that a request of `requested` bytes takes of a segment."""
+        """Returns the block size for a request of `requested` bytes."""
         if requested < MIN_BLOCK:
             return MIN_BLOCK
         interval = min(max(requested.bit_length() - MIB.bit_length(), 0), INTERVALS - 1)
@@ -89,7 +89,7 @@ class AllocatorSettings:
         return round_up(requested, MIN_BLOCK)
 
     def segment_size(self, block_size: int) -> int:
-        """The bytes that are asked of the device for a block that no free one fits."""
+        """Returns the size of a new segment for a block of `block_size` bytes."""
         if block_size <= SMALL_SIZE:
             return SMALL_SEGMENT
         if block_size < MIN_LARGE_SEGMENT_REQUEST:
@@ -162,9 +162,9 @@ def _division_count(text: str) -> int:
 
 
 def _divisions(text: str) -> tuple[int, ...]:
-    """One count for all intervals, or "[256:1,512:2,>:4]": the counts from each size in MB on.
+    """Parses one count for all intervals, or "[256:1,512:2,>:4]": the counts from each size in MB on.
 
-    As in torch, the first count also holds below its size, and a size that is not named between two others keeps 0.
+    As in torch, the first count also applies to smaller sizes, and an unnamed size between two named ones gets 0.
     """
     if not text.startswith("["):
         return (_division_count(text),) * INTERVALS

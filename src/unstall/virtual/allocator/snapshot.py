@@ -1,4 +1,4 @@
-"""The allocator's blocks as the dicts of `torch.cuda.memory_snapshot()`."""
+"""Converts the allocator's blocks into the dicts of `torch.cuda.memory_snapshot()`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unstall.virtual.allocator.blocks import Block
 
 
 def segments_of(blocks: Iterable[Block], device: int) -> list[dict[str, object]]:
-    """One dict a segment, and of an expandable one a dict for each range that is mapped in one piece."""
+    """Returns one dict for each segment; for an expandable segment, one dict for each contiguously mapped range."""
     heads = [block for block in blocks if block.prev is None or not block.prev.mapped]
     return [_segment(head, device) for head in sorted(heads, key=lambda head: head.address)]
 

@@ -19,7 +19,7 @@ class Stat:
             self.freed -= amount
             return
         self.allocated += amount
-        if current > self.peak:  # no max(): a call costs as much as all else here, ten times a request
+        if current > self.peak:  # not max(): a call doubles the cost of this function, which runs ten times a request
             self.peak = current
 
     def reset_peak(self) -> None:
@@ -37,7 +37,7 @@ class Stat:
 
 @dataclass(slots=True)
 class PoolStat:
-    """One figure for the small pool, for the large pool, and for both (`all`)."""
+    """One statistic for the small pool, the large pool, and both together (`all`)."""
 
     all: Stat = field(default_factory=Stat)
     large_pool: Stat = field(default_factory=Stat)
@@ -72,7 +72,7 @@ class Statistics:
     num_device_alloc: int = 0
     num_device_free: int = 0
     _counted: dict[bool, tuple[Stat, ...]] = field(init=False)
-    """By whether it is small: what every request changes, see `handed_out`."""
+    """The statistics that every request changes, by whether the pool is small; see `handed_out`."""
 
     def __post_init__(self) -> None:
         changed = (self.active, self.active_bytes, self.requested_bytes, self.allocation, self.allocated_bytes)
@@ -84,7 +84,7 @@ class Statistics:
         }
 
     def handed_out(self, is_small: bool, size: int, requested: int) -> None:
-        """A block of so many bytes was. In one loop, as it happens for every request."""
+        """Counts an allocated block. Uses one loop for speed, since every request comes here."""
         amounts = (1, 1, size, size, requested, requested, 1, 1, size, size)
         for stat, amount in zip(self._counted[is_small], amounts, strict=True):
             current = stat.current = stat.current + amount
@@ -93,13 +93,13 @@ class Statistics:
                 stat.peak = current
 
     def let_go(self, is_small: bool, size: int) -> None:
-        """The program freed a block."""
+        """Counts a block that the program freed."""
         for stat, amount in zip(self._counted[is_small][6:], (1, 1, size, size), strict=True):
             stat.current -= amount
             stat.freed += amount
 
     def freed(self, is_small: bool, size: int, requested: int) -> None:
-        """Nobody uses the block any more."""
+        """Counts a freed block that no stream uses any more."""
         amounts = (1, 1, size, size, requested, requested)
         for stat, amount in zip(self._counted[is_small][:6], amounts, strict=True):
             stat.current -= amount
@@ -116,7 +116,7 @@ class Statistics:
             setattr(self, name, 0)
 
     def flat(self) -> dict[str, int]:
-        """By torch's keys, such as "allocated_bytes.all.peak"."""
+        """Returns the statistics by torch's keys, such as "allocated_bytes.all.peak"."""
         flat = {f"{prefix}.{name}": value for prefix, stat in self._stats() for name, value in stat.items()}
         return flat | {name: getattr(self, name) for name in COUNTERS}
 

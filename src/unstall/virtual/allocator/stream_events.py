@@ -1,4 +1,4 @@
-"""Blocks that the program has freed and that other streams may still use."""
+"""Blocks that the program freed but other streams may still use."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class StreamEvents(Protocol):
     """The CUDA events by which the allocator knows that streams are done with a block."""
 
     def record(self, stream: int) -> int:
-        """Records an event on the stream now; its handle."""
+        """Records an event on the stream. Returns its handle."""
 
     def query(self, event: int) -> bool:
-        """Whether all that was on the stream before the event is done."""
+        """Returns whether the event is done."""
 
     def synchronize(self, event: int) -> None:
-        """Waits until it is."""
+        """Waits until the event is done."""
 
 
 class DoneAtOnce:
-    """Events of streams that have always finished."""
+    """Events that are always done."""
 
     def record(self, stream: int) -> int:
         return stream
@@ -36,7 +36,7 @@ class DoneAtOnce:
 
 
 class PendingFrees:
-    """Freed blocks by the events that they wait for; `free` is called with each when the last of its events is done."""
+    """Freed blocks that wait for events. Calls `free` with a block once its last event is done."""
 
     def __init__(self, events: StreamEvents, free: Callable[[Block], None]) -> None:
         self._events = events
@@ -50,14 +50,15 @@ class PendingFrees:
         return bool(self._pending or self._deferred)
 
     def use(self, block: Block, stream: int, capturing: bool) -> None:
-        """Another stream uses a block."""
+        """Notes that another stream uses a block."""
         block.stream_uses[stream] = None
         if capturing:
             self._uses_in_captures.setdefault(block, set()).add(stream)
 
     def add(self, block: Block, capturing: bool) -> None:
-        """A block was freed that other streams have used. Within captures no event can be queried: it waits for their
-        end."""
+        """Adds a freed block that other streams have used. During captures no event can be queried, so the block waits
+        for their end.
+        """
         if capturing:
             self._deferred.append(block)
             return
@@ -65,7 +66,7 @@ class PendingFrees:
         self._record(block)
 
     def process(self) -> None:
-        """Frees what is done, each stream in its own order up to the first event that is not."""
+        """Frees blocks whose events are done. Stops on each stream at the first event that is not done."""
         self._record_deferred()
         for stream, pending in list(self._pending.items()):
             while pending and self._events.query(pending[0][0]):
@@ -88,7 +89,9 @@ class PendingFrees:
             self._pending.setdefault(stream, deque()).append((self._events.record(stream), block))
 
     def _record_deferred(self) -> None:
-        """A stream that used a block only within a capture has joined the capturing one: it needs no event."""
+        """Records events for blocks freed during captures. A stream that used a block only within a capture needs no
+        event, since it has joined the capturing stream.
+        """
         deferred, self._deferred = self._deferred, []
         for block in deferred:
             for stream in self._uses_in_captures.pop(block, ()):

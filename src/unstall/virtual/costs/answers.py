@@ -1,4 +1,4 @@
-"""The costs of operators and copies on one GPU: from its measured calls, or from another GPU's, scaled."""
+"""Predicts the costs of operators and copies on one GPU from its measured calls, or from another GPU's, scaled."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, of_rows
 
 _FILLS_NS = 3_000
-"""A kernel that takes longer has more blocks than the device holds at once."""
+"""A kernel that runs at least this long is assumed to have more blocks than fit on the device at once."""
 _HANDLE = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation")
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
-"""The threads of a multiprocessor, by capability; otherwise 2,048."""
+"""Maximum threads per multiprocessor, by compute capability. Other capabilities have 2,048."""
 _DIRECTIONS = {
     CopyDirection.HOST_TO_DEVICE: "HtoD",
     CopyDirection.DEVICE_TO_HOST: "DtoH",
@@ -34,7 +34,9 @@ _DIRECTIONS = {
 
 
 class MeasuredCosts:
-    """Costs on `gpu` by the tables of `measured`: the same GPU, unless `gpu` is known only by its data sheet."""
+    """Costs on `gpu`, from the tables of `measured`. Both are the same GPU, unless `gpu` is known only by its data
+    sheet.
+    """
 
     def __init__(self, gpu: Gpu, measured: Gpu) -> None:
         self._gpu, self._measured = gpu, measured
@@ -56,24 +58,25 @@ class MeasuredCosts:
 
     @cached_property
     def _usual_host_ns(self) -> int:
-        """The host's ns for an operator whose own part was not measured."""
+        """Median host time in ns, for operators whose host time was not measured."""
         known = self._measured.file.operators_host_ns.values()
         return round(statistics.median(known)) if known else 0
 
     @property
     def known_error(self) -> str:
-        """The error of these costs on programs with known times."""
+        """The prediction error on programs with known times, as a phrase for notes."""
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
-        """The cost of one call. A piece unlike every measured one costs what its bytes do, in one kernel."""
+        """Returns the cost of one call. A piece that resembles no measured call costs one kernel at the roofline time.
+        """
         name = signature.name.removeprefix("aten::")
         if runs_nothing(signature):
             return OperatorCost(())
         host_ns = self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
         kernels: list[Kernel] = []
         temporaries: list[tuple[int, ...]] = []
-        held: tuple[int, ...] = ()  # for the next pass
+        held: tuple[int, ...] = ()  # bytes that the next pass takes over
         workspaces: dict[str, int] = {}
         for piece in self._pieces(signature):
             found, passes = self._piece(piece.signature)
@@ -88,8 +91,8 @@ class MeasuredCosts:
         return OperatorCost(tuple(kernels), host_ns, tuple(temporaries), tuple(workspaces.items()))
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
-        """The pieces of a call. A convolution's bias is a piece of its own if a measured convolution without bias is
-        more similar.
+        """Splits a call into pieces. A convolution's bias becomes its own piece if the most similar measured
+        convolution has no bias.
         """
         apart = pieces(signature)
         last = apart[-1].signature
@@ -104,8 +107,8 @@ class MeasuredCosts:
         return apart
 
     def _unlike(self, signature: Signature, bias: bool | None = None) -> tuple[float, float]:
-        """The difference of a convolution, with or without a bias, from the nearest measured one: in kind, then in
-        doublings.
+        """Returns how far a convolution is from the nearest measured one: (number of differing kinds, distance in
+        doublings). If `bias` is given, only measured convolutions with (or without) a bias count.
         """
         described = describe(signature)
         table = self._find(*described) if described is not None else None
@@ -118,7 +121,7 @@ class MeasuredCosts:
         return differ, table.ask(described[1].dims, self._roofline).distance
 
     def _piece(self, signature: Signature) -> tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]:
-        """(kernels, temporary allocations by pass)"""
+        """Returns (kernels, bytes of the temporary allocations of each pass)."""
         name = signature.name.removeprefix("aten::")
         described = describe(signature)
         if described is None:
@@ -144,11 +147,11 @@ class MeasuredCosts:
         if family.name == "convolution":
             if convolutions.turns(table.variant) and not convolutions.turns(shape.variants[0]):
                 kernels, temporaries = convolutions.without_turning(kernels, temporaries, table.variant, shape.dims)
-            return kernels, tuple((size,) for size in temporaries)  # the gradients' passes take one each
+            return kernels, tuple((size,) for size in temporaries)  # each gradient is a pass with one allocation
         return kernels, (temporaries,) if temporaries else ()
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
-        """The time of a copy: linear between measured sizes; beyond the largest, at its rate."""
+        """Returns the ns of a copy: interpolated between measured sizes; beyond the largest, at the largest's rate."""
         of = _DIRECTIONS.get(direction, "DtoD")
         rows = [
             (size, ns)
@@ -158,7 +161,7 @@ class MeasuredCosts:
         return _between(size_bytes, rows or [(size, ns) for at, _, size, ns in self._gpu.file.copies if at == "DtoD"])
 
     def _find(self, family: Family, shape: CallShape) -> CostTable | None:
-        """The table of the first of the shape's variants that was measured."""
+        """Returns the table of the first measured variant of the shape, or None if none was measured."""
         tables = (self._table(family, variant) for variant in shape.variants)
         return next((table for table in tables if table is not None), None)
 
@@ -171,7 +174,9 @@ class MeasuredCosts:
         return self._tables[key]
 
     def _kernels(self, answer: Estimate, of_lists: Signature | None) -> tuple[Kernel, ...]:
-        """The nearest call's kernels with their shares of the total; for lists, as many as these tensors need."""
+        """Returns the nearest call's kernels, scaled to the estimated total. For an operator on lists, repeats each
+        kernel as often as its launch limits require.
+        """
         names = self._measured.file.kernels
         before = max(answer.nearest.total_ns, 1)
         if of_lists is None:
@@ -197,7 +202,7 @@ class MeasuredCosts:
     def _cut(
         self, signature: Signature, shape: CallShape, kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
     ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-        """Add or remove the clearing of a reduction's counters, if the nearest measured reduction differs in it."""
+        """Adds or removes the memset of a reduction's counters, if the nearest measured reduction differs in this."""
         device = self._gpu.file.device
         threads = _THREADS.get(device.capability, 2_048)
         taken = reductions.across_blocks(signature, shape, device.multiprocessors, threads)
@@ -210,7 +215,8 @@ class MeasuredCosts:
         return self._kernel("Memset (Device)", _between(size_bytes, self._gpu.file.memsets))
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
-        """The workspaces of a product: cuBLAS's from its first product on, and cuBLASLt's if it adds a bias."""
+        """Returns the workspace bytes of a matrix product, by library: always cuBLAS's; cuBLASLt's if it adds a bias.
+        """
         name = signature.name.removeprefix("aten::")
         if name not in _HANDLE:
             return {}
@@ -220,7 +226,7 @@ class MeasuredCosts:
 
 
 def costs_of(name: str) -> MeasuredCosts:
-    """The costs on a GPU, by its name or file. Raises UsageError for an unknown GPU."""
+    """Returns the costs on a GPU, given its name or file. Raises UsageError for an unknown GPU."""
     gpu = gpu_named(name)
     return MeasuredCosts(gpu, gpu.measured)
 

@@ -1,4 +1,4 @@
-"""A whole calibration: facts, cases, the host's part of each operator → a GPU's file. Needs torch and a GPU."""
+"""Calibrates a GPU: measures its facts, the suite's cases and each operator's host time. Needs torch and a GPU."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.suite import Case, TensorPool, cases
 
 _WITHIN = 0.056
-"""Calls that their neighbours predict this exactly are left out: a file of 60,000 calls stays below 2 MB."""
+"""A call is left out if its neighbours predict its time within this relative error. This keeps a file of 60,000 calls
+below 2 MB.
+"""
 _HOST_SHARE = 0.1
 _QUICK_RANK, _USUAL_RANK = 0, 3
 _SMALL_POOL = 1 << 24
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
-    """Measure this machine's GPU for about so many minutes, the most important cases first. `quick`: only those."""
+    """Measures this machine's GPU for about `minutes`, the most important cases first. With `quick`, measures only the
+    most important cases. `progress` is called with each status message.
+    """
     begin = time.monotonic()
     chosen = cases(_QUICK_RANK if quick else _USUAL_RANK)
-    progress("the host's part")  # before all else: once a profiler has been attached, every launch takes longer
+    progress("the host's part")  # first: once a profiler was attached, every launch takes longer
     hosts = measure_hosts(chosen, begin + 60 * minutes * _HOST_SHARE)
     progress("queue, latencies, copies")
     facts = measure_facts()
@@ -48,7 +52,7 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
 
 
 def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
-    """By operator: the host's ns in one call, of the operator's first small case."""
+    """Returns each operator's host time in ns, measured on its first case that is small enough."""
     pool = TensorPool("cuda", _SMALL_POOL)
     found: dict[str, int] = {}
     for case in chosen:
@@ -65,7 +69,7 @@ def measure_hosts(chosen: Iterable[Case], deadline: float) -> dict[str, int]:
 
 
 def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
-    """Build and call every case with shapes alone, without a GPU. Returns how many there are, and the errors."""
+    """Runs every case on the meta device, without a GPU. Returns (number of cases, error messages)."""
     pool = TensorPool("meta")
     wrong: dict[str, str] = {}
     chosen = cases(most)
@@ -80,5 +84,5 @@ def try_shapes(most: int = _USUAL_RANK) -> tuple[int, list[str]]:
 
 
 def available() -> bool:
-    """Whether there is a real GPU."""
+    """Returns whether a real GPU is available, not the virtual one."""
     return "unstall.virtual.shim.load" not in sys.modules and torch.cuda.is_available()

@@ -1,6 +1,6 @@
-"""Measures how a GPU and its host work: queue, gaps, latencies, copies, costs of calls. Needs torch and a GPU.
+"""Measures a GPU and its host: queue depth, gaps, latencies, copies, costs of calls. Needs torch and a GPU.
 
-Times are in ns. Each group is measured by itself, and left out if it fails.
+Times are in ns. Each group is measured on its own. A group that fails is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIZES = tuple(1 << power for power in (9, 12, 14, 16, 18, 20, 22, 24, 26, 28))
 
 
 def measure_facts() -> dict[str, Any]:
-    """All groups that could be measured, by name."""
+    """Measures all groups. Returns the successful ones by name."""
     found: dict[str, Any] = {}
     for name, group in {
         "device": _device,
@@ -43,7 +43,7 @@ def measure_facts() -> dict[str, Any]:
 
 
 def median_ns(call: Callable[[], object], times: int = 200, idle: bool = False) -> int:
-    """The host's time in one call. `idle`: the device has nothing else to do at each call."""
+    """Returns the median host time of one call in ns. With `idle`, synchronizes before each call."""
     for _ in range(5):
         call()
     taken = []
@@ -74,7 +74,9 @@ def _device() -> dict[str, Any]:
 
 
 def _peaks() -> dict[str, float]:
-    """FLOPs and bytes per ns, of large matrix products and of copies within and beyond the L2 cache."""
+    """Returns FLOPs per ns of large matrix products, and bytes per ns of element-wise kernels within and beyond the L2
+    cache.
+    """
     found = {}
     for name, dtype, tf32, size in (
         ("float32", torch.float32, False, 4096),
@@ -143,7 +145,7 @@ def _mark() -> None:
 
 
 def _python() -> dict[str, int]:
-    """A function's call, a line, and a module's call with nothing in it."""
+    """Returns the ns of calling an empty function, of one line, and of calling an empty module."""
 
     def nothing() -> None:
         return None
@@ -187,7 +189,7 @@ def _queue() -> dict[str, Any]:
 
 
 def _events(run: Callable[[], object]) -> list[tuple[int, int, str, bool]]:
-    """(start, end, name, whether on the device) of all that torch's profiler sees, by start."""
+    """Returns (start ns, end ns, name, whether on the device) of all events of torch's profiler, sorted by start."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         run()
         torch.cuda.synchronize()
@@ -275,7 +277,7 @@ def _graph() -> dict[str, int]:
 
 
 def _allocation() -> dict[str, int]:
-    """The costs of the caching allocator, and of the driver beneath it."""
+    """Returns the host ns of a cached allocation, of device allocations and frees, and of pinning."""
     found = {"cached": median_ns(lambda: torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(4096)))}
     for mib in (2, 20, 200, 2000):
         taken, given = [], []
@@ -299,7 +301,7 @@ def _allocation() -> dict[str, int]:
 
 
 def _copies() -> list[list[Any]]:
-    """[direction, pinned, bytes, ns on the device, ns of the host in the call] for each."""
+    """Returns [direction, pinned, bytes, ns on the device, ns on the host] for each kind and size of copy."""
     found: list[list[Any]] = []
     for size in _SIZES:
         plain = torch.ones(size, dtype=torch.uint8)

@@ -1,7 +1,7 @@
-"""The file of a GPU in gpus/. To add a GPU, add a file there; nothing else names one.
+"""Reads and writes the GPU files in gpus/. To add a GPU, add a file there; nothing else names one.
 
-A measured file has tables of calls. A file from a data sheet names the measured GPU that it is `like`; that GPU's
-tables are used, scaled by both GPUs' peak rates.
+A measured file has tables of calls. A file from a data sheet names a similar measured GPU in `like`. It uses that GPU's
+tables, scaled by the peak rates of both GPUs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits
 
 SCHEMA = "unstall.gpu/1"
 TableRow: TypeAlias = list[Any]
-"""Ints, and lists of ints; `tables.of_rows` checks it."""
+"""Ints and lists of ints. `tables.of_rows` checks the form."""
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The device as torch describes it, and the memory that a context takes."""
+    """The device properties that torch reports, and the memory of a CUDA context. Sizes are in bytes."""
 
     name: str
     capability: tuple[int, int]
@@ -38,8 +38,8 @@ class DeviceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dense rates of the data sheet, per ns: FLOPs and bytes. `l2_bytes` is of the L2 cache; `floor_ns` is an empty
-    kernel's time.
+    """Peak dense rates: FLOPs per ns by dtype, and bytes per ns of the device memory (`bytes`) and of the L2 cache
+    (`l2_bytes`). `floor_ns` is the duration of an empty kernel.
     """
 
     float32: float
@@ -51,13 +51,13 @@ class Peaks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of gpus/. `host` and `limits` have only what differs from `HostCosts` and `Limits`; for a GPU that is
-    `like` another one, from that GPU's.
+    """The content of one file in gpus/. `host` and `limits` list only the differences from the defaults of `HostCosts`
+    and `Limits`, or from the GPU named in `like`.
 
-    `copies` are [direction, pinned, bytes, ns]; `memsets` [bytes, ns]. `operators_host_ns` is the host's own work in an
-    operator, without its launches and allocations. `tables` has, by family and variant, rows of: the family's figures,
-    the index of one of `sequences`, the kernels' ns, and the bytes of temporary allocations. A sequence has indices of
-    `kernels`, which are names.
+    `copies` are [direction, pinned, bytes, ns]; `memsets` are [bytes, ns]. `operators_host_ns` is an operator's own
+    host time, without its launches and allocations. `tables` has rows by family and variant. A row has the values of
+    the family's axes, an index into `sequences`, the kernels' ns, and the bytes of temporary allocations. A sequence is
+    a list of indices into `kernels`, the kernel names.
     """
 
     schema: Literal["unstall.gpu/1"]
@@ -79,7 +79,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gpu:
-    """A GPU by its file. `name` is what a user calls it."""
+    """A GPU and its file. `name` is the name that a user gives, such as "h200"."""
 
     def __init__(self, name: str, file: GpuFile) -> None:
         self.name = name
@@ -100,18 +100,18 @@ class Gpu:
 
     @property
     def measured(self) -> Gpu:
-        """The measured GPU whose tables this one uses: itself, if it was measured. Raises UsageError if unknown."""
+        """The measured GPU whose tables this one uses; itself, if it was measured. Raises UsageError if unknown."""
         return gpu_named(self.file.like) if self.file.like else self
 
 
 def gpu_names() -> list[str]:
-    """The GPUs that there are files of."""
+    """Returns the names of all GPUs in gpus/, sorted."""
     return sorted(entry.name.removesuffix(".json") for entry in _folder().iterdir() if entry.name.endswith(".json"))
 
 
 @lru_cache(maxsize=8)
 def gpu_named(name: str) -> Gpu:
-    """A GPU by its name, or by a file that `unstall calibrate` wrote. Raises UsageError for an unknown GPU."""
+    """Returns a GPU, given its name or a .json file of `unstall calibrate`. Raises UsageError for an unknown GPU."""
     if name.endswith(".json"):
         return Gpu(Path(name).stem, _read(Path(name)))
     if name not in gpu_names():
@@ -122,14 +122,14 @@ def gpu_named(name: str) -> Gpu:
 
 
 def _meant(name: str) -> str:
-    """The suggestion for an unknown name: a GPU whose name begins with it, or a similar one."""
+    """Suggests a GPU for an unknown name: one whose name begins with it, or else a similar one."""
     longer = [known for known in gpu_names() if name and known.startswith(name)]
     near = longer or get_close_matches(name, gpu_names(), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def decode(data: bytes, what: str) -> GpuFile:
-    """Decode and check a file. Raises UsageError, naming `what`, if it is not a GPU's."""
+    """Decodes and checks a GPU file. Raises UsageError, naming `what`, if the data is invalid."""
     try:
         file = msgspec.json.decode(data, type=GpuFile)
         _check(file)
@@ -139,7 +139,7 @@ def decode(data: bytes, what: str) -> GpuFile:
 
 
 def encode(file: GpuFile) -> bytes:
-    """Encode a file with a line for each row of a table, so that people can read it and diffs are small."""
+    """Encodes a GPU file as JSON, one table row per line, so that people can read it and diffs are small."""
     return (_written(msgspec.to_builtins(file), 0) + "\n").encode()
 
 
@@ -189,5 +189,5 @@ def _folder() -> Traversable:
 
 
 def sources() -> Sequence[tuple[str, str]]:
-    """(name, source of its figures) of every GPU."""
+    """Returns (name, "measured" or "data sheet") of every GPU."""
     return [(name, gpu_named(name).file.source) for name in gpu_names()]

@@ -1,8 +1,8 @@
-"""Runs cases on a GPU and measures each: its kernels, their times, its memory. Needs torch.
+"""Runs cases on a GPU and measures the kernels, durations and memory of each. Needs torch.
 
-Each call is between two calls of `torch.cuda._sleep`, whose kernel has a unique name: the kernels between a pair of
-them, in the order of the device, belong to that call. Before it, the L2 cache is flushed and the case's hot arguments
-are read into it. Allocations are separated in the same way, in the allocator's trace, by requests of a unique size.
+Each measured call runs between two calls of `torch.cuda._sleep`, whose kernel has a unique name. The kernels between
+the two, in device order, belong to the call. Before the call, the L2 cache is flushed and the case's hot arguments are
+read into it. In the allocator's trace, requests of a unique size separate the calls in the same way.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _WARM_BYTES = 12 << 20
 
 @dataclass
 class CaseObservation:
-    """The result of one case. `kernels` are (name, median ns); `taken` the bytes of each allocation that was no output,
-    in order.
+    """The result of one case. `kernels` are (name, median ns). `taken` are the bytes of each allocation that is not an
+    output, in order.
     """
 
     signature: Signature
     kernels: list[tuple[str, int]] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
-    """Those of `taken` that were not freed."""
+    """The entries of `taken` that the call did not free."""
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
-    """Observations of the cases, a chunk at a time, until all are done or `time.monotonic()` passes the deadline."""
+    """Yields the observations chunk by chunk, until all cases are done or `time.monotonic()` passes `deadline`."""
     pool = TensorPool("cuda")
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     chunk: list[Case] = []
@@ -64,7 +64,7 @@ def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterato
 def _measure_chunk(chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, repeats: int) -> list[CaseObservation]:
     observations: list[CaseObservation] = []
     outputs: list[set[int]] = []
-    calls: list[int] = []  # the observation of each fenced call
+    calls: list[int] = []  # index into `observations` for each fenced call
     torch.cuda.synchronize()
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=1 << 20)
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -117,15 +117,15 @@ def _run_case(
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors that a model would still have in the L2 cache: all if they are small, else the first, which was just
-    written.
+    """Returns the tensors that would still be in the L2 cache in a model: all, if they are small together; otherwise
+    only the first, which the previous operator just wrote.
     """
     together = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return tensors if together <= _WARM_BYTES else tensors[:1]
 
 
 def _touch(tensor: torch.Tensor) -> None:
-    """Read and write the memory from the tensor's first element on, as many elements as it has."""
+    """Reads and writes as many elements as the tensor has, contiguously from its first one."""
     if tensor.is_floating_point() and tensor.numel() * tensor.element_size() <= _HOT_BYTES:
         there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
         tensor.detach().as_strided((min(tensor.numel(), there),), (1,)).abs_()
@@ -174,7 +174,7 @@ def _attribute_kernels(profiler: profile, observations: list[CaseObservation], c
 
 
 def device_events(profiler: profile) -> list[tuple[str, int]]:
-    """(name, ns) of the device's events, in its order."""
+    """Returns (name, ns) of the device's events, sorted by start."""
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
     events = [
         (event.start_ns(), event.duration_ns(), event.name())
@@ -186,7 +186,7 @@ def device_events(profiler: profile) -> list[tuple[str, int]]:
 
 
 def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """The events after each fence, until the next."""
+    """Groups (name, ns) events by fence: each group has the events from one fence to the next."""
     groups: list[list[tuple[str, int]]] = []
     for name, duration in events:
         if _FENCE in name:
@@ -197,14 +197,14 @@ def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
 
 
 def resolve(name: str) -> OpOverload:
-    """An operator of aten by its name and overload: "add.Tensor"."""
+    """Returns an aten operator, given its name and overload, such as "add.Tensor"."""
     operator, _, overload = name.partition(".")
     found: OpOverload = getattr(getattr(torch.ops.aten, operator), overload)
     return found
 
 
 def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
-    """The arguments in order, and those by name."""
+    """Returns (positional arguments, keyword arguments)."""
     if built and isinstance(built[-1], dict):
         return built[:-1], built[-1]
     return built, {}
@@ -221,7 +221,7 @@ def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
 
 
 def signature_of(operator: OpOverload, args: Arguments, kwargs: Mapping[str, object], result: object) -> Signature:
-    """The signature of one call of an `OpOverload`, its defaults filled in."""
+    """Returns the signature of one call of an `OpOverload`, with default arguments filled in."""
     schema = operator._schema
     values = []
     for position, argument in enumerate(schema.arguments):

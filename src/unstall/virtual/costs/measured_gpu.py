@@ -1,4 +1,4 @@
-"""A measured GPU → its file: its facts, and tables of its calls without those that their neighbours predict."""
+"""Assembles the file of a measured GPU: its facts and tables of calls. Calls that neighbours predict are left out."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
 Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
-"""A call: its kernels with their ns, the bytes that it allocated besides its results, and those of them that it kept.
-"""
+"""A measured call: signature, (kernel name, ns), bytes allocated besides the results, and bytes of these not freed."""
 _BYTES_OFF = 64 << 10
-"""The error that is allowed for temporary memory predicted by neighbours."""
+"""The largest allowed error of the temporary memory that neighbours predict."""
 _FOUR_MIB = 4 << 20
 _MOST_NS = 60_000
-"""Longer times come from the number of tensors, or from a plan that is made once."""
+"""An upper limit for an operator's host time. Longer times come from many tensors, or from a one-time plan."""
 _BINDING_NS = 300
-"""Of a method that torch binds by hand, as `torch.cuda._sleep` is: its call, without the launch in it."""
+"""The ns of calling a hand-written binding such as `torch.cuda._sleep`, without its launch."""
 
 
 class Tables:
-    """Measured calls by family and variant. Of calls with the same figures the first counts."""
+    """Measured calls by family and variant. Of several calls with the same dims, only the first is kept."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
-        """A call without kernels is left out: it worked on nothing."""
+        """Adds a measured call. Ignores a call without kernels, since it processed no elements."""
         signature, kernels, taken, kept = observed
         described = describe(signature)
         if described is None or not kernels:
@@ -52,7 +51,9 @@ class Tables:
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
-        """By family and variant, without calls whose kernels and time, within `within`, the remaining ones predict."""
+        """Returns the calls to keep, by family and variant. A call is left out if the kept calls predict its kernels,
+        and its time within the relative error `within`.
+        """
         found: dict[str, dict[str, list[MeasuredCall]]] = {}
         for (family, variant), calls in sorted(self._calls.items()):
             ordered = [calls[dims] for dims in sorted(calls)]
@@ -65,7 +66,7 @@ class Tables:
 def _needed(
     calls: list[MeasuredCall], table: CostTable, roofline: Roofline, dtype: str, within: float
 ) -> list[MeasuredCall]:
-    """Leaves calls out in a mixed order, as long as four times as many stay as there are axes."""
+    """Leaves calls out in a random (seeded) order. Keeps at least four calls for each axis."""
     left_out = np.zeros(len(calls), bool)
     least = 4 * len(calls[0].dims)
     for index in np.random.default_rng(0).permutation(len(calls)):
@@ -85,8 +86,8 @@ def _needed(
 def rows_of(
     tables: dict[str, dict[str, list[MeasuredCall]]], names: dict[str, int]
 ) -> tuple[list[str], list[list[int]], dict[str, dict[str, list[TableRow]]]]:
-    """(names of kernels, sequences of them, tables) as a file has them: only names that are used, the most used
-    first.
+    """Returns (kernel names, sequences, tables) in the form of a GPU file. Unused names are left out. The most used
+    names and sequences come first.
     """
     calls = [call for variants in tables.values() for some in variants.values() for call in some]
     uses = Counter(name for call in calls for name in call.names)
@@ -109,7 +110,9 @@ def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
-    """Rates from products and copies within the device: a small one's, less an empty one's time, is the L2 cache's."""
+    """Returns the peak rates. FLOPs come from matrix products. Bytes come from device-to-device copies: the largest
+    gives the memory's rate; a 4 MiB copy, less the time of the smallest, gives the L2 cache's rate.
+    """
     rates = facts["peaks"]
     within = {size: ns for at, _, size, ns, _ in facts["copies"] if at == "DtoD"}
     large = max(within)
@@ -125,8 +128,8 @@ def peaks_of(facts: Mapping[str, Any]) -> Peaks:
 
 
 def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int], note: str, within: float) -> GpuFile:
-    """The file. `hosts`: by operator, ns of one call from Python. `within`: a call is left out if its neighbours
-    predict it this exactly.
+    """Assembles the GPU file. `hosts` has the host ns of one call from Python, by operator. A call is left out if its
+    neighbours predict its time within the relative error `within`.
     """
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
@@ -159,13 +162,15 @@ def assemble(facts: Mapping[str, Any], tables: Tables, hosts: Mapping[str, int],
 
 
 def workspaces_of(capability: list[int] | tuple[int, ...]) -> dict[str, int]:
-    """The workspaces that torch gives cuBLAS and cuBLASLt: `getChosenWorkspaceSize` and `_getWorkspaceSize`."""
+    """Returns the workspace bytes that torch gives cuBLAS and cuBLASLt, as in its `getChosenWorkspaceSize` and
+    `_getWorkspaceSize`.
+    """
     hopper = capability[0] == 9
     return {"cublas": 32 << 20 if hopper else (4096 * 2 + 16 * 8) << 10, "cublaslt": 1 << 20}
 
 
 def _own_ns(hosts: Mapping[str, int], facts: Mapping[str, Any]) -> dict[str, int]:
-    """By operator: the ns of its call beyond one launch and an operator that does nothing."""
+    """Returns each operator's own host ns: its call, minus one launch and the call of an empty operator."""
     launch = facts["calls"]["sleep_kernel"] - _BINDING_NS
     bare = facts["calls"]["bound_operator"]
     own: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Operators that run nothing on the device: views, shapes, empty memory."""
+"""Operators that run nothing on the device: views, shape queries, uninitialised allocations."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _VIEWS = frozenset(
 
 
 def runs_nothing(signature: Signature) -> bool:
-    """Whether a call launches no kernel: by its name, or since its results have no elements."""
+    """Returns whether a call launches no kernel, because of its name or because its results have no elements."""
     if signature.name in _VIEWS:
         return True
     results = signature.results

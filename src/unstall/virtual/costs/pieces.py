@@ -1,7 +1,7 @@
-"""Calls that CUDA makes in several pieces, each of which is measured by itself.
+"""Splits calls that CUDA runs in several pieces, each of which is measured on its own.
 
-The CUDA backend converts and lays out what its kernels cannot take as it is, inside the operator: nothing of it comes
-through the dispatcher, so that it is in no log. After ATen's sources: `make_reduction`, `impl_func_cum_ops`,
+Inside an operator, the CUDA backend converts and copies arguments that its kernels cannot take as they are. This work
+bypasses the dispatcher, so no log has it. The pieces follow ATen's sources: `make_reduction`, `impl_func_cum_ops`,
 `prepare_matrix_for_cublas`, `host_softmax`, `embedding_dense_backward_cuda`, `computeLinearIndex`, `_convolution`,
 NLLLoss2d.cu, UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Loss.cpp.
 """
@@ -21,20 +21,22 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a call. `holds` are the bytes that it takes for the pieces after it."""
+    """One piece of a call. `holds` are the bytes that it allocates for later pieces."""
 
     signature: Signature
     holds: tuple[int, ...] = ()
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
-    """The calls that run for a call, in order: at least the call itself."""
+    """Returns the pieces of a call in order. A call that is not split is its only piece."""
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
 
 
 def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
-    """A convolution without its bias, or without the bias's gradient, and what is left. None where it has none."""
+    """Splits a convolution into (the call without bias, adding the bias), or its backward into (the call without the
+    bias's gradient, that gradient). Returns None if it has no bias.
+    """
     if signature.name == "aten::convolution_backward":
         mask = signature.value(len(signature.inputs) - 1, ())
         gradient = signature.tensor(0)
@@ -56,7 +58,7 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
 
 
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:
-    """A convolution with all that it reads laid out as its input is, NHWC or NCHW; the weight then is, too."""
+    """Splits a convolution into copies of its arguments to the input's layout (NHWC or NCHW), and the call on them."""
     backward = signature.name == "aten::convolution_backward"
     first = 1 if backward else 0
     x, weight, gradient = (signature.tensor(at) for at in (first, first + 1, 0))
@@ -71,7 +73,7 @@ def in_one_format(signature: Signature) -> tuple[Piece, ...]:
         )
     if x.lies == "l" and len(weight.sizes) == 4 and weight.lies == "c":
         turned = TensorSpec(weight.dtype, weight.sizes, _nhwc(weight.sizes))
-        if turned.lies == "l":  # of one channel or of one tap both are the same
+        if turned.lies == "l":  # with one channel or one tap, both layouts are the same
             instead[first + 1] = turned
     return _copied(signature, instead)
 
@@ -82,7 +84,7 @@ def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
-    """Sums of another type than the result's: the whole tensor is converted first, but half precision in a sum."""
+    """Sums whose result has another dtype: the whole input is converted first, except half precision in plain sums."""
     x, name = signature.tensor(0), signature.name.removeprefix("aten::")
     out = signature.results[0] if signature.results else None
     if x is None or out is None or x.dtype == out.dtype:
@@ -94,7 +96,7 @@ def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Of operators whose kernels take the arguments at `positions` contiguous."""
+    """For operators whose kernels need contiguous arguments at `positions`: others are copied first."""
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         laid = {}
@@ -108,14 +110,14 @@ def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _products(signature: Signature) -> tuple[Piece, ...]:
-    """Factors with neither rows nor columns side by side."""
+    """Matrix products: a factor with neither contiguous rows nor contiguous columns is copied first."""
     factors = [(position, x) for position, x in enumerate(signature.inputs) if isinstance(x, TensorSpec)][-2:]
     laid = {position: _laid_out(x) for position, x in factors if len(x.sizes) >= 2 and layout(x) == "s"}
     return _copied(signature, laid)
 
 
 def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Convolutions of what lies neither as NCHW nor as NHWC."""
+    """For convolutions: arguments at `positions` that are neither NCHW nor NHWC are copied first."""
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         laid = {}
@@ -129,7 +131,8 @@ def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Of kernels that add to a result, which is filled with zeros first; arguments at `positions` are contiguous."""
+    """For kernels that add to their result: it is filled with zeros first. Arguments at `positions` must be contiguous.
+    """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         zeros = [Signature("aten::fill_", "Scalar", (result, ("s", False)), (result,)) for result in signature.results]
@@ -139,7 +142,7 @@ def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
-    """The sums are zeroed, added to, and divided for a mean."""
+    """A loss over images: fills the sums with zeros, accumulates, and divides if the reduction is a mean."""
     reduction = signature.value(3, 1)
     if reduction == 0:
         return (Piece(signature),)
@@ -149,7 +152,9 @@ def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Of losses by element, which another kernel brings to their mean or sum; `position` is of `reduction`."""
+    """For element-wise losses: a second kernel computes the mean or sum. `position` is that of the `reduction`
+    argument.
+    """
 
     def split(signature: Signature) -> tuple[Piece, ...]:
         x, reduction = signature.tensor(0), signature.value(position, 1)
@@ -164,7 +169,9 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
 
 
 def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
-    """Flash attention's backward makes gradients of keys and values for each head of queries, and then their sums."""
+    """Flash attention's backward with shared key and value heads: computes their gradients for each query head, then
+    sums these.
+    """
     query, shared = signature.tensor(1), [signature.tensor(2), signature.tensor(3)]
     if query is None or any(x is None or len(x.sizes) != 4 or x.sizes[1] >= query.sizes[1] for x in shared):
         return (Piece(signature),)
@@ -180,8 +187,8 @@ def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _grouped(signature: Signature) -> tuple[Piece, ...]:
-    """A product for each group of rows or of columns, all groups taken to be alike: their sizes are values. bfloat16
-    has a kernel for all groups at once, and one that writes its arguments.
+    """A grouped product: one product for each group. The group sizes are values, which the log does not have, so all
+    groups are assumed equal. bfloat16 has one kernel for all groups, and one that prepares its arguments.
     """
     left, right = signature.tensor(0), signature.tensor(1)
     if left is None or right is None or not signature.results:
@@ -209,12 +216,12 @@ def _grouped(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _slanted(like: TensorSpec, rows: int, columns: int) -> tuple[int, int]:
-    """Strides of a matrix whose rows, or whose columns, lie side by side as those of `like` do."""
+    """Returns the strides of a [rows, columns] matrix whose rows or columns are contiguous, as in `like`."""
     return (columns, 1) if like.strides[-1] == 1 else (1, rows)
 
 
 def _placed(signature: Signature) -> tuple[Piece, ...]:
-    """Accumulating index_put: each index tensor beyond the first is wrapped, scaled and added to those before it."""
+    """Accumulating index_put: each index tensor after the first is wrapped, scaled and added to the previous ones."""
     if signature.value(3, False) is not True:
         return (Piece(signature),)
     given = signature.value(1, ())
@@ -234,7 +241,7 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _checked(index: TensorSpec) -> list[Signature]:
-    """Asserts that an index is within its dimension, without waiting."""
+    """Returns the calls that assert on the device that an index is within its dimension."""
     one, whether = TensorSpec("int64", (), ()), TensorSpec("bool", (), ())
     found = []
     for extreme, compare in (("max", "lt"), ("min", "ge")):
@@ -249,7 +256,7 @@ def _laid_out(x: TensorSpec) -> TensorSpec:
 
 
 def _copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece, ...]:
-    """The call on copies of some of its arguments, by position, and before it the copying."""
+    """Returns copies of some arguments, and then the call on them. `instead`: the copies by argument position."""
     copies = [
         Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))
         for at, to in instead.items()

@@ -1,4 +1,4 @@
-"""The shortest time that a call can take on a GPU, by its data sheet: its arithmetic, its memory, and a floor."""
+"""The roofline: the shortest possible time of a call, from a GPU's peak FLOPs, its bandwidth and a minimum."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Roofline:
     """Peak rates of a GPU. FLOPs are dense."""
 
     flops_per_ns: float
-    """In float32, without tensor cores."""
+    """For float32, without tensor cores."""
     half_flops_per_ns: float
-    """In float16 and bfloat16, on tensor cores."""
+    """For float16 and bfloat16, on tensor cores."""
     double_flops_per_ns: float
     bytes_per_ns: float
     l2_bytes: int
@@ -24,7 +24,9 @@ class Roofline:
     floor_ns: float
 
     def ns(self, flops: float, moved: float, dtype: str) -> float:
-        """The time of so many FLOPs and bytes moved. Less than half of the L2 cache moves at that cache's rate."""
+        """Returns the ns for `flops` and for `moved` bytes. Up to half of the L2 cache's size moves at the cache's
+        rate.
+        """
         peak = self.flops_per_ns
         if dtype in _TENSOR_CORES:
             peak = self.half_flops_per_ns
@@ -35,5 +37,5 @@ class Roofline:
 
 
 def roofline_of(peaks: Peaks, l2_bytes: int) -> Roofline:
-    """The roofline by a data sheet's rates and the size of the L2 cache, in bytes."""
+    """Returns the roofline for peak rates and the size of the L2 cache in bytes."""
     return Roofline(peaks.float32, peaks.half, peaks.float64, peaks.bytes, l2_bytes, peaks.l2_bytes, peaks.floor_ns)

@@ -1,7 +1,8 @@
-"""The signature of an operator's call in the virtual GPU's log: name, arguments, outputs. No values, no torch.
+"""The signature of an operator call in the virtual GPU's log: name, arguments, outputs. Has no tensor values.
 
-A tensor is `("t", dtype, sizes, strides)`, a list of tensors `("l", (tensor, …))`, a Scalar or float `("s",)`, or
-`("s", nonzero)` if that is known; None, bools, ints, strings and tuples of ints are themselves.
+In a raw signature, a tensor is `("t", dtype, sizes, strides)` and a list of tensors `("l", (tensor, …))`. A Scalar or
+float is `("s", nonzero)`, or `("s",)` if its value is unknown. None, bools, ints, strings and tuples of ints stay as
+they are.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ITEM_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor's type and shape. Strides are in elements."""
+    """A tensor's dtype, sizes and strides. Strides are in elements."""
 
     dtype: str
     sizes: tuple[int, ...]
@@ -53,12 +54,12 @@ class TensorSpec:
 
     @property
     def distinct_bytes(self) -> int:
-        """Bytes of memory that it covers: an expanded dimension counts once."""
+        """Bytes of memory that the tensor covers. An expanded dimension counts once."""
         return self.item_bytes * prod(size for size, stride in zip(self.sizes, self.strides, strict=True) if stride)
 
     @property
     def dense(self) -> bool:
-        """Whether its elements lie side by side, in whatever order of dimensions."""
+        """Whether the elements fill memory without gaps, in any order of dimensions."""
         return _side_by_side(sorted(zip(self.strides, self.sizes, strict=True)))
 
     @property
@@ -67,12 +68,12 @@ class TensorSpec:
 
     @property
     def lies(self) -> str:
-        """c: as NCHW; l: as NHWC; s: otherwise."""
+        """The layout: "c" for NCHW (contiguous), "l" for NHWC (channels last), "s" for any other (strided)."""
         return "c" if self.contiguous else "l" if self.channels_last else "s"
 
     @property
     def channels_last(self) -> bool:
-        """Whether it lies in memory as NHWC and not as NCHW too."""
+        """Whether the layout is NHWC, and not NCHW as well."""
         if len(self.sizes) != 4 or self.contiguous:
             return False
         order = [self.strides[dim] for dim in (1, 3, 2, 0)]
@@ -81,7 +82,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """One operator's call at the CUDA dispatch key. Arguments are in the schema's order."""
+    """One operator call at the CUDA dispatch key. `inputs` are in the order of the schema."""
 
     name: str
     overload: str
@@ -90,7 +91,7 @@ class Signature:
 
     @cached_property
     def tensors(self) -> tuple[TensorSpec, ...]:
-        """The tensors among the arguments, those of lists too."""
+        """The tensors among the arguments, including those in lists."""
         return tuple(_flat(self.inputs))
 
     @cached_property
@@ -98,29 +99,29 @@ class Signature:
         return tuple(_flat(self.outputs))
 
     def tensor(self, position: int) -> TensorSpec | None:
-        """The argument at `position`, if it is there and a tensor."""
+        """Returns the argument at `position`, or None if it is missing or not a tensor."""
         value = self.inputs[position] if position < len(self.inputs) else None
         return value if isinstance(value, TensorSpec) else None
 
     def value(self, position: int, default: Any = None) -> Any:
-        """The argument at `position`, or `default` if it is not given."""
+        """Returns the argument at `position`, or `default` if it is missing or None."""
         value = self.inputs[position] if position < len(self.inputs) else None
         return default if value is None else value
 
 
 def nonzero(value: object) -> bool:
-    """Whether a float argument is known not to be zero."""
+    """Returns whether a float argument is known to be nonzero."""
     return isinstance(value, tuple) and len(value) == 2 and value[0] == "s" and bool(value[1])
 
 
 def parse(raw: RawSignature) -> Signature:
-    """A signature of the shim's plain tuples `(name, overload, inputs, outputs)`."""
+    """Returns the signature for the shim's plain tuple `(name, overload, inputs, outputs)`."""
     name, overload, inputs, outputs = raw
     return Signature(name, overload, tuple(map(_argument, inputs)), tuple(map(_argument, outputs)))
 
 
 def plain(signature: Signature) -> RawSignature:
-    """The opposite of `parse`."""
+    """Returns the plain tuple for a signature; the inverse of `parse`."""
     return (signature.name, signature.overload, tuple(map(_raw, signature.inputs)), tuple(map(_raw, signature.outputs)))
 
 
@@ -155,7 +156,7 @@ def contiguous_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _side_by_side(dims: Iterable[tuple[int, int]]) -> bool:
-    """Whether elements lie without gaps, by the (stride, size) of each dimension, innermost first."""
+    """Returns whether elements lie without gaps. `dims` has (stride, size) of each dimension, innermost first."""
     expected = 1
     for stride, size in dims:
         if size != 1:

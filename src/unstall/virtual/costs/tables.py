@@ -1,7 +1,8 @@
-"""Measured calls, looked up by shape.
+"""Looks up measured calls by shape.
 
-The time of a call is its roofline times a factor: a mean over the nearest measured shapes, weighted by their distance
-in doublings. Its kernels are those of the nearest one.
+The estimated time of a call is its roofline time multiplied by a factor. The factor is the geometric mean over the
+nearest measured shapes, weighted by the inverse of their distance in doublings. The kernels are those of the nearest
+shape.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _POWER = 3.0
 _SAME = 1e-6
 _ROUNDED_BYTES = 512
 _PADDED_BYTES = 16 << 10
-"""Between tensors in one allocation, and counters after them."""
+"""The most padding and counters that one allocation has besides its tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCall:
-    """One measured call: its figures, its kernels as numbers of names with their ns, the bytes of each temporary
-    allocation.
+    """One measured call. `dims` are the values of the family's axes, `names` the indices of its kernels' names, `ns`
+    the kernels' durations, `temporaries` the bytes of each temporary allocation.
     """
 
     dims: tuple[int, ...]
@@ -42,7 +43,7 @@ class MeasuredCall:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimate for one shape: its kernels' time together, and the nearest measured call with its distance in
+    """The estimate for one shape: the total ns of its kernels, the nearest measured call, and the distance to it in
     doublings.
     """
 
@@ -52,9 +53,7 @@ class Estimate:
 
 
 class CostTable:
-    """The measured calls of one variant of a family. `measured_on` is the roofline of the GPU that they were measured
-    on.
-    """
+    """The measured calls of one variant of a family. `measured_on` is the roofline of the measured GPU."""
 
     def __init__(self, family: Family, variant: str, calls: Sequence[MeasuredCall], measured_on: Roofline) -> None:
         self._family, self._variant, self._calls = family, variant, calls
@@ -65,16 +64,16 @@ class CostTable:
 
     @property
     def variant(self) -> str:
-        """The variant of the family that was measured."""
+        """The measured variant of the family."""
         return self._variant
 
     def ask(
         self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None, without: np.ndarray | None = None
     ) -> Estimate:
-        """The estimate for a call of these figures on the GPU of `roofline`. `dtype`: the call's, if it is not the
-        table's.
+        """Returns the estimate for a call with these `dims` on the GPU of `roofline`. Pass `dtype` if the call's dtype
+        is not the table's.
 
-        Calls with true `without` count as not measured.
+        `without` is a bool for each measured call; those that are True are ignored.
         """
         distances = np.sqrt(((self._places - self._place(np.array([dims], float))) ** 2).sum(1))
         if without is not None:
@@ -102,9 +101,11 @@ class CostTable:
         return roofline.ns(*self._family.work(f"{dtype} {rest}", dims), dtype)
 
     def temporaries(self, dims: tuple[int, ...], answer: Estimate) -> tuple[int, ...]:
-        """The nearest call's allocations, scaled by what the calls move; small ones are counters, and stay as they
-        are. Where the family turns tensors, an allocation holds those that fit in it, and what is left of it grows
-        with the weight alone: sums over parts of the batch.
+        """Returns the bytes of temporary allocations: the nearest call's, scaled by the ratio of bytes moved. Small
+        allocations are counters, so they are not scaled.
+
+        If the family transposes tensors, an allocation is assumed to hold the tensors that fit in it. The rest of the
+        allocation has sums over parts of the batch, so it scales with the weight alone.
         """
         if answer.distance < _SAME:
             return answer.nearest.temporaries
@@ -119,7 +120,9 @@ class CostTable:
 
 
 def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) -> float:
-    """Of a temporary allocation of the nearest call. `turned` are the bytes of the tensors, of this call and of it."""
+    """Scales one temporary allocation of the nearest call. `turned` has the bytes of the tensors that may be
+    transposed: first of this call, then of the nearest.
+    """
     if turned is None:
         return size * factor
     these, those = turned
@@ -136,10 +139,8 @@ def _scaled(size: int, factor: float, turned: list[tuple[float, ...]] | None) ->
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> list[TableRow]:
-    """The rows of a GPU's file: the figures, the index of the sequence of kernels, ns and temporaries, as lists if they
-    are several.
-
-    New sequences get the next indices.
+    """Returns the rows of a GPU file: dims, index of the kernel sequence, ns, temporaries. The last two are lists if
+    they have several values. Adds new sequences to `sequences`.
     """
     rows = []
     for call in calls:
@@ -151,7 +152,7 @@ def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]
 
 
 def of_rows(rows: Sequence[TableRow], axes: int, sequences: Sequence[Sequence[int]]) -> list[MeasuredCall]:
-    """The opposite of `as_rows`. Raises ValueError for a row that is not of that form."""
+    """Parses rows of a GPU file; the inverse of `as_rows`. Raises ValueError for a malformed row."""
     calls = []
     for row in rows:
         if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[: axes + 1]):

@@ -1,8 +1,8 @@
-"""Data races between streams, and between the device and the host, found by the order that a program asks for.
+"""Finds data races between streams, and between device and host, from the order that a program requests.
 
-Whether a race shows depends on luck; whether two accesses are ordered does not. Clocks of positions in the log have,
-for each stream, what of every other stream has ended before its next work starts, as in FastTrack for threads (Flanagan
-and Freund, https://doi.org/10.1145/1543135.1542490).
+Whether a race shows depends on timing; whether two accesses are ordered does not. A vector clock for each stream tells
+how much work of every other stream has ended before its next work starts, as FastTrack does for threads (Flanagan and
+Freund, https://doi.org/10.1145/1543135.1542490).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clocks: for each lane and the host, the position up to which every lane's work has ended."""
+"""Vector clocks: for each lane and the host, the position up to which every lane's work has ended."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ _NOTHING = -1
 class LaneClocks:
     """`of[s][t]`: the work of lane t up to this position has ended before the next work of lane s starts.
 
-    A lane's place in its own clock means nothing: it runs in order. The host is one, whatever its threads: a thread
-    that relies on another thread's wait heard of it from that thread.
+    A lane's entry in its own clock is unused, since a lane runs in order. All host threads share one clock: a thread
+    can only rely on another thread's wait if the two synchronized.
     """
 
     def __init__(self, lanes: StreamLanes) -> None:
         self.lanes = lanes
         self.host = [_NOTHING] * lanes.host
         self.of = [[_NOTHING] * lanes.host for _ in range(lanes.host)]
-        self._waited = 0  # how often the host has waited
-        self._known = [0] * lanes.host  # how often it had when the lane last took over its clock
+        self._waited = 0  # the number of waits of the host
+        self._known = [0] * lanes.host  # by lane: that number when the lane last joined the host's clock
         self._events: dict[tuple[int, int], list[int]] = {}
         self._launched: dict[int, list[int]] = {}
 
     def now(self, lane: int) -> list[int]:
-        """The clock of work that the host puts on a lane now."""
+        """Returns the clock of work that the host submits to a lane now."""
         clock = self.of[lane]
         if self._known[lane] != self._waited:
             self._known[lane] = self._waited
@@ -32,11 +32,11 @@ class LaneClocks:
         return clock
 
     def record(self, event: tuple[int, int], lane: int, position: int) -> None:
-        """An event stands for all of the lane up to here."""
+        """Records an event: it covers all work of the lane up to `position`."""
         self._events[event] = self._up_to(lane, position)
 
     def wait(self, event: tuple[int, int], lane: int) -> None:
-        """The lane waits for the event's last record, or for nothing if there was none."""
+        """Makes the lane wait for the event's last record. Does nothing if the event was never recorded."""
         if event in self._events:
             _join(self.of[lane], self._events[event])
 
@@ -45,7 +45,7 @@ class LaneClocks:
             self._host_joins(self._events[event])
 
     def host_waits(self, lane: int, position: int) -> None:
-        """For all of the lane up to here."""
+        """Makes the host wait for all work of the lane up to `position`."""
         self._host_joins(self._up_to(lane, position))
 
     def host_waits_for_device(self, device: int, position: int) -> None:
@@ -54,18 +54,19 @@ class LaneClocks:
                 self.host_waits(lane, position)
 
     def hand_over(self, source: int, target: int, position: int) -> None:
-        """The target goes on only when all of the source has ended."""
+        """Makes the target lane wait for all work of the source lane up to `position`."""
         _join(self.of[target], self._up_to(source, position))
 
     def begin_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """A graph's lanes start after the launching lane and after the graph's previous launch, as CUDA has it."""
+        """Begins a graph launch. As in CUDA, the graph's lanes wait for the launching lane and for its previous launch.
+        """
         if graph in self._launched:
             _join(self.of[lane], self._launched[graph])
         for part in own:
             self.hand_over(lane, part, position)
 
     def end_launch(self, graph: int, own: tuple[int, ...], lane: int, position: int) -> None:
-        """The launching lane goes on when all parts have ended."""
+        """Ends a graph launch: the launching lane waits for all of the graph's lanes."""
         for part in own:
             self.hand_over(part, lane, position)
         self._launched[graph] = self._up_to(lane, position)

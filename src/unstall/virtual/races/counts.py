@@ -1,4 +1,4 @@
-"""Pairs of accesses, counted as one race if the program's author would call them the same."""
+"""Groups pairs of racing accesses into races, by the code that made them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Way = tuple[int, int, int, int]
 
 
 class Use(NamedTuple):
-    """A record's use of memory, when it runs, and on which lane."""
+    """A use of memory by a record, with its position and its lane."""
 
     position: int
     record: int
@@ -23,7 +23,7 @@ class Use(NamedTuple):
 
 
 class RaceCounts:
-    """Counts pairs by kind, and by the code, signature, stack and lane of both."""
+    """Counts pairs by kind of race, and by the record code, signature, stack and lane of both accesses."""
 
     def __init__(self, records: np.ndarray, lanes: StreamLanes) -> None:
         self._records, self._lanes = records, lanes
@@ -40,7 +40,7 @@ class RaceCounts:
         known[1] = max(known[1], size_bytes)
 
     def way(self, use: Use) -> _Way:
-        """The key of uses of one kind: everything but their time."""
+        """Returns the key of a use: everything except its position."""
         key = (use.record, use.lane)
         way = self._ways.get(key)
         if way is None:
@@ -49,7 +49,7 @@ class RaceCounts:
         return way
 
     def races(self) -> tuple[Race, ...]:
-        """In the order in which they happened first."""
+        """Returns the races, ordered by their first pair."""
         races = []
         for (kind, *_), (earlier, later), (count, size) in zip(
             self._found, self._first.values(), self._found.values(), strict=True

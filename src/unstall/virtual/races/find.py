@@ -1,4 +1,4 @@
-"""A program's log → its races."""
+"""Finds the races in a program's log."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from unstall.virtual.races.shared import SharedUses, record_of_use, shared_uses
 
 
 def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | None = None) -> tuple[Race, ...]:
-    """The races of a whole log, by when they happened first; rows are of `log.RECORD` and `log.USE`.
+    """Returns the races of a whole log, ordered by their first pair. `records` and `uses` have dtype `log.RECORD` and
+    `log.USE`.
 
-    With a placement also those of memory that is freed and given to another allocation while a stream still uses it;
-    memory that a graph's own pool hands from one node to another is left out of that.
-    Raises ValueError where the log does not fit together.
+    With a placement, also finds memory that is freed and reused by another allocation while a stream still uses it.
+    Reuse within a graph's private pool is not checked.
+
+    Raises ValueError if the log is inconsistent.
     """
     owner = record_of_use(records, uses)
     lanes = lanes_of(records)
@@ -35,7 +37,7 @@ def find_races(records: np.ndarray, uses: np.ndarray, placement: Placement | Non
 
 
 class _Walk:
-    """One pass over the schedule. Of each segment it keeps each lane's last write and last read."""
+    """One pass over the schedule. Keeps each lane's last write and last read of each segment."""
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class _Walk:
             known = self.writes if write else self.reads
             for segment in range(start, end):
                 known[segment][lane] = use
-        if self.reuse is not None and not found:  # what races already needs the same wait
+        if self.reuse is not None and not found:  # if this use races already, the same wait fixes both
             for row, (start, end, write) in enumerate(parts, first):
                 allocation = int(shared.allocation[row])
                 size = int(shared.size[start:end].sum())
@@ -142,7 +144,7 @@ class _Walk:
 
 
 def _note(found: dict[Use, tuple[RaceKind, set[int]]], earlier: Use, kind: RaceKind, segment: int) -> None:
-    """Of one pair of uses the worst kind counts, and all segments."""
+    """Adds a race between two uses. Keeps the worst kind and all segments for each pair."""
     worst, segments = found.setdefault(earlier, (kind, set()))
     segments.add(segment)
     if kind < worst:

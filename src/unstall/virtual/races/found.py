@@ -1,4 +1,4 @@
-"""The data of a race, and of the places of allocations."""
+"""Data classes: a race, its accesses, and the addresses of allocations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unstall.timeline.columns import I64, RaceKind
 class Access:
     """One use of memory by one record of the log.
 
-    `stream` is None where the host itself does it. `launch` is the GRAPH_LAUNCH that ran a captured record, else -1.
+    `stream` is None for an access by the host. `launch` is the GRAPH_LAUNCH record that ran a captured access, or -1.
     """
 
     record: int
@@ -22,10 +22,10 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two accesses of the same bytes that nothing orders, one of them a write; the program asked for `earlier` first.
+    """Two unordered accesses of the same bytes, at least one of them a write. The program requested `earlier` first.
 
-    It represents `count` pairs of the same kind, from the same stacks on the same streams, and is the first of them.
-    `bytes` is the most that any pair shares.
+    This is the first of `count` pairs of the same kind, from the same stacks on the same streams. `bytes` is the
+    largest overlap of any pair.
     """
 
     kind: RaceKind
@@ -37,12 +37,12 @@ class Race:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """The places that the caching allocator gave to allocations, by ascending `allocation`: those that may share
-    memory.
+    """The addresses that the caching allocator gave to allocations, sorted by `allocation`. Allocations that cannot
+    share memory with another may be missing.
 
-    An address may pass to another allocation through cudaFree: EMPTY_CACHE in the log shows that.
+    After cudaFree, an address may belong to another allocation. EMPTY_CACHE in the log shows this.
     """
 
     allocation: I64
-    address: I64  # unique among all devices, or of one device alone
+    address: I64  # unique among all devices, or all of one device
     size: I64  # bytes

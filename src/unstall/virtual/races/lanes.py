@@ -1,4 +1,4 @@
-"""The log as lanes: streams, and the parts of a graph that were captured on other streams than its first."""
+"""Splits the log into lanes. A lane is a stream, or the part of a graph captured on a stream other than its first."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ _ON_A_STREAM = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GraphLanes:
-    """One captured graph: its nodes run when it is launched, those of `origin` on the launching stream."""
+    """One captured graph. Its nodes run at each launch. Nodes captured on its first stream run on the launching stream.
+    """
 
     number: int
-    nodes: I64  # records, ascending
-    lanes: I32  # of each node: -1 for the launching stream's, else a lane of the graph's own
-    own: tuple[int, ...]  # those lanes
-    launches: I64  # records
+    nodes: I64  # record numbers, ascending
+    lanes: I32  # by node: -1 for the launching stream, or one of the graph's own lanes
+    own: tuple[int, ...]  # the graph's own lanes
+    launches: I64  # record numbers of its launches
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StreamLanes:
-    """Each record's lane, and when it runs.
+    """The lane and the position of each record.
 
-    A position is a record's place in what runs: captured records take theirs within each launch of the graph, right
-    before the launch's own position.
+    Positions number the records in the order in which they run. Captured records get a position in each launch of the
+    graph, right before the launch itself.
     """
 
-    of: I32  # by record: its lane, the host's for what is no work of a stream
+    of: I32  # by record: its lane, or `host` if it is no work on a stream
     position: I64  # by record
-    captured: Bool  # by record: runs only within launches
+    captured: Bool  # by record: whether it runs only in graph launches
     graphs: tuple[GraphLanes, ...]
     device: I32  # by lane
     stream: I64  # by lane
-    host: int  # the number of the lane that stands for the host: one more than the last
+    host: int  # the lane number of the host: one more than the last lane
 
 
 def lanes_of(records: np.ndarray) -> StreamLanes:
-    """Number the streams, and lay out the graphs."""
+    """Numbers the streams and computes the lanes and positions of graphs."""
     code = records["code"]
     host_only = ~np.isin(code, _ON_A_STREAM)
     keys = (records["stream"] << 8) | (records["device"].astype(np.int64) & 0xFF)
@@ -59,7 +60,7 @@ def lanes_of(records: np.ndarray) -> StreamLanes:
     device = (found & 0xFF).astype(np.int8).astype(np.int32)
     captured = np.zeros(len(records), dtype=np.bool_)
     graphs: list[GraphLanes] = []
-    owners: list[int] = []  # lanes of which the graphs' own are copies
+    owners: list[int] = []  # the captured stream's lane for each of the graphs' own lanes
     for begin in np.flatnonzero(code == LogCode.CAPTURE_BEGIN).tolist():
         graph = _graph(records, lane, begin, len(found) + len(owners), owners)
         captured[graph.nodes] = True
@@ -83,7 +84,7 @@ def lanes_of(records: np.ndarray) -> StreamLanes:
 
 
 def _graph(records: np.ndarray, lane: I64, begin: int, first_own: int, owners: list[int]) -> GraphLanes:
-    """The graph captured from this record on; the lanes that it needs are appended to `owners`."""
+    """Returns the graph whose capture begins at record `begin`. Appends the lanes that it needs to `owners`."""
     code, number = records["code"], int(records["a"][begin])
     later = np.flatnonzero((code[begin:] == LogCode.CAPTURE_END) & (records["a"][begin:] == number))
     end = begin + int(later[0]) if len(later) else len(records)
@@ -95,7 +96,7 @@ def _graph(records: np.ndarray, lane: I64, begin: int, first_own: int, owners: l
     for record, at, kind, event in zip(*(column.tolist() for column in columns), strict=True):
         if at not in own:
             if kind != LogCode.EVENT_WAIT or event not in events:
-                continue  # another stream's work, which is not captured
+                continue  # work on another stream, which is not captured
             own[at] = first_own + len(own) - 1
             owners.append(at)
         if kind == LogCode.EVENT_RECORD:

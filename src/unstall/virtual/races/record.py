@@ -1,4 +1,4 @@
-"""The part of a log that its races need: about 45 bytes for a record that matters, and 25 for a use of memory."""
+"""Keeps the part of a log that race detection needs: about 45 bytes for a record and 25 for a use of memory."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _NEVER = (LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE, Lo
 
 
 class RaceLog:
-    """Takes in the log in parts, and finds its races on request."""
+    """Collects the log in parts, and finds its races on request."""
 
     def __init__(self) -> None:
         self._records = GrowingArray(_RECORD)
         self._uses = GrowingArray(_USE)
-        self._numbers = GrowingArray(np.int64)  # of the kept records in the whole log; -1 for what was never logged
+        self._numbers = GrowingArray(np.int64)  # positions of the kept records in the whole log; -1 if not in it
         self._placed: list[tuple[int, int, int]] = []
-        self._kept_operators = False  # of the last part
-        self._open: dict[int, int] = {}  # by thread: operators that have not ended
+        self._kept_operators = False  # whether operators of the last part were kept
+        self._open: dict[int, int] = {}  # by thread: the number of open operators
         self.length = 0
 
     def add(self, records: np.ndarray, uses: np.ndarray) -> None:
-        """Take in the next part: rows of `log.RECORD` and `log.USE`."""
+        """Adds the next part of the log. `records` and `uses` have dtype `log.RECORD` and `log.USE`."""
         code = records["code"]
         operators = np.isin(code, _OPERATORS)
-        # Operators matter only where they use memory; those of the part before may still be open.
+        # Operators matter only if they use memory. Operators of the previous part may still be open.
         keep = bool((records["uses"][operators] > 0).any()) or (self._kept_operators and any(self._open.values()))
         self._kept_operators = keep
         self._count_open(records[operators])
@@ -49,18 +49,18 @@ class RaceLog:
         self.length += len(records)
 
     def placed(self, allocation: int, address: int, size: int) -> None:
-        """Note the place of an allocation."""
+        """Notes the address and the bytes of an allocation."""
         self._placed.append((allocation, address, size))
 
     def event_is_done(self, event: int) -> None:
-        """Note that a query found the event done, after everything added so far."""
+        """Notes that a query found the event done, after everything added so far."""
         self._told(LogCode.SYNC_EVENT, a=event)
 
     def stream_is_done(self, device: int, stream: int) -> None:
         self._told(LogCode.SYNC_STREAM, device=device, stream=stream)
 
     def races(self) -> tuple[Race, ...]:
-        """The races so far; records are numbered as in the whole log."""
+        """Returns the races so far. Their record numbers are positions in the whole log."""
         records, uses, numbers = (table.whole() for table in (self._records, self._uses, self._numbers))
         rows = np.array(self._placed, np.int64).reshape(-1, 3)
         allocation, address, size = rows[np.argsort(rows[:, 0], kind="stable")].T

@@ -1,11 +1,11 @@
-"""Memory that goes from one allocation to another while a stream still uses it.
+"""Finds memory that is reused by another allocation while a stream still uses it.
 
-The caching allocator hands a freed block to the next request of the stream that it was allocated on, and goes by the
-host's order in that. So an allocation that only this stream uses needs no more order than the stream's own; one that
-another stream uses does, on both ends of its life:
+The caching allocator gives a freed block to the next request on the stream that it was allocated on, in the host's
+order. If only this stream uses an allocation, the stream's own order is enough. If another stream uses it, too, both
+ends of its life need synchronization:
 
-- when it is freed, the other stream has to be done with it, or `record_stream` has to hold it back;
-- when the other stream first uses it, what its own stream did with the memory before has to be done.
+- When it is freed, the other stream must be done with it, or `record_stream` must delay the reuse. - When the other
+stream first uses it, the home stream must be done with the earlier use of the memory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from unstall.virtual.races.counts import RaceCounts, Use
 from unstall.virtual.races.found import Placement
 from unstall.virtual.races.lanes import StreamLanes
 
-_MOST_OF_A_KIND = 100  # of what differs in nothing but when; each is looked up among all uses of memory
+_MOST_OF_A_KIND = 100  # most checks of uses that differ only in time, since each check searches all uses of memory
 _NEVER = np.iinfo(np.int64).max
 
 Part = tuple[int, int, dict[int, Use], bool]
-"""(offset within the allocation, bytes, each lane's last use, whether it wrote)."""
+"""(offset within the allocation, bytes, each lane's last use, whether the allocation was written)"""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,12 @@ class _Leftover:
     address: int
     size: int
     freed: int
-    until: list[int] = field(default_factory=list)  # by lane: from when on its work knows that the use has ended
+    until: list[int] = field(default_factory=list)  # by lane: the position from which on its work runs after the use
 
 
 class Reuse:
-    """Follows frees and first uses through one pass; finds what else used the memory."""
+    """Follows frees and first uses during one pass. Finds other uses of the same memory that are not ordered with them.
+    """
 
     def __init__(
         self,
@@ -66,11 +67,11 @@ class Reuse:
         self._allocated = dict(zip(records["a"][allocating].tolist(), lanes.position[allocating].tolist(), strict=True))
 
     def uses_stream(self, allocation: int, lane: int) -> None:
-        """record_stream: the block is held back until the stream is done with it."""
+        """Notes a record_stream: the block is not reused until the stream is done with it."""
         self._other_streams.setdefault(allocation, set()).add(lane)
 
     def freed(self, allocation: int, home: int, position: int, parts: list[Part]) -> None:
-        """Remember what `home`, whose requests get the memory from now on, does not wait for."""
+        """Notes a free. Remembers the uses that `home`, the stream that can reuse the memory now, does not wait for."""
         address = self._address(allocation)
         held_back = self._other_streams.pop(allocation, set())
         if address is None or home < 0:
@@ -88,7 +89,7 @@ class Reuse:
         self.ordered(position)
 
     def ordered(self, position: int) -> None:
-        """Something was ordered: which lanes now know that leftovers are done with?"""
+        """Called after a synchronization: notes which lanes are now ordered after the pending uses of freed memory."""
         for leftover in list(self._pending):
             use = leftover.use
             for lane, known in enumerate(leftover.until):
@@ -98,14 +99,16 @@ class Reuse:
                 self._pending.remove(leftover)
 
     def emptied(self, position: int) -> None:
-        """What is free goes back to the device, which waits for all work before."""
+        """Notes that the cache was emptied. cudaFree waits for all earlier work, so all pending uses are done."""
         for leftover in self._pending:
             leftover.until = [min(known, position) for known in leftover.until]
         self._pending.clear()
         self._emptied = position
 
     def used(self, use: Use, allocation: int, home: int, offset: int, size: int, wrote: bool) -> None:
-        """At its first use on another lane than its own: has that one ended what it did with the memory before?"""
+        """At an allocation's first use on another lane than `home`, checks that `home` is done with earlier uses of the
+        memory.
+        """
         if home < 0 or use.lane == home or use.launch >= 0 or (allocation, use.lane) in self._claimed:
             return
         self._claimed.add((allocation, use.lane))
@@ -123,7 +126,7 @@ class Reuse:
             self._counts.add(RaceKind.TAKEN_EARLY, index.use(row), use, index.shared(row, address + offset, size))
 
     def finish(self) -> None:
-        """Look up which later uses met leftovers."""
+        """Finds the later uses that overlap freed memory still in use."""
         for leftover in self._leftovers:
             index = self._indexed()
             rows = index.within(leftover.freed, _NEVER, leftover.address, leftover.size)
@@ -153,7 +156,7 @@ class Reuse:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Index:
-    """Uses of placed memory, by position; captured ones are left out."""
+    """Uses of memory with known addresses, sorted by position. Captured uses are left out."""
 
     position: I64
     record: I64
@@ -179,7 +182,7 @@ class _Index:
         )
 
     def within(self, first: int, last: int, address: int, size: int) -> I64:
-        """Rows with a position in [first, last) that touch the range."""
+        """Returns the rows with a position in [first, last) that overlap the address range."""
         low, high = np.searchsorted(self.position, (first, last)).tolist()
         touches = (self.start[low:high] < address + size) & (self.end[low:high] > address)
         found: I64 = low + np.flatnonzero(touches)
@@ -189,5 +192,5 @@ class _Index:
         return Use(int(self.position[row]), int(self.record[row]), -1, int(self.lane[row]))
 
     def shared(self, row: int, address: int, size: int) -> int:
-        """Bytes that the row's use and the range share."""
+        """Returns the bytes shared by the row's use and the address range."""
         return min(int(self.end[row]), address + size) - max(int(self.start[row]), address)

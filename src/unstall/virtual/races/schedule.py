@@ -1,4 +1,4 @@
-"""The records that matter, in the order in which they run: those that order work, and those that use shared memory."""
+"""Lists the relevant records in the order in which they run: those that order work or use shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unstall.timeline.columns import I32, I64
 from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode
 from unstall.virtual.races.lanes import StreamLanes
 
-BEGIN_LAUNCH = 255  # before a graph's nodes; its GRAPH_LAUNCH stands after them
+BEGIN_LAUNCH = 255  # pseudo code before a graph's nodes; its GRAPH_LAUNCH comes after them
 _ORDERING = (
     *(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT, LogCode.SYNC_STREAM, LogCode.SYNC_DEVICE),
     *(LogCode.GRAPH_LAUNCH, LogCode.EMPTY_CACHE),
@@ -20,18 +20,20 @@ _OF_ALLOCATIONS = (LogCode.MALLOC, LogCode.FREE, LogCode.USE_STREAM)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Schedule:
-    """A row each, by position."""
+    """Columns with one row for each relevant record, sorted by position."""
 
     position: I64
     record: I64
-    launch: I64  # the record that launched the graph that this is a part of, or -1
+    launch: I64  # the GRAPH_LAUNCH record that ran this node, or -1 outside graphs
     lane: I32
     code: I32  # LogCode, or BEGIN_LAUNCH
-    graph: I64  # number of the graph that this is a part of, or -1: its events are its own
+    graph: I64  # the number of the graph of this node, or -1; events are separate for each graph
 
 
 def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I64) -> Schedule:
-    """`using` are the records that use shared memory, `allocations` those whose MALLOC, FREE and USE_STREAM matter."""
+    """Returns the schedule. `using` are the records that use shared memory. MALLOC, FREE and USE_STREAM are included
+    only for `allocations`.
+    """
     code = records["code"]
     matters = np.isin(code, _ORDERING) | waits_for_copy(records)
     matters |= np.isin(code, _OF_ALLOCATIONS) & np.isin(records["a"], allocations)
@@ -62,10 +64,10 @@ def schedule(records: np.ndarray, lanes: StreamLanes, using: I64, allocations: I
 
 
 def waits_for_copy(records: np.ndarray) -> np.ndarray:
-    """Which records are copies that have ended when the call returns.
+    """Returns, for each record, whether it is a copy that is complete when the call returns.
 
-    An upload from pageable memory that is asked for as non_blocking returns once it is staged: its source may be
-    overwritten then, but nothing is known of its destination.
+    A non_blocking upload from pageable memory returns once it is staged. Then the source may be overwritten, but the
+    copy may not be complete.
     """
     flags = records["flags"]
     direction = flags & DIRECTION_BITS

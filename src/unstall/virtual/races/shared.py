@@ -1,4 +1,4 @@
-"""Which uses can take part in a race: those of memory that more than one lane touches. The rest costs nothing more."""
+"""Finds the uses that can take part in a race: those of memory that several lanes use. All others are dropped early."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from unstall.virtual.races.lanes import WORK, StreamLanes
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SharedUses:
-    """Uses of shared allocations, in the order of the log, on segments: the finest parts that uses tell apart."""
+    """Uses of shared allocations, in log order. Allocations are cut into segments at the borders of all their uses."""
 
     record: I64
     allocation: I64
-    first: I64  # segment
-    last: I64  # one past
+    first: I64  # first segment of the use
+    last: I64  # one past its last segment
     write: Bool
     size: I64  # by segment: bytes
-    offset: I64  # by segment: within its allocation
+    offset: I64  # by segment: bytes from the start of its allocation
     segments_of: dict[int, tuple[int, int]]  # by allocation: its first segment and one past the last
     home: dict[int, int]  # by allocation: the lane that it was allocated on
 
 
 def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
-    """Of each use its record. Raises ValueError where the log's counts do not add up."""
+    """Returns the record of each use. Raises ValueError if the counts in the log are inconsistent."""
     of: I64 = np.repeat(np.arange(len(records), dtype=np.int64), records["uses"])
     if len(of) != len(uses):
         raise ValueError(f"{len(uses):,} uses of memory, where the records say {len(of):,}")
@@ -38,10 +38,10 @@ def record_of_use(records: np.ndarray, uses: np.ndarray) -> I64:
 def shared_uses(
     records: np.ndarray, uses: np.ndarray, owner: I64, lanes: StreamLanes, *, reused: bool = False
 ) -> SharedUses | None:
-    """The uses of shared memory; None if no memory is shared. `reused`: also memory that only another lane than the
-    allocating one uses.
+    """Returns the uses of shared memory, or None if no memory is shared. With `reused`, includes memory that is used
+    only by a lane other than the allocating one.
     """
-    # Memory of no allocation is pageable: only the host touches it.
+    # Memory outside allocations is pageable, so only the host uses it.
     counts = (uses["bytes"] > 0) & (uses["allocation"] != 0) & _really_used(records, owner)
     if not counts.any():
         return None
@@ -71,7 +71,9 @@ def shared_uses(
 
 
 def _really_used(records: np.ndarray, owner: I64) -> Bool:
-    """All but uses of CPU operators that only lead to work of a stream, which has uses of its own."""
+    """Returns whether each use counts. Uses of a CPU operator do not count if it only submits work to a stream, since
+    that work has its own uses.
+    """
     code = records["code"]
     of_host = code[owner] == LogCode.OP_BEGIN
     used: Bool = np.isin(code[owner], (*WORK, LogCode.OP_END)) | of_host
@@ -84,7 +86,7 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
         mine = records["thread"][marks] == thread
         mark, step = marks[mine], change[mine]
         depth = np.cumsum(step) - (step > 0)
-        order = np.lexsort((mark, depth))  # of one depth: begin, end, begin, …
+        order = np.lexsort((mark, depth))  # within one depth: begin, end, begin, …
         begin, end = mark[order][:-1], mark[order][1:]
         pair = (code[begin] == LogCode.OP_BEGIN) & (code[end] == LogCode.OP_END)
         begin, end = begin[pair], end[pair]
@@ -95,7 +97,8 @@ def _really_used(records: np.ndarray, owner: I64) -> Bool:
 
 
 def _seen(which: I64, lane: I32, counts: Bool, owner: I64, lanes: StreamLanes) -> tuple[I64, I32]:
-    """Rows of (allocation, lane): of each use where it runs, a captured one's once for each stream that launches it."""
+    """Returns the (allocation, lane) pairs of all uses. A captured use has one pair for each stream that launches it.
+    """
     direct = counts & ~lanes.captured[owner]
     whiches, found = [which[direct]], [lane[direct]]
     for graph in lanes.graphs:

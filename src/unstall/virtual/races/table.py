@@ -1,4 +1,4 @@
-"""Races of a log as a table of its timeline."""
+"""Converts races of a log into a table of its timeline."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from unstall.virtual.races.found import Access, Race
 
 
 def races_table(races: Sequence[Race], host_row: I32, stream_row: Callable[[int, int], int]) -> Races:
-    """`host_row`: by record, the timeline's row of the call that it became, or of the operator around it; -1 for none.
+    """Returns the table of races. `host_row` has, for each record, the timeline's row of its call or of the enclosing
+    operator, or -1.
 
-    `stream_row` gives the row of Streams for (device, stream). What a graph ran and has no row of its own is at the
-    row of the launch.
+    `stream_row` returns the row of Streams for (device, stream). A graph node without a row of its own gets the row of
+    its launch.
     """
 
     def row_of(access: Access) -> int:

@@ -1,4 +1,4 @@
-"""The recipe of each record: of a call by its costs, of an operator by its signature, of a copy by its size."""
+"""Maps records to recipes: calls by their costs, operators by their signature, copies by their size."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _SPIN = "void at::cuda::(anonymous namespace)::spin_kernel(long)"
 
 
 class Actions:
-    """Finds the recipe of each record; makes recipes when they are first needed."""
+    """Finds the recipe of each record. Creates a recipe when it is first needed."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self.recipes = Recipes()
         self.operators: list[OperatorCost] = []
-        """By signature."""
+        """The cost of each signature, by its number."""
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
@@ -61,7 +61,7 @@ class Actions:
         )
 
     def know(self, raw: RawSignature) -> None:
-        """Add a signature; it gets the next number."""
+        """Adds a signature. It gets the next number."""
         cost = self.costs.cost(parse(raw))
         steps = [step for kernel in cost.kernels for step in self._kernel(kernel)] or [RecipeStep(Do.CALL)]
         first = steps[0]
@@ -73,11 +73,11 @@ class Actions:
 
     @property
     def needs_memory(self) -> np.ndarray:
-        """By signature: whether its operator allocates memory besides its outputs."""
+        """For each signature, whether its operator allocates memory besides its outputs."""
         return self._needs_memory.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
-        """By record: its recipe."""
+        """Returns the recipe number of each record."""
         code = records["code"]
         result: np.ndarray = self._of_code[code]
         rows = np.flatnonzero(code == LogCode.LAUNCH)
@@ -91,13 +91,13 @@ class Actions:
         return result
 
     def sized(self, kind: int, a: int, flags: int) -> int:
-        """The recipe of a record whose duration depends on its contents."""
+        """Returns the recipe of a record whose duration depends on its fields."""
         key = (kind, a, flags)
         found = self.recipes.find(key)
         return self.recipes.add(key, self._sized(kind, a, flags)) if found is None else found
 
     def _plain(self, code: LogCode) -> list[RecipeStep]:
-        """The steps of a record whose contents do not matter."""
+        """Returns the steps of a record whose duration does not depend on its fields."""
         host, limits = self.costs.host, self.costs.limits
         wake = limits.wake_latency
         steps: dict[LogCode, RecipeStep] = {
@@ -150,7 +150,9 @@ class Actions:
         return [RecipeStep(Do.LAUNCH, RuntimeCall.LAUNCH, call=host.launch, ops=(op,))]
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:
-        """A copy within an operator, by its name. The host waits for a copy to it."""
+        """Returns the steps of a copy inside an operator. The kernel name gives its direction. The host waits for a
+        copy to the host.
+        """
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
         )
@@ -165,11 +167,12 @@ class Actions:
         return steps
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
-        """The driver waits if it stages the bytes. If torch waits for a copy, that is another record."""
+        """Returns the steps of a copy. The driver waits if it stages the bytes. A wait by torch is a separate record.
+        """
         host, limits = self.costs.host, self.costs.limits
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
-        pinned = bool(flags & (CopyFlag.PINNED | CopyFlag.VALUE))  # a value is read into a pinned buffer of torch's
+        pinned = bool(flags & (CopyFlag.PINNED | CopyFlag.VALUE))  # torch reads a value into a pinned buffer
         duration = self.costs.copy_ns(size_bytes, direction, pinned)
         op = self._copy_op(_name_of_copy(direction, pinned), duration, direction, pinned, size_bytes)
         steps = [RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))]
@@ -206,7 +209,7 @@ _IN_NAMES = {
 
 
 def _name_of_copy(direction: CopyDirection, pinned: bool) -> str:
-    """As Kineto writes it."""
+    """Returns the name that Kineto gives a copy."""
     host = "Pinned" if pinned else "Pageable"
     return {
         CopyDirection.HOST_TO_DEVICE: f"Memcpy HtoD ({host} -> Device)",

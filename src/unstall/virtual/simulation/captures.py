@@ -1,4 +1,4 @@
-"""CUDA graphs: a capture becomes the recipe of the graph's launch."""
+"""CUDA graphs: turns a capture into the recipe of the graph's launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.recipes import Op, RecipeStep, RuntimeCall
 
 Place = tuple[int, int]
-"""Device and stream."""
+"""(device, stream)"""
 
 
 @dataclass(slots=True)
@@ -17,11 +17,11 @@ class _Node:
     op: Op
     place: Place
     follows: frozenset[int]
-    done: int  # when, if nothing but what it follows held it
+    done: int  # end in ns if it waited only for the nodes in `follows`
 
 
 class Capture:
-    """One graph during its capture. For each stream, it has the nodes that the stream's next node follows."""
+    """One graph during its capture. Tracks, for each stream, the nodes that the stream's next node depends on."""
 
     def __init__(self, graph: int, origin: Place) -> None:
         self.graph = graph
@@ -31,14 +31,16 @@ class Capture:
         self._events: dict[int, frozenset[int]] = {}
 
     def holds(self, place: Place) -> bool:
-        """Whether work on this stream is captured."""
+        """Returns whether work on this stream is captured."""
         return place in self._last
 
     def record(self, event: int, place: Place) -> None:
         self._events[event] = self._last[place]
 
     def wait(self, event: int, place: Place) -> bool:
-        """Whether the event was recorded in the capture; the stream then is part of it."""
+        """Makes the stream wait for an event. Returns whether the event was recorded in this capture. If so, the stream
+        joins the capture.
+        """
         if event not in self._events:
             return False
         self._last[place] = self._last.get(place, frozenset()) | self._events[event]
@@ -52,10 +54,10 @@ class Capture:
             self._nodes.append(_Node(op, place, follows, begun + op.duration + op.gap))
 
     def finish(self, actions: Actions) -> int:
-        """The recipe of the graph's launch.
+        """Adds the recipe of the graph's launch. Returns its number.
 
-        A node follows the one before it on its stream. Of the nodes on other streams that it follows, it waits for the
-        one that, left alone, ends last.
+        A node waits for the previous node on its stream. Of its dependencies on other streams, it waits only for the
+        one that would end last if nothing else delayed it.
         """
         host, limits = actions.costs.host, actions.costs.limits
         branches = {self.origin: 0}

@@ -1,7 +1,7 @@
-"""The cuBLAS handle of each thread. Each handle has workspaces of its own.
+"""The cuBLAS handle of each thread. Each handle has its own workspaces.
 
-torch keeps a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h): a thread takes one when it first needs
-one, and returns it when it ends. Autograd's threads, one for each device, never end.
+torch keeps a pool of handles (aten/src/ATen/cuda/detail/DeviceThreadHandles.h). A thread takes a handle when it first
+needs one, and returns it when it ends. Autograd's threads, one for each device, never end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NO_PYTHON = -1
 
 
 class CublasHandles:
-    """Handles by thread, numbered from 0. The number of Python threads shows that one has ended."""
+    """Handles by thread, numbered from 0. A lower number of Python threads shows that one has ended."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
@@ -24,7 +24,7 @@ class CublasHandles:
         self._count = 0
 
     def know(self, threads: np.ndarray, stacks: np.ndarray) -> None:
-        """Take in records, in order. A thread that begins outside Python is autograd's, or another library's."""
+        """Notes new threads. A thread whose first record is outside Python belongs to autograd or another library."""
         most = int(threads.max()) + 1
         if most > len(self._known):
             self._known = np.append(self._known, np.zeros(most - len(self._known), np.bool_))
@@ -37,7 +37,7 @@ class CublasHandles:
                     self._native.add(int(thread))
 
     def of(self, thread: int) -> int:
-        """The handle of a thread."""
+        """Returns the number of the thread's handle."""
         if thread in self._native:
             return self._of[thread] if thread in self._of else self._new(thread)
         if thread in self._of:

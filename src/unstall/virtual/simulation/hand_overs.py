@@ -1,13 +1,13 @@
-"""Threads that wait for each other: which records had to wait for another thread.
+"""Finds the records that had to wait for another thread.
 
-- Autograd's threads run no Python. Such a thread goes on when the thread that called `backward()` waits for it, and
-that one when it is done.
+- Autograd's threads run no Python. Such a thread runs while the thread that called `backward()` waits for it. The
+caller continues when that thread is done.
 
-- A Python thread begins after everything done before it existed, and then runs by itself. If it waits for an event of
-another thread, it goes on after that thread recorded the event.
+- A Python thread begins after everything that was done before it existed, and then runs independently. If it waits for
+an event of another thread, it continues after that thread recorded the event.
 
-- A thread of a process group (gloo's), which runs no Python either, begins each collective after the thread that asked
-for it gave it a stream.
+- A thread of a process group (gloo's) runs no Python either. It begins each collective after the calling thread gave it
+a stream.
 """
 
 from __future__ import annotations
@@ -27,34 +27,36 @@ _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A record that waited for another thread."""
+    """A record (`row`) that waited for another thread."""
 
     row: int
-    thread: int  # waited for
-    after: int  # row of that one's record; -1 where that was simulated before
-    instruction: int = -1  # of that one, where it is not its last that was simulated before
+    thread: int  # the thread that it waited for
+    after: int  # row of that thread's record, or -1 if it was simulated in an earlier batch
+    instruction: int = -1  # that thread's instruction; -1 if it is its last one before this batch
 
 
 class HandOvers:
-    """The state of all threads so far."""
+    """Tracks which thread waits for which, over all batches."""
 
     def __init__(self) -> None:
         self._known: set[int] = set()
         self._serving: set[int] = set()
         self._of_groups: set[int] = set()
-        self._waiting: dict[int, int] = {}  # caller: the serving thread that it waits for
-        self._last: dict[int, int] = {}  # by thread: its last instruction
-        self._latest = -1  # thread of the last record
-        self._turn = -1  # thread of the last that is of no process group
+        self._waiting: dict[int, int] = {}  # by caller: the serving thread that it waits for
+        self._last: dict[int, int] = {}  # last instruction of each thread
+        self._latest = -1  # the thread of the last record
+        self._turn = -1  # the thread of the last record outside process groups
         self._last_row: dict[int, int] = {}
-        self._given: dict[Place, tuple[int, int]] = {}  # by stream that was made to wait: thread, instruction
+        self._given: dict[Place, tuple[int, int]] = {}  # by stream that was made to wait: (thread, instruction)
         self._given_row: dict[Place, int] = {}
 
     def knows(self, thread: int) -> bool:
         return thread in self._known
 
     def joins(self, records: np.ndarray) -> tuple[list[Join], Bool]:
-        """The records that had to wait, and by record whether it continued from the one right before it."""
+        """Returns the records that had to wait and, for each record, whether the record right before it woke its
+        thread.
+        """
         thread = records["thread"]
         woken = np.zeros(len(records), np.bool_)
         changes = np.flatnonzero(np.append(thread[0] != self._latest, thread[1:] != thread[:-1]))
@@ -75,7 +77,8 @@ class HandOvers:
         return found + self._collectives(records), woken
 
     def targets(self, joins: list[Join], ends: I64) -> list[int]:
-        """The instruction that each join waits for. `ends`: by record, the end of its instructions."""
+        """Returns the instruction that each join waits for. `ends` has, for each record, one past its last instruction.
+        """
         return [
             int(ends[join.after]) - 1
             if join.after >= 0
@@ -86,12 +89,14 @@ class HandOvers:
         ]
 
     def remember(self, ends: I64) -> None:
-        """Note that the records are simulated."""
+        """Notes that the records of the last `joins` are simulated. `ends` is as in `targets`."""
         self._last |= {thread: int(ends[row]) - 1 for thread, row in self._last_row.items()}
         self._given |= {place: (self._given[place][0], int(ends[row]) - 1) for place, row in self._given_row.items()}
 
     def _waits_for(self, record: np.void, current: int) -> int:
-        """The thread that a record had to wait for, or -1. The record is the first after those of another thread."""
+        """Returns the thread that a record had to wait for, or -1. Call it only for records that follow one of another
+        thread.
+        """
         new = current not in self._known
         self._known.add(current)
         if new and _begins_a_collective(record):
@@ -112,8 +117,8 @@ class HandOvers:
         return before if new else served_by
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
-        """The joins of process groups' threads. Who asks for a collective first has a stream of its own wait for the
-        tensors; the thread that runs it begins with a wait for that stream.
+        """Returns the joins of process groups' threads. The caller of a collective first makes one of its streams wait
+        for the tensors. The thread that runs the collective begins with a wait for that stream.
         """
         found: list[Join] = []
         self._given_row = {}
@@ -121,7 +126,7 @@ class HandOvers:
         if self._of_groups:
             chosen_rows |= np.isin(records["thread"], list(self._of_groups)) & _OF_COLLECTIVES[records["code"]]
         rows = np.flatnonzero(chosen_rows)
-        if not len(rows):  # as in most logs, of which a program that asks often makes many
+        if not len(rows):  # the usual case; a program with many queries has many small batches
             return found
         began: dict[int, int] = {}
         columns = (rows, *(records[name][rows] for name in ("code", "thread", "device", "stream")))
@@ -144,8 +149,9 @@ class EventHandOvers:
         self._thread: dict[int, int] = {}
 
     def joins(self, records: np.ndarray, event: I64, recorded: Mapping[int, int]) -> list[Join]:
-        """The records that wait for an event of another thread's. `event`: by record, 0 for none; `recorded`: the
-        instruction that recorded each event before all of these."""
+        """Returns the records that wait for an event of another thread. `event` has the event of each record, or 0.
+        `recorded` has, by event, the instruction that recorded it before these records.
+        """
         found: list[Join] = []
         here: dict[int, int] = {}
         rows = np.flatnonzero(event)
@@ -158,7 +164,7 @@ class EventHandOvers:
         return found
 
     def to(self, thread: int, event: int) -> bool:
-        """Whether the event is another thread's."""
+        """Returns whether another thread recorded the event last."""
         return self._thread.get(event, thread) != thread
 
     def forget(self, events: Iterable[int]) -> None:
@@ -167,10 +173,13 @@ class EventHandOvers:
 
 
 def _begins_a_collective(record: np.void) -> bool:
-    """Whether a thread of a process group begins a collective: an annotation, which elsewhere only Python makes."""
+    """Returns whether a thread of a process group begins a collective. It does so with an annotation; all other
+    annotations come from Python.
+    """
     return bool(record["stack"] == _NO_PYTHON and record["code"] == LogCode.MARK_BEGIN)
 
 
 def _runs_no_python(record: np.void) -> bool:
-    """Whether the record is of one of autograd's threads, whose operators name the thread of their forward pass."""
+    """Returns whether the record is on one of autograd's threads. Their operators name the thread of the forward pass.
+    """
     return bool(record["stack"] == _NO_PYTHON or (record["code"] == LogCode.OP_BEGIN and record["b"] >= 0))

@@ -1,7 +1,7 @@
-"""Everything that happened, in numpy columns that grow: the source of a timeline.
+"""The history of the simulation in growing numpy columns. Timelines are built from it.
 
-A record with one instruction takes about 110 bytes, an op 50: a program of a million operators, each with four records
-and one op, takes half a gigabyte.
+A record with one instruction takes about 110 bytes, a device op 50. For a million operators, each with four records and
+one op, this is half a gigabyte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unstall.virtual.growing_array import GrowingArray
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Happened:
-    """Records."""
+    """The records of the log; see `log.RECORD`."""
 
     code: np.ndarray
     thread: np.ndarray
@@ -29,20 +29,20 @@ class Happened:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Done:
-    """Instructions, in ns of the virtual clock."""
+    """Simulated host instructions. Times are in ns of the virtual clock."""
 
     record: np.ndarray
     what: np.ndarray  # Call
     thread: np.ndarray
-    stream: np.ndarray  # row of the simulation's streams, of SYNC_DEVICE the device; -1 for none
-    target: np.ndarray  # instruction waited for
+    stream: np.ndarray  # row in StreamRows; for SYNC_DEVICE, the device; -1 for none
+    target: np.ndarray  # the instruction that it waits for
     start: np.ndarray
     end: np.ndarray
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ran:
-    """Device ops."""
+    """Simulated device ops. Times are in ns of the virtual clock."""
 
     instruction: np.ndarray
     stream: np.ndarray
@@ -57,19 +57,19 @@ class Ran:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocated:
-    """Changes of allocated memory, in bytes."""
+    """Changes of allocated memory. Sizes are in bytes."""
 
     record: np.ndarray
     device: np.ndarray
-    size: np.ndarray  # negative when given back
-    reserved: np.ndarray  # after it
+    size: np.ndarray  # negative if freed
+    reserved: np.ndarray  # reserved bytes after the change
 
 
 Table = TypeVar("Table", Happened, Done, Ran, Allocated)
 
 
 class Columns(Generic[Table]):
-    """A table that only grows."""
+    """A table to which rows can only be appended."""
 
     def __init__(self, of: Callable[..., Table], types: dict[str, type]) -> None:
         self._of: Callable[..., Table] = of
@@ -77,21 +77,21 @@ class Columns(Generic[Table]):
 
     @property
     def length(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return next(iter(self._columns.values())).length
 
     def append(self, **columns: np.ndarray) -> None:
-        """Append rows, as many to each column."""
+        """Appends rows. All columns must have the same length."""
         for name, column in self._columns.items():
             column.append(columns[name])
 
     def whole(self) -> Table:
-        """All rows."""
+        """Returns all rows."""
         return self._of(**{name: column.whole() for name, column in self._columns.items()})
 
 
 class History:
-    """All tables."""
+    """All tables of the history."""
 
     def __init__(self) -> None:
         i1, i4, i8 = np.int8, np.int32, np.int64

@@ -1,4 +1,4 @@
-"""The host's work before each record: as modelled for a GPU's host, or as measured on this one."""
+"""Computes the host's work before each record: modelled for the GPU's host, or measured on this host."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from unstall.virtual.log import LogCode, Stack
 
 
 class HostClock(Protocol):
-    """Charges every record with the host's work before it."""
+    """Computes the host's work before each record."""
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """Add stacks; they get the next numbers."""
+        """Adds stacks. They get the next numbers."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool) -> I64:
-        """By record, ns of the host's work since the previous record on its thread, or since the previous record of any
-        thread if that one woke this thread (`woken`). `usual` is the cost of the record itself. Records come in order.
+        """Returns the ns of host work before each record: since the previous record of its thread, or, where `woken`,
+        since the previous record of any thread, which woke this one. `usual` is the cost of the record itself. Records
+        must come in order.
         """
 
 
 class ModelledHost:
-    """Charges by the costs alone, so that a program always takes the same time: for records, for the Python code
-    between two records of a thread, and for operators that the thread has not called lately, which no processor cache
-    holds any more.
+    """Computes host work from the costs alone, so a program always takes the same time. Charges for records, for Python
+    code between two records of a thread, and extra for operators that the thread did not call recently, since their
+    code has left the CPU caches.
     """
 
     def __init__(self, costs: HostCosts) -> None:
@@ -36,7 +37,7 @@ class ModelledHost:
         self._between: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self._lately = Lately(costs.warm_records)
-        self._depth: dict[int, int] = {}  # by thread: operators that have begun and not ended
+        self._depth: dict[int, int] = {}  # by thread: the number of open operators
 
     def know(self, stacks: Sequence[Stack]) -> None:
         self._stacks += stacks
@@ -56,7 +57,7 @@ class ModelledHost:
         return work
 
     def _nested(self, records: np.ndarray) -> Bool:
-        """By record: whether it is in an operator of its thread."""
+        """Returns, for each record, whether it is inside an operator of its thread."""
         code, thread = records["code"], records["thread"]
         step = (code == LogCode.OP_BEGIN).astype(np.int64) - (code == LogCode.OP_END)
         result = np.zeros(len(records), np.bool_)
@@ -77,8 +78,10 @@ class ModelledHost:
 
 
 def passed(before: Stack, after: Stack) -> tuple[int, int]:
-    """The Python code between two places: the frames entered, and the two-byte units of bytecode from the begin of each
-    entered frame, and from the position of the frame around them. Skipped code counts too.
+    """Returns the Python code executed between two stacks: (frames entered, two-byte units of bytecode).
+
+    Counts bytecode from the start of each entered frame, and from the old position in their common caller. Code that
+    was jumped over counts, too.
     """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
@@ -95,12 +98,12 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Whether a thread did the same within its last so many records. Calls come in the order of the log."""
+    """Finds whether a thread did the same thing within its last `within` records. Records must come in log order."""
 
     def __init__(self, within: int) -> None:
         self._within = within
-        self._done: dict[int, int] = {}  # by thread: records
-        self._last: dict[int, int] = {}  # by thread and what it did: when
+        self._done: dict[int, int] = {}  # by thread: the number of its records
+        self._last: dict[int, int] = {}  # by thread and kind of record: the last time, in records
 
     def did(self, records: np.ndarray) -> Bool:
         thread = records["thread"].astype(np.int64)
@@ -123,7 +126,7 @@ class Lately:
 
 
 class MeasuredHost:
-    """Charges the time on this host, without the time in which values were computed."""
+    """Uses the measured time on this host, without the time that was spent computing tensor values."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self._scale = scale
@@ -146,7 +149,9 @@ class MeasuredHost:
 
 
 def _previous(thread: np.ndarray, values: I64, last: dict[int, int], none: int) -> I64:
-    """The value of the previous record on the same thread; `last` has those before all of these records."""
+    """Returns, for each record, the value of the previous record of its thread. `last` has each thread's value before
+    these records, and is updated.
+    """
     before = np.empty_like(values)
     if not len(values):
         return before

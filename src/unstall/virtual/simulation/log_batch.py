@@ -1,4 +1,4 @@
-"""A part of the log while it is simulated."""
+"""A part of the log that is being simulated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(slots=True)
 class Insertions:
-    """Calls inserted right before records; one row each, in order."""
+    """Calls to insert right before records (`row`), in order."""
 
     row: list[int] = field(default_factory=list)
     recipe: list[int] = field(default_factory=list)
@@ -26,18 +26,18 @@ class Insertions:
 
 
 class LogBatch:
-    """Records, and how far they have been simulated."""
+    """A batch of records and the progress of their simulation."""
 
     def __init__(self, records: np.ndarray, number: int) -> None:
-        """`number` is the number of the first record in the whole log."""
+        """`number` is the position of the first record in the whole log."""
         self.records = records
         self.number = number
-        self.captured = np.zeros(len(records), np.bool_)  # part of a graph: nothing runs
-        self.simulated = 0  # rows
+        self.captured = np.zeros(len(records), np.bool_)  # part of a graph capture, so nothing runs
+        self.simulated = 0  # number of simulated rows
         self.insertions = Insertions()
 
     def take_insertions(self, until: int) -> Insertions:
-        """Remove and return the insertions before that row."""
+        """Removes and returns the insertions before row `until`."""
         taken, self.insertions = self.insertions, Insertions()
         early = sum(row < until for row in taken.row)
         if early == len(taken.row):

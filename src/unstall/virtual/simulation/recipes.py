@@ -1,7 +1,7 @@
 """Recipes: the instructions and device ops of each kind of record.
 
-A recipe is a range of rows in the table of steps; a step (an instruction) is a range of rows in the table of ops. So a
-batch of any records becomes instructions by repeating rows.
+A recipe is a range of rows in the table of steps. A step is one instruction, with a range of rows in the table of ops.
+So numpy can turn a batch of records into instructions by repeating rows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 
 
 class RuntimeCall(IntEnum):
-    """The runtime call that an instruction is."""
+    """The CUDA runtime call of an instruction."""
 
     NONE = 0
-    REST = 1  # of the call before it
+    REST = 1  # continues the previous call
     LAUNCH = 2
     COPY = 3
     MEMSET = 4
@@ -38,7 +38,7 @@ class RuntimeCall(IntEnum):
 
 
 class EnginePart(IntEnum):
-    """The part of the device that an op occupies; an op with NOTHING runs beside others."""
+    """The part of the device that an op occupies. An op with NOTHING runs concurrently with others."""
 
     NOTHING = -1
     UPLOADS = 0
@@ -51,7 +51,9 @@ PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A device op, times in ns. `after` counts from the recipe's first op; `branch` 0 is the launching stream."""
+    """A device op. Times are in ns. `after` is the index, within the recipe, of the op that it waits for. `branch` 0 is
+    the launching stream.
+    """
 
     name: str
     duration: int
@@ -68,7 +70,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class RecipeStep:
-    """An instruction."""
+    """One instruction of a recipe."""
 
     code: Code
     what: RuntimeCall = RuntimeCall.NONE
@@ -80,7 +82,7 @@ class RecipeStep:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecipeSteps:
-    """One row a step."""
+    """Columns with one row for each step."""
 
     code: np.ndarray
     what: np.ndarray
@@ -93,7 +95,7 @@ class RecipeSteps:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OpRows:
-    """One row an op; see `Op`."""
+    """Columns with one row for each op; see `Op`."""
 
     name: np.ndarray
     duration: np.ndarray
@@ -109,7 +111,7 @@ class OpRows:
 
 
 class Recipes:
-    """A growing table of recipes, each under a key of its own."""
+    """A growing table of recipes. Each recipe has a unique key."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -121,11 +123,11 @@ class Recipes:
         self._ops = {each.name: Column(_OP_TYPES[each.name]) for each in fields(OpRows)}
 
     def find(self, key: Hashable) -> int | None:
-        """The recipe's number."""
+        """Returns the number of the recipe, or None if there is none with this key."""
         return self._of.get(key)
 
     def add(self, key: Hashable, steps: Sequence[RecipeStep]) -> int:
-        """The number of a new one, which has at least one step."""
+        """Adds a recipe of at least one step. Returns its number."""
         number = self._of[key] = len(self._first)
         self._first.append(len(self._steps["code"]))
         self._count.append(len(steps))
@@ -143,12 +145,12 @@ class Recipes:
 
     @property
     def first(self) -> np.ndarray:
-        """By recipe: its first step."""
+        """The first step of each recipe."""
         return self._first.rows
 
     @property
     def count(self) -> np.ndarray:
-        """By recipe: how many steps it has."""
+        """The number of steps of each recipe."""
         return self._count.rows
 
     @property
@@ -160,7 +162,7 @@ class Recipes:
         return OpRows(**{name: column.rows for name, column in self._ops.items()})
 
     def ops_of(self, recipe: int) -> list[Op]:
-        """All its ops, in order."""
+        """Returns all ops of a recipe, in order."""
         first = int(self.first[recipe])
         steps, ops = self.steps, self.ops
         rows = [

@@ -18,26 +18,26 @@ from unstall.virtual.costs.model import DeviceFacts, OperatorCost
 
 
 class DriverCalls(Protocol):
-    """The allocator's own calls of the driver, which come right before the record that is served."""
+    """The allocator's calls into the driver. They are inserted right before the record that caused them."""
 
     def device_malloc(self, device: int) -> None:
         """The host calls cudaMalloc."""
 
     def device_free(self, device: int) -> None:
-        """… cudaFree, which waits for the device."""
+        """The host calls cudaFree, which waits for the device."""
 
     def record(self, device: int, stream: int) -> int:
-        """… cudaEventRecord. Returns the event."""
+        """The host calls cudaEventRecord. Returns the event."""
 
     def query(self, event: int) -> bool:
-        """… cudaEventQuery."""
+        """The host calls cudaEventQuery. Returns whether the event is done."""
 
     def synchronize(self, event: int) -> None:
-        """… cudaEventSynchronize."""
+        """The host calls cudaEventSynchronize."""
 
 
 class Requests:
-    """The allocators of all devices, and the changes that they made to allocated memory."""
+    """The allocators of all devices, and a log of the changes of allocated memory."""
 
     def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls) -> None:
         self._facts = facts
@@ -49,15 +49,15 @@ class Requests:
         self._changes: list[tuple[int, int, int, int]] = []
         self._placed: list[tuple[int, int, int]] = []
         self.fractions: dict[int, float] = {}
-        """By device, the fraction of its memory that the program may use."""
+        """The fraction of memory that the program may use, by device."""
         self._most_entries: int | None = None
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[tuple[int, OutOfMemoryError]] = []
         self.refused = 0
-        """How many requests were served although there was no room."""
+        """The number of requests that failed after the program had already gone on."""
 
     def allocator(self, device: int) -> CachingAllocator:
-        """A device's allocator, which is made at its first use."""
+        """Returns a device's allocator. Creates it at the first use."""
         found = self._allocators.get(device)
         if found is None:
             addresses = _Calls(self._host, device)
@@ -79,27 +79,31 @@ class Requests:
         return sorted(self._allocators)
 
     def record_history(self, most_entries: int | None) -> None:
-        """Keep the last so many entries of each allocator's history from now on; with None, keep none."""
+        """Starts to record each allocator's history, keeping the last `most_entries`. With None, stops."""
         self._most_entries = most_entries
         for device in self.devices:
             self._observe(device)
 
     def history(self, device: int) -> list[TraceEntry]:
-        """The kept entries, in order."""
+        """Returns the recorded entries, oldest first."""
         return list(self._history.get(device, ()))
 
     def take_changes(self) -> np.ndarray:
-        """The changes since the last call: (rows, 4) of record, device, bytes (negative if freed), reserved bytes."""
+        """Returns the changes since the last call as int64 of shape (changes, 4): record, device, bytes (negative if
+        freed), reserved bytes.
+        """
         taken, self._changes = self._changes, []
         return np.array(taken, np.int64).reshape(-1, 4)
 
     def take_placed(self) -> list[tuple[int, int, int]]:
-        """The allocations since the last call, with their addresses and bytes."""
+        """Returns (allocation, address, bytes) of each allocation since the last call."""
         taken, self._placed = self._placed, []
         return taken
 
     def take_refusals(self) -> list[tuple[int, OutOfMemoryError]]:
-        """The refused requests since the last call: the allocation (0 for an operator's own memory) and the error."""
+        """Returns (allocation, error) of each request refused since the last call. The allocation is 0 for an
+        operator's temporary memory.
+        """
         taken, self._refusals = self._refusals, []
         return taken
 
@@ -111,7 +115,7 @@ class Requests:
             self._placed.append((allocation, block.address, block.size))
 
     def free(self, record: int, allocation: int) -> None:
-        """Free an allocation; does nothing for one that was refused or is unknown."""
+        """Frees an allocation. Does nothing if it was refused or is unknown."""
         held = self._blocks.pop(allocation, None)
         if held is not None:
             self._give_back(record, *held)
@@ -122,7 +126,7 @@ class Requests:
             held[0].record_stream(held[1], stream)
 
     def operate(self, record: int, device: int, stream: int, handle: int, cost: OperatorCost) -> None:
-        """Allocate an operator's memory besides its outputs. `handle` is the cuBLAS handle of the calling thread."""
+        """Allocates an operator's workspaces and temporary memory. `handle` is the calling thread's cuBLAS handle."""
         allocator = self.allocator(device)
         for name, size in cost.workspaces:
             key = (device, stream, handle, name)
@@ -137,13 +141,13 @@ class Requests:
                     self._give_back(record, allocator, block)
 
     def clear_workspaces(self, record: int) -> None:
-        """Free the workspaces that operators kept; they allocate them again when they need them."""
+        """Frees all workspaces. Operators allocate them again when they need them."""
         while self._workspaces:
             (device, *_), block = self._workspaces.popitem()
             self._give_back(record, self.allocator(device), block)
 
     def empty_cache(self, record: int, device: int) -> None:
-        """Empty the cache of one device, or of all for -1."""
+        """Empties the cache of one device, or of all devices if `device` is -1."""
         for number in self.devices if device < 0 else [device]:
             allocator = self.allocator(number)
             before = allocator.memory_reserved()
@@ -161,8 +165,8 @@ class Requests:
         self.allocator(device).release_pool(pool)
 
     def headroom(self, device: int) -> int:
-        """Bytes by which reserved memory can surely grow if nothing is freed. The shim counts a request as the segment
-        that it gets with default settings.
+        """Returns the bytes of requests that surely fit without freeing anything. The shim counts a request as the
+        segment that it would get with default settings.
         """
         allocator = self.allocator(device)
         free, total = allocator.mem_get_info()
@@ -202,19 +206,19 @@ class Requests:
 
 
 def worst_growth(settings: AllocatorSettings) -> int:
-    """The largest factor by which a block can take more from the device than with default settings."""
+    """Returns the most that a request can reserve, as a multiple of what it reserves with default settings."""
     times = -(-settings.large_segment // LARGE_SEGMENT)  # for blocks of 1 to 10 MiB
     if max(settings.roundup_power2_divisions) > 1:
-        times *= 2  # half as much again, at most
+        times *= 2  # at most 1.5 times as much
     return times * (2 if settings.expandable_segments else 1)  # whole pages of 20 MiB for 10 MiB and more
 
 
 _APART = 1 << 42
-"""From one device's addresses to the next one's."""
+"""The distance between the addresses of consecutive devices."""
 
 
 class _Calls(TopDownAddresses):
-    """The device's addresses. To reserve or release them, the host calls the driver."""
+    """A device's address space. Reserving or releasing a range makes the host call the driver."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         super().__init__()
@@ -231,7 +235,7 @@ class _Calls(TopDownAddresses):
 
 
 class _Events:
-    """Events on the streams of one device, for its allocator."""
+    """The events that a device's allocator records on its streams."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         self._host = host

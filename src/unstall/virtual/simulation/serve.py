@@ -1,4 +1,4 @@
-"""Serves the records whose order matters, one by one before the rest: requests for memory, and captures."""
+"""Serves the records whose order matters, one by one and before the rest: memory requests and graph captures."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ _OPS = (LogCode.LAUNCH, LogCode.COPY, LogCode.SLEEP, LogCode.GRAPH_LAUNCH)
 
 
 class BatchSimulation(Protocol):
-    """The part of the simulation that is used while a batch is served."""
+    """The part of the simulation that `Server` uses."""
 
     costs: Costs
     actions: Actions
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulate the batch's records up to that row, without it."""
+        """Simulates the batch's records before row `until`."""
 
     def now(self, thread: int) -> int:
-        """A thread's virtual clock, in ns."""
+        """Returns a thread's virtual clock in ns."""
 
     def when_done(self, event: int) -> int | None:
-        """The time at which the event's last record is done, in ns; None if it has none."""
+        """Returns the ns at which the event's last record is done, or None if it was never recorded."""
 
     def forget(self, events: Iterable[int]) -> None:
-        """Drop events that are used no more."""
+        """Drops events that are no longer used."""
 
 
 class Server:
-    """Goes through a batch. The allocators' calls are inserted before the record that caused them."""
+    """Serves the records of a batch in order. Inserts the allocators' driver calls before the record that caused them.
+    """
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation
@@ -56,7 +57,7 @@ class Server:
         self._events = 0
         self._handles = CublasHandles()
         self._captures: dict[int, Capture] = {}
-        self._pool_of: dict[int, tuple[int, PoolId]] = {}  # by graph: its device and pool
+        self._pool_of: dict[int, tuple[int, PoolId]] = {}  # by graph: (device, pool)
 
     def serve(self, batch: LogBatch) -> None:
         self._batch = batch
@@ -87,7 +88,7 @@ class Server:
             else:
                 self._graph(code_, device, stream, a, b)
 
-    # The host's calls.
+    # The driver calls of the allocators.
 
     def device_malloc(self, device: int) -> None:
         self._insert(self._simulation.actions.device_malloc, device)
@@ -101,7 +102,7 @@ class Server:
         return self._events
 
     def query(self, event: int) -> bool:
-        """Whether an event is done. Everything before the record that asks is simulated first."""
+        """Returns whether an event is done. If needed, first simulates everything before the current record."""
         simulation, batch = self._simulation, self._batch
         thread = int(batch.records["thread"][self._row])
         done = simulation.when_done(event)
@@ -121,7 +122,7 @@ class Server:
         self._batch.insertions.add(self._row, recipe, device, stream, event)
 
     def _on_stream(self, code: int, device: int, stream: int, a: int, id_: int) -> None:
-        """Serve work on a stream: part of a capture, an operator with memory of its own, or neither."""
+        """Serves work on a stream: as part of a capture, or as an operator with temporary memory, if it is either."""
         simulation, place = self._simulation, (device, stream)
         for capture in self._captures.values():
             if code == LogCode.EVENT_WAIT and capture.wait(a, place):
@@ -139,7 +140,7 @@ class Server:
             self.requests.operate(number, device, stream, handle, simulation.actions.operators[id_])
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
-        """Begin or end a graph's capture, or free the graph with its private pool."""
+        """Begins or ends a graph's capture, or frees the graph and its private pool."""
         requests = self.requests
         if code == LogCode.CAPTURE_BEGIN:
             capture = self._captures[a] = Capture(a, (device, stream))

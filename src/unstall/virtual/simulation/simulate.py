@@ -1,4 +1,4 @@
-"""The log → times: records become instructions, which the replay engine runs."""
+"""Simulates the log: turns records into instructions, which the replay engine runs to get times."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NO_RECORDED = np.zeros((0, 5), np.int32)
 
 
 class Simulation:
-    """The simulation of a log, which comes in batches. The engine, the allocators and the captures hold its state."""
+    """The simulation of a log that arrives in batches. The engine, the allocators and the captures hold its state."""
 
     def __init__(self, costs: Costs, clock: HostClock, *, devices: int = 1, settings: str = "") -> None:
-        """`settings` are the allocator's, as in PYTORCH_ALLOC_CONF."""
+        """`settings` are the allocator's, in the format of PYTORCH_ALLOC_CONF."""
         self.costs = costs
         self.clock = clock
         self.devices = devices
@@ -40,11 +40,12 @@ class Simulation:
         self.history = History()
         self.server = Server(self, settings)
         self.events: dict[int, int] = {}
-        """By event: the instruction that recorded it last, until it is forgotten. The allocator's own events are
-        negative, and forgotten once done.
+        """The instruction that recorded each event last, until the event is forgotten. The allocator's own events have
+        negative numbers and are forgotten once done.
         """
         self.arrived: dict[int, int] = {}
-        """By event of the program: the time at which its record reached the device, until it is forgotten."""
+        """The ns at which the record of each of the program's events reached the device, until the event is forgotten.
+        """
         self._turns = HandOvers()
         self._handed = EventHandOvers()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
@@ -57,13 +58,13 @@ class Simulation:
         return self.server.requests
 
     def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Add signatures and stacks; they get the next numbers."""
+        """Adds signatures and stacks. They get the next numbers."""
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)
 
     def feed(self, records: np.ndarray) -> None:
-        """Simulate more of the log. All signatures and stacks that it names must be known."""
+        """Simulates the next records of the log. `know` must have added all their signatures and stacks."""
         if not len(records):
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
@@ -74,33 +75,33 @@ class Simulation:
         self.history.allocated.append(**dict(zip(("record", "device", "size", "reserved"), columns, strict=True)))
 
     def clear_workspaces(self) -> None:
-        """Free cuBLAS's workspaces, after the last record."""
+        """Frees cuBLAS's workspaces after the last record."""
         self.requests.clear_workspaces(max(self.history.happened.length - 1, 0))
 
     def knows(self, thread: int) -> bool:
-        """Whether the thread has records."""
+        """Returns whether the thread has records."""
         return self._turns.knows(thread)
 
     def now(self, thread: int) -> int:
-        """A thread's virtual clock, in ns, after all its records."""
+        """Returns a thread's virtual clock in ns, after all its records."""
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def spend(self, thread: int, ns: int) -> None:
-        """Charge a thread with ns before its next record."""
+        """Adds `ns` to a thread's clock before its next record."""
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:
-        """Have a thread that asks for another thread's event continue no earlier than the event's record."""
+        """Makes a thread that queries another thread's event continue no earlier than the event's record."""
         if self._handed.to(thread, event) and event in self.arrived:
             self.spend(thread, max(0, self.arrived[event] - self.now(thread)))
 
     def when_done(self, event: int) -> int | None:
-        """The time at which the event's last record is done, in ns; None if it has none."""
+        """Returns the ns at which the event's last record is done, or None if it was never recorded."""
         instruction = self.events.get(event)
         return None if instruction is None else self._engine.marked(instruction)
 
     def forget(self, events: Iterable[int]) -> None:
-        """Drop events that are used no more."""
+        """Drops events that are no longer used."""
         events = list(events)
         self._handed.forget(events)
         for event in events:
@@ -108,8 +109,8 @@ class Simulation:
             self.arrived.pop(event, None)
 
     def when_passed(self, event: int) -> int | None:
-        """The time of an event by the device, in ns: when it is done, and its record has reached the device. None if it
-        has no record.
+        """Returns the device's timestamp of an event in ns: the event is done, and its record has reached the device.
+        Returns None if it was never recorded.
         """
         instruction = self.events.get(event)
         if instruction is None:
@@ -117,13 +118,13 @@ class Simulation:
         return max(self._engine.marked(instruction), self.arrived[event] + self.costs.limits.event_latency)
 
     def when_stream_done(self, place: Place) -> int:
-        """The time at which all work of a stream is done, in ns; 0 if it has none."""
+        """Returns the ns at which all work on a stream is done, or 0 if it has none."""
         row = self.streams.find(place)
         known = row is not None and self.history.done.length > 0 and row < self.streams.fed
         return self._engine.done(row) if known and row is not None else 0
 
     def run(self, batch: LogBatch, until: int) -> None:
-        """Simulate the batch's records up to that row, without it, with the insertions before them."""
+        """Simulates the batch's records before row `until`, with their insertions."""
         first = batch.simulated
         if until <= first:
             return
@@ -139,7 +140,7 @@ class Simulation:
         thread = records["thread"]
         steps = self.actions.recipes.steps
 
-        # Rows: the records, each with what was inserted before it.
+        # Rows: the records, each after its insertions.
         row = np.arange(first, until)
         device, stream = records["device"].astype(np.int64), records["stream"]
         if joins or more.row:
@@ -181,7 +182,7 @@ class Simulation:
         self._turns.remember(ends_of_own)
         stream_row = self._streams_of(code, of_row, device, stream)
 
-        # Ops: those of the instructions.
+        # Ops: the device ops of the instructions.
         op_count = steps.ops[step]
         op_of = np.repeat(np.arange(len(step)), op_count)
         first_op = np.cumsum(op_count) - op_count
@@ -266,7 +267,7 @@ class Simulation:
         history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
-        """By record: ns that its thread was charged with before it."""
+        """Returns, for each record, the ns that `spend` added to its thread before it."""
         owed = np.zeros(len(thread), np.int64)
         for number in [number for number in self._owed if self._owed[number]]:
             mine = np.flatnonzero(thread == number)
@@ -277,8 +278,8 @@ class Simulation:
     def _resolve(
         self, event: I64, position: I64, code: np.ndarray, row_code: np.ndarray, target: I64, base: int
     ) -> dict[int, int]:
-        """Fill in the instruction that recorded each event that is waited for; a wait for an event without a record
-        does not wait. Returns the last records of the program's events in this batch.
+        """Fills in `target`: for each wait, the instruction that recorded its event. A wait for an event that was never
+        recorded does nothing. Returns the last record in this batch of each of the program's events.
         """
         now: dict[int, int] = {}
         for row in np.flatnonzero(event).tolist():
@@ -298,7 +299,7 @@ class Simulation:
         return now
 
     def _streams_of(self, code: np.ndarray, of_row: I64, device: I64, stream: I64) -> np.ndarray:
-        """By instruction: the row of its stream; for a wait for a device, the device's index."""
+        """Returns the stream row of each instruction. For a wait for a device, this is the device's index."""
         result = np.full(len(code), -1, np.int32)
         on_stream = np.flatnonzero(_ON_STREAM[code])
         rows = of_row[on_stream]
@@ -313,6 +314,6 @@ _OF_EVENTS = chosen(LogCode.EVENT_RECORD, LogCode.EVENT_WAIT, LogCode.SYNC_EVENT
 
 
 def _events(records: np.ndarray, captured: Bool) -> I64:
-    """By record: its event, or 0."""
+    """Returns the event of each record, or 0."""
     events: I64 = np.where(_OF_EVENTS[records["code"]] & ~captured, records["a"], 0)
     return events

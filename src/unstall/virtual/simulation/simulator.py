@@ -1,4 +1,4 @@
-"""`Simulator`: takes in the shim's log, and answers what the program asks of the virtual GPU."""
+"""`Simulator`: reads the shim's log and answers the program's queries to the virtual GPU."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Simulator:
-    """Answers for the program; each answer takes in everything that was logged before."""
+    """Answers the program's queries. Before each answer, simulates everything that was logged so far."""
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
-        """Use the costs of the options' GPU, or `costs`. Raises UsageError for an unknown GPU."""
+        """Uses `costs`, or by default those of the options' GPU. Raises UsageError for an unknown GPU."""
         self._source = source
         self.options = options
         self.costs = costs if costs is not None else costs_of(options.gpu)
@@ -47,16 +47,17 @@ class Simulator:
         self._forked = False
         self._draining = False
         self._failure: BaseException | None = None
-        self._asked = 0  # the allocation that make_room() waits for, and its refusal
+        self._asked = 0  # the allocation that make_room() waits for; `_refusal` is its error, if any
         self._refusal: OutOfMemoryError | None = None
-        self._folder = os.getcwd()  # noqa: PTH109 - as text
+        self._folder = os.getcwd()  # noqa: PTH109 - a str is needed
         for device in range(options.devices):
             self._set_headroom(device)
 
     def drain(self) -> None:
-        """Take in the log. Signal handlers wait, since an exception in one would lose half of it.
+        """Simulates the rest of the log. Signal handlers are delayed, since an exception in one would lose records.
 
-        A finalizer that the garbage collector runs meanwhile is answered from what is known so far.
+        If the garbage collector runs a finalizer during this, the finalizer's queries see only what was simulated
+        before.
         """
         with self._lock:
             if self._forked or self._draining:
@@ -79,7 +80,7 @@ class Simulator:
             stacks = self._source.stacks(len(self.stacks))
             self.stacks += [_without(is_left_out_of_stacks, stack) for stack in stacks]
             self.names += self._source.names(len(self.names))
-            # What Python's calls cost was measured with all that is ours in torch's place, and is charged so.
+            # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
             self.simulation.know(signatures, [_without(_is_ours, stack) for stack in stacks])
             self.races.add(records, uses)
             self.simulation.feed(records)
@@ -95,7 +96,7 @@ class Simulator:
             raise
 
     def _refuse(self, allocation: int, error: OutOfMemoryError) -> None:
-        """Refuse the request that the program waits for, or have the next call raise."""
+        """Refuses the request that the program is waiting for; for any other request, makes the next call raise."""
         if allocation and allocation == self._asked:
             self._refusal = error
         else:
@@ -103,7 +104,7 @@ class Simulator:
             self._source.raise_later(_torch_error()(str(error)))
 
     def _up_to_date(self) -> None:
-        """Take in the log. Raises UnstallError if the simulation failed."""
+        """Simulates the rest of the log. Raises UnstallError if the simulation failed."""
         self.drain()
         if self._failure is not None:
             raise UnstallError(
@@ -112,18 +113,20 @@ class Simulator:
             ) from self._failure
 
     def forked(self) -> None:
-        """In a forked child: nothing is logged, and the clock stands still."""
+        """Called in a forked child: from now on nothing is logged, and the clock stands still."""
         self._lock = threading.RLock()
         self._forked = True
 
     def now_ns(self) -> int:
-        """The calling thread's virtual clock, in ns. Reading it takes time too."""
+        """Returns the calling thread's virtual clock in ns. Reading the clock costs virtual time, too."""
         with self._lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
 
     def make_room(self, device: int, size_bytes: int, allocation: int) -> None:
-        """Take in a logged request that might not fit. Raises torch.OutOfMemoryError, in torch's words, if it fails."""
+        """Simulates a logged allocation that might not fit. Raises torch.OutOfMemoryError with torch's message if it
+        fails.
+        """
         with self._lock:
             self._asked = allocation
             try:
@@ -135,7 +138,7 @@ class Simulator:
             self._set_headroom(device)
 
     def event_done(self, event: int) -> bool:
-        """cudaEventQuery: whether the event's record is done. True if it has no record."""
+        """Implements cudaEventQuery: returns whether the event's last record is done. True if it was never recorded."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             self.simulation.ask(thread, event)
@@ -146,7 +149,7 @@ class Simulator:
             return True
 
     def stream_done(self, device: int, stream: int) -> bool:
-        """cudaStreamQuery."""
+        """Implements cudaStreamQuery: returns whether all work on the stream is done."""
         with self._lock:
             thread = self._spend(self.costs.host.event_query)
             if self.simulation.when_stream_done((device, stream)) > self.simulation.now(thread):
@@ -155,7 +158,9 @@ class Simulator:
             return True
 
     def place_of(self, stack: int) -> str:
-        """The innermost line of a stack in the program's own code: "train.py:41 in forward"; "" if there is none."""
+        """Returns a stack's innermost line in the program's own code, as "train.py:41 in forward". If there is none,
+        returns the innermost line of all; for an empty stack, "".
+        """
         with self._lock:
             self.drain()
             frames = self.stacks[stack] if 0 <= stack < len(self.stacks) else ()
@@ -168,7 +173,7 @@ class Simulator:
             return f"{short[code.co_filename]}:{line_at(code, offset)} in {code.co_qualname}"
 
     def elapsed_ms(self, start: int, end: int) -> float:
-        """cudaEventElapsedTime. Raises ValueError if one of the events has no record."""
+        """Implements cudaEventElapsedTime. Raises ValueError if one of the events was never recorded."""
         with self._lock:
             self._up_to_date()
             first, last = (self.simulation.when_passed(event) for event in (start, end))
@@ -177,19 +182,19 @@ class Simulator:
             return (last - first) / 1e6
 
     def memory_stats(self, device: int) -> Mapping[str, int]:
-        """Every key of torch.cuda.memory_stats()."""
+        """Returns every key of torch.cuda.memory_stats()."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_stats()
 
     def memory_snapshot(self, device: int) -> Sequence[Mapping[str, Any]]:
-        """Segments and their blocks, as torch.cuda.memory_snapshot() has them."""
+        """Returns the segments and their blocks, as torch.cuda.memory_snapshot() does."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).memory_snapshot()
 
     def mem_get_info(self, device: int) -> tuple[int, int]:
-        """Free and total bytes, as the driver sees them."""
+        """Returns the free and total bytes, as the driver sees them."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.allocator(device).mem_get_info()
@@ -205,7 +210,7 @@ class Simulator:
             self.simulation.requests.allocator(device).reset_accumulated_memory_stats()
 
     def set_memory_fraction(self, device: int, fraction: float) -> None:
-        """Limit the memory of a device. Raises ValueError if the fraction is not within 0 … 1."""
+        """Limits the memory of a device. Raises ValueError if the fraction is not within 0 … 1."""
         with self._lock:
             self._up_to_date()
             requests = self.simulation.requests
@@ -214,25 +219,25 @@ class Simulator:
             self._set_headroom(device)
 
     def record_memory_history(self, on: bool, max_entries: int = sys.maxsize) -> None:
-        """Keep the last entries of each allocator's history from now on; if not `on`, keep none."""
+        """Starts to record each allocator's history, keeping the last `max_entries`. If not `on`, stops."""
         with self._lock:
             self._up_to_date()
             self.simulation.requests.record_history(max_entries if on else None)
 
     def memory_history(self, device: int) -> Sequence[TraceEntry]:
-        """The kept entries, in order."""
+        """Returns the recorded entries, oldest first."""
         with self._lock:
             self._up_to_date()
             return self.simulation.requests.history(device)
 
     def clear_workspaces(self) -> None:
-        """torch._C._cuda_clearCublasWorkspaces"""
+        """Implements torch._C._cuda_clearCublasWorkspaces."""
         with self._lock:
             self._up_to_date()
             self.simulation.clear_workspaces()
 
     def timeline(self) -> Timeline:
-        """Everything that ran so far."""
+        """Returns the timeline of everything that ran so far."""
         from unstall.virtual.timeline.build import timeline_of
 
         with self._lock:
@@ -243,8 +248,8 @@ class Simulator:
         self._source.set_headroom(device, self.simulation.requests.headroom(device))
 
     def _spend(self, ns: int) -> int:
-        """Charge the calling thread with time after everything that was logged, and return its number. A thread without
-        records begins after everything that was done before.
+        """Simulates the log, adds `ns` to the calling thread's clock, and returns the thread's number. A thread without
+        records begins after everything that was simulated before.
         """
         thread = self._source.this_thread()
         self._up_to_date()
@@ -256,9 +261,7 @@ class Simulator:
 
 
 def allocator_settings() -> str:
-    """The allocator's settings in the environment. Raises UsageError, with the variable's name, if torch would refuse
-    them.
-    """
+    """Returns the allocator's settings from the environment. Raises UsageError if torch would refuse them."""
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     name = next((name for name in names if os.environ.get(name)), names[0])
     text = os.environ.get(name, "")

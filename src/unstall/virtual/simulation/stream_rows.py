@@ -1,4 +1,4 @@
-"""The streams of all devices as rows: default streams first, then in the order in which they appear."""
+"""Numbers the streams of all devices as rows: default streams first, the others in order of appearance."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from unstall.timeline.columns import I32, I64
 from unstall.virtual.simulation.captures import Place
 
 _BRANCHES = 1 << 40
-"""The first number of the streams on which graphs run their branches."""
+"""The first stream number for the branches of graphs."""
 _DEVICES = 128
 
 
 class StreamRows:
-    """Rows by device and stream."""
+    """The row of each (device, stream)."""
 
     def __init__(self, devices: int) -> None:
         self.places: list[Place] = [(device, 0) for device in range(devices)]
         self.fed = 0
-        """How many of them the engine has."""
+        """The number of rows that the engine knows."""
         self._row_of = {place: row for row, place in enumerate(self.places)}
         self._branches: dict[tuple[int, int], int] = {}
 
@@ -26,14 +26,14 @@ class StreamRows:
         return self._row_of.get(place)
 
     def row(self, place: Place) -> int:
-        """The row of a stream, which may be new."""
+        """Returns the row of a stream. Adds the stream if it is new."""
         row = self._row_of.setdefault(place, len(self.places))
         if row == len(self.places):
             self.places.append(place)
         return row
 
     def rows(self, device: I64, stream: I64) -> I32:
-        """The rows of many streams."""
+        """Returns the rows of many streams. Adds new ones."""
         if not len(device):
             return np.zeros(0, np.int32)
         if device.min() == device.max() and stream.min() == stream.max():
@@ -44,7 +44,9 @@ class StreamRows:
         return result
 
     def branches(self, stream: I32, branch: I32) -> I32:
-        """The rows of graphs' branches by the streams of their launches; branch 0 is the stream itself."""
+        """Returns the rows of graphs' branches. `stream` has the rows of the launching streams; branch 0 is that
+        stream.
+        """
         away = np.flatnonzero(branch)
         if not len(away):
             return stream

@@ -1,1 +1,1 @@
-"""The simulation's history → a `Timeline`, or a part of one."""
+"""Converts the simulation's history into a `Timeline`, and cuts parts out of one."""

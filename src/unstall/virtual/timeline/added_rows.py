@@ -1,4 +1,4 @@
-"""Host events added to a timeline, with every reference to a host row brought along."""
+"""Adds host events to a timeline, and updates all references to host rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _OUTERMOST_FIRST = {HostKind.ANNOTATION: 0, HostKind.PYTHON: 1, HostKind.OP: 2}
 def with_host_rows(
     timeline: Timeline, kind: HostKind, thread: I32, start: I64, end: I64, names: Sequence[str], stack: I32
 ) -> Timeline:
-    """The timeline with these events of the host: of one kind, in ns, each with its name and row of Stacks."""
+    """Returns the timeline with added host events of one kind. `start` and `end` are in ns; `thread` has rows of
+    Threads, `stack` rows of Stacks.
+    """
     count = len(start)
     none = np.full(count, -1, np.int32)
     interned = {name: number for number, name in enumerate(dict.fromkeys(names), len(timeline.strings))}
@@ -38,7 +40,7 @@ def with_host_rows(
     rank = np.full(len(both), len(_OUTERMOST_FIRST))
     for each, place in _OUTERMOST_FIRST.items():
         rank[both.kind == each] = place
-    # Of frames that take the same time an added one encloses the other: that a thread slept is within its caller.
+    # Of frames with equal times, the added one encloses the other: a sleep event lies within its caller.
     is_added = np.arange(len(both)) >= len(timeline.host)
     within = ~is_added if kind == HostKind.PYTHON else is_added
     order = np.lexsort((within, rank, -both.end, both.start, both.thread))

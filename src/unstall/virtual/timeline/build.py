@@ -1,4 +1,4 @@
-"""The simulation's history → a `Timeline` with the columns of a recorded one."""
+"""Builds a `Timeline` from the simulation's history, with the columns of a recorded one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _HOST: dict[HostClock, str] = {
     "computes (numpy, decoding, DataLoader workers) takes no time; --host measured charges it",
     "measured": "the host's work takes as long as it took here, without what torch computed in place of the GPU",
 }
-_PROCESS = "1"  # not the real one: the same log gives the same timeline
+_PROCESS = "1"  # not the real id, so that the same log gives the same timeline
 
 
 class _Texts:
-    """Texts with their indices."""
+    """Unique texts and their indices."""
 
     def __init__(self) -> None:
         self.all: dict[str, int] = {}
@@ -45,7 +45,7 @@ def timeline_of(
     races: Sequence[Race],
     folder: str,
 ) -> Timeline:
-    """The timeline of all records so far. `names` and `stacks` are the log's, by number. Paths are relative to
+    """Returns the timeline of all records so far. `names` and `stacks` are the log's, by number. Paths are relative to
     `folder`, in which the program was started.
     """
     history, text = simulation.history, _Texts()
@@ -55,7 +55,7 @@ def timeline_of(
     name_of = np.array([*(text(name) for name in names), -1], np.int32)
     lines, tree, whole, calling = stack_rows(stacks, folder, text)
     rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls, text(SLEEP))
-    # In an order that does not tell when the log was taken in.
+    # Sorted, so that the result does not depend on how the log was split into batches.
     ran_names = simulation.actions.recipes.names
     for name in sorted(ran_names):
         text(name)
@@ -95,7 +95,7 @@ def timeline_of(
 
 
 def _threads(happened: Happened, text: _Texts) -> Threads:
-    """One row a thread of the log, by number."""
+    """Returns one row for each thread of the log, by number."""
     count = int(happened.thread.max(initial=0)) + 1
     process = text(_PROCESS)
     threads = np.array([text(str(number + 1)) for number in range(count)], np.int32)
@@ -128,7 +128,7 @@ def _device(ran: Ran, row_of: I32, names: I32, simulation: Simulation, host: Hos
 
 
 def _memory(history: History, done: Done) -> Memory:
-    """The changes of memory, in order, each at the time of its record."""
+    """Returns the changes of allocated memory, sorted by the time of their record."""
     changes = history.allocated.whole()
     first = np.searchsorted(done.record, changes.record, side="right") - 1
     time = done.end[first] if len(changes.record) else np.zeros(0, np.int64)

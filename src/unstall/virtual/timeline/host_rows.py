@@ -1,4 +1,4 @@
-"""The simulation's history of the host → a timeline's host events and waits."""
+"""Builds a timeline's host events and waits from the simulation's history."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SPANS = ((LogCode.OP_BEGIN, LogCode.OP_END, HostKind.OP), (LogCode.MARK_BEGIN, 
 class HostRows:
     """The host events of a timeline.
 
-    `row_of`: by instruction, its event or -1. `by_record`: by record, the event that it became or is in.
+    `row_of` has the event of each instruction, or -1. `by_record` has, for each record, its own or its enclosing event.
     """
 
     host: Host
@@ -56,8 +56,8 @@ class HostRows:
 def host_rows(
     happened: Happened, done: Done, stack: I32, name_of: I32, call_names: dict[RuntimeCall, int], sleep: int
 ) -> HostRows:
-    """The host events. `stack`: by record, its row of Stacks. `name_of`: by number of a name, its text. `call_names`:
-    the calls' texts; `sleep`: that of SLEEP.
+    """Returns the host events. `stack` has the row of Stacks of each record. `name_of` has the text index of each name
+    in the log, `call_names` that of each runtime call; `sleep` is that of SLEEP.
     """
     begins, ends, kinds = _spans(happened)
     last = np.searchsorted(done.record, np.arange(len(happened.code)), side="right") - 1
@@ -115,7 +115,9 @@ def host_rows(
 
 
 def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
-    """By record: the innermost event of its thread around it, or -1. Events begin and end with those records."""
+    """Returns the innermost enclosing event of each record on its thread, or -1. Event i is open from record
+    `record[i]` to record `closed[i]`.
+    """
     width = len(happened.code) + 1
     keys = np.maximum.accumulate(host.thread * np.int64(width) + record)
     wanted = np.arange(len(happened.code), dtype=np.int64)
@@ -126,7 +128,9 @@ def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
 
 
 def _spans(happened: Happened) -> tuple[I64, I64, I8]:
-    """Records that begin operators and annotations, those that end them (-1 for none), and their kinds."""
+    """Returns, for all operators and annotations, the records that begin them, those that end them (-1 if open), and
+    their kinds.
+    """
     parts: list[tuple[I64, I64, I8]] = []
     for opens, closes, kind in _SPANS:
         rows = np.flatnonzero((happened.code == opens) | (happened.code == closes))
@@ -136,7 +140,7 @@ def _spans(happened: Happened) -> tuple[I64, I64, I8]:
         for _, mine in groups(thread):
             level = np.cumsum(np.where(is_open[mine], 1, -1))
             depth[mine] = np.where(is_open[mine], level, level + 1)
-        # On one level of a thread beginnings and ends alternate.
+        # On one nesting level of a thread, begins and ends alternate.
         order = np.lexsort((np.arange(len(rows)), depth, thread))
         opening = np.flatnonzero(is_open[order])
         after = np.minimum(opening + 1, max(len(order) - 1, 0))
@@ -159,7 +163,7 @@ def _ends_of_threads(done: Done) -> I64:
 
 
 def _with_the_rest(done: Done, calls: I64) -> I64:
-    """The end of each call, with the instructions that are its rest."""
+    """Returns the end of each call in ns, including its REST instructions."""
     rest = done.what == RuntimeCall.REST
     stops = np.append(np.flatnonzero(~rest), len(rest))
     last = stops[np.searchsorted(stops, calls, side="right")] - 1
@@ -168,7 +172,9 @@ def _with_the_rest(done: Done, calls: I64) -> I64:
 
 
 def _forward(happened: Happened, record: I64, is_op: np.ndarray, thread: I32, start: I64, parent: I32) -> I32:
-    """Of several operators with one sequence number, the last to start made the node; then the number increases."""
+    """Returns, for each host event, the forward operator whose backward it belongs to, or -1. Of several operators with
+    the same sequence number, the last to start made the autograd node, since then the number increases.
+    """
     sequence = np.where(is_op, happened.a[record], -1)
     backward = is_op & (sequence >= 0) & (happened.b[record] >= 0)
     makers = np.flatnonzero(is_op & (sequence >= 0) & ~backward)

@@ -11,6 +11,6 @@ _Table = TypeVar("_Table", Host, Device, Waits, Memory)
 
 
 def rows_of(table: _Table, rows: Bool | I64) -> _Table:
-    """The selected rows: by a mask, or by numbers in their order."""
+    """Returns the selected rows. `rows` is a bool mask, or row numbers in the wanted order."""
     columns = {field.name: getattr(table, field.name)[rows] for field in fields(table)}
     return type(table)(**columns)

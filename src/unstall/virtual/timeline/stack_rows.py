@@ -1,4 +1,4 @@
-"""The Python stacks of records → the rows of a timeline's Lines and Stacks."""
+"""Converts the Python stacks of records into rows of a timeline's Lines and Stacks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
 
 
 def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int]) -> tuple[Lines, Stacks, I32, I32]:
-    """Lines; Stacks; by stack of the log, its row of Stacks; and the row of the `backward()` call in it, or its own
-    row.
+    """Returns (Lines, Stacks, row of each stack, row of the `backward()` call in each stack). The last is the stack's
+    own row if it has no such call. Both arrays are int32 rows of Stacks, by the stack's number in the log.
 
-    `folder` is that in which the program was started; `text` gives a text's index.
+    `folder` is where the program was started. `text` returns the index of a text.
     """
     short = Shortened(folder)
     lines: dict[tuple[str, int, str], int] = {}
@@ -57,10 +57,11 @@ def stack_rows(stacks: Sequence[Stack], folder: str, text: Callable[[str], int])
 
 
 def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
-    """By record: its row of Stacks. Autograd's threads work for the last `backward()` call."""
+    """Returns the row of Stacks of each record. Records on autograd's threads get that of the last `backward()` call.
+    """
     stack = happened.stack
     lost = (stack == -1) & (happened.thread != 0)
-    # Where a node of the program's is written in Python, autograd's threads have stacks too, which call no backward().
+    # If autograd nodes are written in Python, autograd's threads have stacks too, but these do not call backward().
     calls = (stack >= 0) & ~np.isin(happened.thread, np.unique(happened.thread[lost]))
     known = np.where(calls, np.arange(len(stack)), -1)
     last = np.maximum.accumulate(known) if len(known) else known

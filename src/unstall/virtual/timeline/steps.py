@@ -1,5 +1,4 @@
-"""Steps as annotations of a timeline, by the step boundaries that a program marked: `unstall.step()`, or helpers of
-`unstall.fix`.
+"""Adds steps to a timeline as annotations. Step boundaries come from `unstall.step()` or from helpers of `unstall.fix`.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from unstall.virtual.timeline.added_rows import with_host_rows
 
 
 def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, int]]) -> Timeline:
-    """Add steps by the step boundaries (ns) that come first by a recording's rules: by hand; else an optimizer's, which
-    are marked if graphs serve calls that step it; else those of iterated items or calls. The last are used only if
-    nothing but the period of the launches would find steps, since items in flight have several boundaries.
+    """Adds steps, using the boundaries (ns) of the best source, as a recording does. The order is: explicit calls; an
+    optimizer's, which exist if graphs serve calls that step it; iterated items or calls. The last are used only if
+    steps could otherwise be found only by the period of the launches, since items in flight have several boundaries.
     """
     sources = StepSources()
     for source, _ in boundaries:
@@ -38,11 +37,11 @@ def with_found_steps(timeline: Timeline, boundaries: Sequence[tuple[StepSource, 
 
 
 def with_steps(timeline: Timeline, boundaries: Sequence[int], by: StepMarks = "explicit") -> Timeline:
-    """Add an annotation from each step boundary to the next, in ns.
+    """Adds an annotation from each step boundary (ns) to the next.
 
-    The time before a lone boundary is a step. So is the time before the first one by hand, if as much was launched in
-    it as in a step; before other boundaries, a helper or a graph prepares itself. The annotations are on the thread
-    with most calls, like the steps of a recording.
+    The time before a single boundary is a step. The time before the first explicit boundary is a step if as much was
+    launched in it as in the others. The time before other boundaries is setup of a helper or a graph, not a step. As in
+    a recording, the annotations are on the thread with the most calls.
     """
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))

@@ -9,14 +9,14 @@ import numpy as np
 from unstall.timeline.columns import I32, Bool, Timeline
 from unstall.virtual.timeline.rows import rows_of
 
-FOREVER = 2**62  # ns, after any run's end
+FOREVER = 2**62  # ns; later than the end of any run
 
 
 def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
-    """The host events that began in [start_ns, end_ns), the device ops that they launched, and their waits.
+    """Returns the host events that began in [start_ns, end_ns), the device ops that they launched, and their waits.
 
-    Earlier device ops that were not done are kept, without a launch. Times are from `start_ns` on, or from the begin of
-    such an op. An operator is kept with everything that it called, whenever that began.
+    Earlier device ops that were still unfinished at `start_ns` are kept, without their launch. Time zero is `start_ns`,
+    or the start of the earliest such op. An operator is kept with everything that it called, even if that began later.
     """
     host, device = timeline.host, timeline.device
     kept = (host.start >= start_ns) & (host.start < end_ns)
@@ -48,6 +48,6 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
 
 
 def _numbers(kept: Bool) -> I32:
-    """The new number of each row, and -1 at the end: the number of row -1."""
+    """Returns the new number of each row, and -1 as the last element, so that row -1 maps to -1."""
     numbers = np.where(kept, np.cumsum(kept) - 1, -1)
     return np.append(numbers, -1).astype(np.int32)

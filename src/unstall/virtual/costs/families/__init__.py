@@ -1,4 +1,4 @@
-"""Which family an operator is of."""
+"""Finds the family of an operator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BY_OPERATOR = {
 
 
 def describe(signature: Signature) -> tuple[Family, CallShape] | None:
-    """The family of a call and what it says of it. None for a call without tensors."""
+    """Returns a call's family and its shape as the family describes it. Returns None for a call without tensors."""
     family = _BY_OPERATOR.get(signature.name)
     if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):
         family = lists.FAMILY

@@ -1,4 +1,4 @@
-"""Fused attention: by lengths, head width, and what is masked."""
+"""Fused attention, described by sequence lengths, head width and mask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KINDS = ("efficient", "flash", "cudnn")
 NAMES = tuple(f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KINDS for direction in ("", "_backward"))
 
 _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
-"""The position of the probability among a forward's and a backward's arguments."""
+"""The positions of the dropout probability among the arguments of (forward, backward)."""
 
 
 def describe(signature: Signature) -> CallShape | None:
@@ -48,8 +48,8 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:
-    """Bytes that cuDNN's backward zeroes first: if heads of queries share keys and values, it sums their gradients in
-    float32.
+    """Returns the bytes of each buffer that cuDNN's backward fills with zeros first. If query heads share keys and
+    values, it sums their gradients in float32 buffers; otherwise there are none.
     """
     query, key, value = (signature.tensor(at) for at in (1, 2, 3))
     if signature.name != "aten::_scaled_dot_product_cudnn_attention_backward" or not (query and key and value):

@@ -1,5 +1,4 @@
-"""Convolutions: cuDNN's heuristics choose the kernels. A kernel may need another layout, so tensors are transposed
-first.
+"""Convolutions. cuDNN's heuristics choose the kernels. If a kernel needs another layout, tensors are transposed first.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convo
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """A backward's figures are those of its forward; which gradients it makes is part of the variant."""
+    """Describes a convolution. A backward has the dims of its forward. The variant says which gradients it computes."""
     backward = "backward" in signature.name
     first = 1 if backward else 0
     x, weight = signature.tensor(first), signature.tensor(first + 1)
@@ -88,20 +87,21 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def with_bias(variant: str) -> bool:
-    """Whether a variant's calls add a bias, or make its gradient."""
+    """Returns whether a variant's calls add a bias or compute its gradient."""
     kind = variant.split()[1]
     return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
 
 
 def turns(variant: str) -> bool:
-    """Whether a variant's tensors are NCHW, which cuDNN transposes for many of its kernels."""
+    """Returns whether a variant's tensors are NCHW. cuDNN transposes these for many of its kernels."""
     return "l" not in variant.split()[3]
 
 
 def without_turning(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """The kernels and temporary allocations of a call, if its tensors were NHWC."""
+    """Removes the transposes of an NCHW call. Returns the kernels and temporary bytes that the same call has in NHWC.
+    """
     kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
     if len(kept) == len(kernels):
         return kernels, temporaries
@@ -111,7 +111,7 @@ def without_turning(
 
 
 def sums(parts: tuple[float, ...]) -> list[float]:
-    """Of every choice among them, none included."""
+    """Returns the sum of every subset, including the empty one."""
     return [sum(chosen) for count in range(len(parts) + 1) for chosen in combinations(parts, count)]
 
 
@@ -130,7 +130,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
-    """The input, the output and the weight, whose gradients lie as they do."""
+    """Returns the bytes of the input, the output and the weight. Their gradients have the same sizes."""
     batch, channels, filters, area, out_area, taps, groups, _ = dims
     each = item_bytes(variant)
     return (

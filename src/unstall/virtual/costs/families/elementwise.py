@@ -1,5 +1,5 @@
-"""Element-wise operators, by the bytes that they move: torch vectorises if all operands have the same layout, and
-computes addresses otherwise.
+"""Element-wise operators, described by the bytes that they move. If all operands have the same layout, torch uses
+vectorised kernels; otherwise its kernels compute an address for each element.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """For any operator: the elements of the result, the bytes moved, and the layout of each operand relative to the
-    result.
+    """Describes any operator by the elements of its result, the bytes moved, and the layout of each operand relative to
+    the result.
     """
     results = signature.results
     tensors = signature.tensors
@@ -39,7 +39,7 @@ def describe(signature: Signature) -> CallShape | None:
     overload = f"{name}.{signature.overload}"
     variants = [f"{main.dtype} {overload} {pattern}{mixed}", f"{main.dtype} {overload} {pattern}"]
     if signature.overload == "Tensor" and "0" in pattern and any(tensor.sizes == () for tensor in operands):
-        variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # a number: torch wraps it so
+        variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # a wrapped Python number
     if len(kinds) == 1 or name == "copy_":
         variants += [f"{main.dtype} {name.rstrip('_')}.{signature.overload} {pattern}", f"float32 {overload} {pattern}"]
     ordinary = "".join(letter for letter in pattern if letter != "0") or "="
@@ -54,7 +54,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
-    """How many elements are adjacent in the result and in each operand."""
+    """Returns how many elements are adjacent in memory, in the result and in each operand alike."""
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
         if out.sizes[dim] == 1:
@@ -66,7 +66,9 @@ def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
 
 
 def _lies(tensor: TensorSpec, out: TensorSpec) -> str:
-    """=: like the result; 0: one element; b: broadcast over it; p: in another order or not dense."""
+    """Returns the layout of an operand: "=" if it is like the result's; "0" for one element; "b" if broadcast; "p" if
+    permuted or not dense.
+    """
     if tensor.numel == 1:
         return "0" if out.numel != 1 else "="
     if tensor.distinct_bytes < out.numel * tensor.item_bytes:

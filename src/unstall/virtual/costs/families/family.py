@@ -1,4 +1,4 @@
-"""A family of operators: the figures that decide their cost, by which shapes are compared."""
+"""A family of operators, whose shapes are compared along the same axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Work = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One figure of a shape. `weight`: how much a doubling of it separates two shapes."""
+    """One axis along which shapes are compared. `weight` is the distance that a doubling adds between two shapes."""
 
     name: str
     weight: float = 1.0
@@ -21,8 +21,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """A call as a family describes it. `variants` are names of tables to look in, the most similar first; their first
-    word is the dtype of the computation. `dims` are the figures of the family's axes.
+    """A call as a family describes it. `variants` are the names of the tables to look in, the most similar first. The
+    first word of a variant is the dtype of the computation. `dims` are the values of the family's axes.
     """
 
     variants: tuple[str, ...]
@@ -37,11 +37,11 @@ class Family:
     axes: tuple[Axis, ...]
     describe: Callable[[Signature], CallShape | None]
     work: Callable[[str, tuple[int, ...]], Work]
-    """Of a variant and figures."""
+    """Returns the work of a call, given its variant and dims."""
     tensors: Callable[[str, tuple[int, ...]], tuple[float, ...]] | None = None
-    """Bytes of the tensors that a call may turn on the way, in temporary memory: of a variant and figures."""
+    """Returns the bytes of the tensors that a call may transpose into temporary memory, given its variant and dims."""
 
 
 def item_bytes(variant: str) -> int:
-    """Of the type that is a variant's first word."""
+    """Returns the bytes of an element of the variant's dtype, its first word."""
     return ITEM_BYTES.get(variant.partition(" ")[0], 4)

@@ -1,4 +1,7 @@
-"""Operators that gather, scatter, join, pool or resize: by their inputs, their outputs, and the length of a run."""
+"""Operators that gather, scatter, concatenate, pool or resize, described by input and output sizes and run length.
+
+A run is the number of adjacent elements that one index selects.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature
 
 _ONE_TILE = 2_304
-"""The int64 keys with values that cub's radix sort takes in one tile: 256 threads with nine each."""
+"""The number of int64 keys with values that fit in one tile of cub's radix sort: 256 threads with nine each."""
 _WITHOUT_SORTING = 3_072
-"""Up to this many indices, one kernel gathers an embedding's gradient, without sorting them."""
+"""Up to this many indices, one kernel computes an embedding's gradient without sorting the indices."""
 _SAME = {
     "embedding": "index_select",
     "_index_put_impl_": "index_put_",
@@ -98,15 +101,15 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def trusted(signature: Signature) -> bool:
-    """Whether it adds at indices that were checked before: `_index_put_impl_` with `unsafe`, as autograd calls it."""
+    """Returns whether a call skips the check of its indices: `_index_put_impl_` with `unsafe`, as autograd calls it."""
     return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
 
 
 def without_checks(
     kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """The kernels and temporary allocations of a call without the checks of its indices: for each check the extreme
-    index, the comparison, the assert, and the two results that the assert reads.
+    """Removes the checks of indices from a call's kernels and temporary bytes. A check has three kernels (the extreme
+    index, the comparison, the assert) and two allocations.
     """
     asserts = [at for at, kernel in enumerate(kernels) if "_assert_async" in kernel.name]
     left_out = {place for at in asserts for place in (at - 2, at - 1, at)}

@@ -1,4 +1,4 @@
-"""Operators over lists of tensors, which torch splits into chunks, hundreds for one kernel."""
+"""Operators on lists of tensors. torch splits the tensors into chunks; one kernel processes hundreds of chunks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _CHUNK_ELEMENTS = 65_536
 _MOST_BLOCKS = 320
 _MOST_TENSORS = (110, 64, 48, 36, 30)
 _MOST_TENSORS_WITH_SCALARS = (96, 64, 48, 36, 30)
-"""The limits of one launch by the number of lists, as in torch's MultiTensorApply.cuh."""
+"""The most tensors of one launch, for 1, 2, … lists, as in torch's MultiTensorApply.cuh."""
 _LISTS = re.compile(r"TensorList(ScalarList)?Metadata<(?:[a-z_: ]+, )?(\d)")
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """The number of tensors, of their elements together, and of lists. Optimizers multiply a gradient by itself: one
-    list, given twice.
+    """Describes a call by the number of tensors, their total elements, and the number of distinct lists. For
+    `_foreach_addcmul_` two lists count as one, since optimizers multiply the gradients by themselves.
     """
     lists = [
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
@@ -42,7 +42,7 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def sizes_of(signature: Signature) -> list[int]:
-    """How many elements each tensor of the first list has."""
+    """Returns the number of elements of each tensor in the first list."""
     first = next(
         value for value in signature.inputs if isinstance(value, tuple) and value and isinstance(value[0], TensorSpec)
     )
@@ -55,9 +55,10 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
-    """The share of each launch in one pass over tensors of these many elements; None if `kernel` is of another kind.
+    """Splits one pass over tensors with `sizes` elements into launches. Returns each launch's share of the elements, or
+    None if `kernel` is not a multi-tensor kernel.
 
-    As in torch's `multi_tensor_apply`: a launch is full when its tensors or its blocks are.
+    As in torch's `multi_tensor_apply`, a launch is full if it has the most tensors or the most blocks.
     """
     found = _LISTS.search(kernel)
     if "multi_tensor_apply_kernel" not in kernel or not found:

@@ -1,4 +1,4 @@
-"""Matrix products: cuBLAS chooses the kernel by the sizes, the layouts and the alignment of rows."""
+"""Matrix products. cuBLAS chooses the kernel by the sizes, the layouts and the alignment of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ALIGNED_BYTES = 16
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Of the product [batch, rows, deep] x [batch, deep, columns]."""
+    """Describes a call as the product [batch, rows, deep] x [batch, deep, columns]."""
     name = signature.name.removeprefix("aten::")
     tensors = signature.tensors
     if len(tensors) < 2:
@@ -54,7 +54,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
 
 def layout(tensor: TensorSpec) -> str:
-    """n: rows are contiguous; t: columns are; s: neither, so torch copies it first."""
+    """Returns "n" if rows are contiguous, "t" if columns are, "s" if neither; torch copies the latter first."""
     rows, columns = tensor.sizes[-2:]
     row_step, column_step = tensor.strides[-2:]
     if column_step == 1 and row_step >= max(1, columns):

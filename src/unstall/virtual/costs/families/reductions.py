@@ -1,4 +1,4 @@
-"""Reductions of whole dimensions, by the kept and the reduced dimensions in memory."""
+"""Reductions over whole dimensions, described by the kept and the reduced dimensions in memory order."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ NAMES = (
 )
 
 _MOST_THREADS, _MOST_VALUES, _ROW_BY_FOUR = 512, 256, 128
-"""Of a block; of a thread, before another block helps; elements that one row needs to be read by four."""
+"""The most threads of a block; the most values of a thread before several blocks share a result; the row length above
+which elements are read four at a time.
+"""
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """The pattern names the groups of dimensions from the outermost in memory to the innermost: R is reduced, K is
-    kept.
+    """Describes a reduction. The variant's pattern names the groups of dimensions, outermost in memory first: R is
+    reduced, K is kept.
     """
     x = signature.tensor(0)
     if x is None:
@@ -83,11 +85,11 @@ def _reduced(signature: Signature, name: str, count: int) -> set[int]:
 
 
 def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, threads: int) -> tuple[int, ...] | None:
-    """The memory of a reduction that several blocks share for each result: bytes of their parts, and of the counters
-    that are cleared first. Empty if one block computes each result; None if that is unknown.
+    """Returns the temporary bytes of a reduction in which several blocks share each result: (partial results, counters
+    that are cleared first). Returns () if one block computes each result, and None if that is unknown.
 
-    As in torch's `setReduceConfig` (Reduce.cuh), which predicts which of 1,842 measured calls are shared. `threads` are
-    those of a multiprocessor.
+    Follows torch's `setReduceConfig` (Reduce.cuh), and agrees with 1,842 measured calls. `threads` is the
+    number of threads per multiprocessor.
     """
     x = signature.tensor(0)
     if x is None or not x.dense:
@@ -125,7 +127,7 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
 
 
 def _power_below(size: int) -> int:
-    """The greatest power of two up to `size`."""
+    """Returns the greatest power of two that is at most `size`."""
     return 1 << max(size, 1).bit_length() - 1
 
 

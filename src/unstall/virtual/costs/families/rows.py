@@ -1,4 +1,4 @@
-"""Operators on rows: norms, softmax, losses, scans, sorting. Figures: how many rows, how wide, and what lies within."""
+"""Operators on rows: norms, softmax, losses, scans, sorting. Axes: number of rows, row width, inner size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SAME = {
     "native_batch_norm_backward": "cudnn_batch_norm_backward",
     "batch_norm_backward": "cudnn_batch_norm_backward",
 }
-"""cuDNN's operators, which an NVIDIA GPU uses for these if the dtypes allow it."""
+"""The cuDNN operators that NVIDIA GPUs use for these, if the dtypes allow it."""
 NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue", "cummax")
 
 

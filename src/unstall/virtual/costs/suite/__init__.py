@@ -1,4 +1,4 @@
-"""The cases that `unstall calibrate` measures: operators over grids of shapes as in models, but no model's own."""
+"""The cases that `unstall calibrate` measures: operators over grids of typical shapes, not those of any one model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["Case", "TensorPool", "cases"]
 
 
 def cases(most: int = 8) -> list[Case]:
-    """All cases up to rank `most`, lower ranks first. Within a rank they are shuffled, always in the same way: if time
-    runs out, every family has been measured, only less densely.
+    """Returns all cases up to rank `most`, lower ranks first. Within a rank, the order is random with a fixed seed: if
+    time runs out, every family has been measured, only less densely.
     """
     families = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
     found: Iterator[Case] = chain.from_iterable(family.cases() for family in families)

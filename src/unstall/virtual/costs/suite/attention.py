@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by the kernels that torch chooses: efficient for float32, flash for half precisions."""
+"""Scaled dot-product attention with the kernels that torch chooses: efficient for float32, flash for half precision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
 Options: TypeAlias = tuple[int, int, int | tuple[int, int], int, torch.dtype, str, bool, bool, float]
-"""Batch, heads, length (of queries and of keys, if they differ), width, dtype, backend, causal, masked, dropout."""
+"""Batch, heads, length (or query and key lengths), head width, dtype, backend, causal, masked, dropout probability."""
 _LENGTHS = (1, 7, 16, 32, 49, 64, 77, 100, 128, 160, 197, 200, 256, 300, 384, 512, 577, 768, 1024, 1500, 2048)
 _CROSSED = (
     (1, 32),

@@ -1,4 +1,4 @@
-"""One thing to measure: an operator and how to make its arguments."""
+"""One case to measure: an operator and a function that builds its arguments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 
 MAX_ELEMENTS = 1 << 28
 Arguments: TypeAlias = tuple[object, ...]
-"""Of an operator, in the order of its schema; a dict at the end has those that go by name."""
+"""An operator's arguments in schema order. A dict at the end has keyword arguments."""
 Build: TypeAlias = Callable[..., Arguments]
 
 
 @dataclass(frozen=True)
 class Case:
-    """`build(pool)` makes the operator's arguments. Those at the positions `hot` are read into the L2 cache before each
-    call, as if just written. Cases of rank 0 matter most.
+    """One call to measure. `build(pool)` makes the operator's arguments. Before each call, those at the positions `hot`
+    are read into the L2 cache, as if just written. Cases of rank 0 are the most important.
     """
 
     operator: str
@@ -29,8 +29,8 @@ class Case:
 
 
 class TensorPool:
-    """Random memory from which cases cut their tensors, so that making one costs nothing. Tensors of one case overlap
-    only once the pool is used up.
+    """A preallocated pool of random numbers. Cases take their tensors from it without running a kernel. Tensors of one
+    case overlap only if they need more than the whole pool.
     """
 
     def __init__(self, device: str, elements: int = MAX_ELEMENTS) -> None:
@@ -40,11 +40,11 @@ class TensorPool:
         self._used = 0
 
     def begin(self) -> None:
-        """The next tensors are another case's."""
+        """Begins a new case, which can use the whole pool again."""
         self._used = 0
 
     def __call__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """A contiguous tensor of normal random numbers."""
+        """Returns a contiguous tensor of normally distributed random numbers."""
         count = prod(sizes)
         if count > self._elements:
             raise ValueError(f"{sizes}: larger than the pool")

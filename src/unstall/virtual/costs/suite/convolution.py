@@ -1,4 +1,4 @@
-"""Convolutions of image and sound models, forward and backward."""
+"""Convolutions of image and audio models, forward and backward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _SIDES = (7, 14, 28, 56, 112)
 _POWERS = (8, 16, 32, 64, 128)
-"""Sides of small images, and of what is made of noise: cuDNN chooses other kernels for them than for those near."""
+"""Side lengths of small images and of latents. For powers of two cuDNN chooses other kernels than for nearby sizes."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Shape:
     bias: bool = False
     dtype: torch.dtype = torch.float32
     lies: str = "cc"
-    """How the input and the gradient of the output lie: c as NCHW, l as NHWC. Weights lie as NCHW."""
+    """The layouts of the input and of the output's gradient: "c" is NCHW, "l" is NHWC. Weights are NCHW."""
 
 
 def cases() -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Operators that work element by element: contiguous, broadcast, transposed; casts, copies, random numbers."""
+"""Element-wise operators on contiguous, broadcast and transposed tensors; casts, copies, random numbers."""
 
 # ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
 

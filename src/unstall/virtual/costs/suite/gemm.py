@@ -1,4 +1,4 @@
-"""Matrix products as linear layers and attention by hand make them, forward and backward."""
+"""Matrix products of linear layers and of unfused attention, forward and backward."""
 
 from __future__ import annotations
 
@@ -155,15 +155,15 @@ def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = tor
 
 
 def _addmm(rows: int, wide: int, deep: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> Arguments:
-    """A linear layer; its weight is [deep, wide] where it is `turned`, as GPT-2 has it."""
+    """Returns the arguments of a linear layer. Its weight is [wide, deep], or [deep, wide] if `turned`, as in GPT-2."""
     x, bias = pool(rows, deep, dtype=dtype), pool(wide, dtype=dtype)
     weight = pool(deep, wide, dtype=dtype) if turned else pool(wide, deep, dtype=dtype).t()
     return bias, x, weight
 
 
 def _mm(rows: int, wide: int, deep: int, dtype: torch.dtype, layout: str, pool: TensorPool) -> Arguments:
-    """Of a linear layer with a weight [wide, deep]: nt is its forward, nn the gradient of its input, tn of its
-    weight.
+    """Returns the factors of a product in a linear layer with a weight of [wide, deep]. `layout`: "nt" is the forward,
+    "nn" the gradient of the input, "tn" the gradient of the weight.
     """
     x, weight, y = pool(rows, deep, dtype=dtype), pool(wide, deep, dtype=dtype), pool(rows, wide, dtype=dtype)
     return {"nt": (x, weight.t()), "nn": (y, weight), "tn": (y.t(), x)}[layout]

@@ -138,7 +138,9 @@ def _joining(dtype: torch.dtype, rank: int) -> Iterator[Case]:
 def _first_cached(
     batch: int, heads: int, length: int, width: int, fused: bool, dtype: torch.dtype, pool: TensorPool
 ) -> Arguments:
-    """Keys put into an empty cache, cut of one projection for queries, keys and values where they are `fused`."""
+    """Returns the arguments of adding keys to an empty KV cache. If `fused`, the keys are a slice of one projection of
+    queries, keys and values.
+    """
     columns = heads * width
     rows = pool(batch, length, 3 * columns if fused else columns, dtype=dtype)
     keys = rows[..., :columns].view(batch, length, heads, width).transpose(1, 2)

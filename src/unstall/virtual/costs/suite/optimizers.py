@@ -1,4 +1,4 @@
-"""Operators over lists of tensors, as optimizers use them."""
+"""Operators on lists of tensors, as optimizers use them."""
 
 from __future__ import annotations
 
