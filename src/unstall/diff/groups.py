@@ -32,6 +32,9 @@ class Grouped:
 
 
 def common(a: I64, b: I64) -> tuple[I64, I64, int]:
-    """Returns the group of each row of A, of each row of B, and their number. Equal keys share a group, in key order."""
+    """Returns the group of each row of A, of each row of B, and their number.
+
+    Equal keys share a group, in key order.
+    """
     keys, which = distinct(np.concatenate((a, b)))
     return which[: len(a)], which[len(a) :], len(keys)
