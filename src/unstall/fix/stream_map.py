@@ -33,7 +33,9 @@ Result = TypeVar("Result")
 _IN_FLIGHT = 5  # one copied in, one computed, one copied out, and the rest in case the host is late
 _WATCHED = 2  # calls observed for each shape: the second may write to tensors that the first kept
 _BOUND = 0.9  # if copying takes this share of an item's time, no strategy can be faster
-_SMALL_BYTES = 8 << 20  # in and out: about 150 µs on PCIe 5.0, as long as the host needs for an item's streams and events
+_SMALL_BYTES = (
+    8 << 20
+)  # in and out: about 150 µs on PCIe 5.0, as long as the host needs for an item's streams and events
 _WAITED_BYTES = 512 << 10  # in and out: about 10 µs, so short that each item can be waited for
 
 

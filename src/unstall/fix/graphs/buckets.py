@@ -69,7 +69,9 @@ class _Family:
     others: list[object]  # kept alive, so that no id in the family's key is used twice
     first: list[torch.Size]
     varying: set[Dim] = field(default_factory=set)
-    sources: dict[Dim, set[Dim]] = field(default_factory=dict)  # an output's dimension → the inputs' dimensions that it may equal
+    sources: dict[Dim, set[Dim]] = field(
+        default_factory=dict
+    )  # an output's dimension → the inputs' dimensions that it may equal
     buckets: dict[tuple[int, ...], _Bucket] = field(default_factory=dict)
     zeros: bool = False  # integers are padded with zeros, not with one of the call's own
     off: bool = False

@@ -69,7 +69,9 @@ class GuardedGraph:
         through_autograd = static_call.kind is FunctionKind.DIFFERENTIABLE
         self.reached = reached_from(self.differentiable(), static_call.wanted) if through_autograd else []
         no_places: set[int] = set()
-        self.flows_to = sorted(no_places.union(*self.reached))  # indices in `wanted` of tensors that a result depends on
+        self.flows_to = sorted(
+            no_places.union(*self.reached)
+        )  # indices in `wanted` of tensors that a result depends on
         self.outputs = Outputs(result, static_call.inputs.tensors, seen.externals, reachable.known)
         captured.results[0] = (self.outputs.result, exit_grads)
         reachable.known.clear()

@@ -112,7 +112,9 @@ class Sender:
         """Waits until memory that may be rewritten has been read. Call this before asking for the next nest."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
-            self._spare.prepare(self.accelerator)  # allocate now: the copy engine idles from this copy's end to the next
+            self._spare.prepare(
+                self.accelerator
+            )  # allocate now: the copy engine idles from this copy's end to the next
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:

@@ -161,7 +161,9 @@ class Forking(_CaptureMode):
         self._next = 0
         self._last = [-1] * plan.count  # each lane's last operator, or -1
         self._events: list[object] = []
-        self._waited = [[-1] * plan.count for _ in range(plan.count)]  # [lane][other]: the last operator of `other` that `lane` waited for
+        self._waited = [
+            [-1] * plan.count for _ in range(plan.count)
+        ]  # [lane][other]: the last operator of `other` that `lane` waited for
         self.waits = 0
 
     def __torch_dispatch__(

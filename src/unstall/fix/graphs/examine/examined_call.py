@@ -77,7 +77,9 @@ def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArgu
     before_it = {*map(id, seen.externals), *map(id, call.tensors), *reachable.known}
     made = [tensor for tensor in tensors if id(tensor) not in before_it]
     kind = _kind(made, seen)
-    if kind is FunctionKind.STEP:  # its backward has run; the rest of the autograd graph would keep AccumulateGrad nodes alive
+    if (
+        kind is FunctionKind.STEP
+    ):  # its backward has run; the rest of the autograd graph would keep AccumulateGrad nodes alive
         used_up = {id(tensor) for tensor in made if node_of(tensor) is not None}
         result = map_tensors(result, lambda tensor: tensor.detach() if id(tensor) in used_up else tensor)
     limited = reachable.limited_to(seen.names)
