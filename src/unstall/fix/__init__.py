@@ -1,1 +1,1 @@
-"""Helpers for the user's own program that mend what the findings find: each proves its result and measures its gain."""
+"""Helpers that fix findings in the user's own program. Each proves its result and measures its gain."""

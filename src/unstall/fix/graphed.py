@@ -2,11 +2,13 @@
 
     step = unstall.graphed(step)
 
-The first call warms up; the next is observed for anything that a graph cannot do. Then the function is captured,
-replayed on changed inputs and compared with eager from the same state, on one stream and on several; the fastest graph
-is kept, or none. From then on a call copies its inputs into the graph's, replays it, and returns copies of its results.
-Guards check what the function reads beside its arguments: if they fail, the call runs as it is, and the function is
-captured anew.
+The first call warms up. The next call is observed for anything that a graph cannot do. Then the function is captured on
+one stream and on several. Each graph is replayed on changed inputs and compared with eager from the same state. The
+fastest graph is kept, or none. From then on, a call copies its inputs into the graph's static inputs, replays the graph
+and returns copies of its results.
+
+Guards check the state that the function reads beside its arguments. If a guard fails, the call runs eagerly, and the
+function is captured again.
 """
 
 from __future__ import annotations
@@ -32,23 +34,23 @@ def graphed(
     max_graphs: int = 8,
     strict: bool = False,
 ) -> Any:
-    """Serves calls of a function, a module or a whole training step by CUDA graphs; a decorator, or a call.
+    """Serves calls of a function, a module or a whole training step by CUDA graphs. Usable as a decorator or a call.
 
-    Results are copies, the caller's own. The gradients that a training step leaves in `.grad` are not: the next call
-    writes into the same memory. If there can be no graph, calls run as they are, and a warning says why, once, with the
-    line. A graph that is no faster is not kept. Without a CUDA device, all calls run as they are.
+    Results are copies that belong to the caller. Gradients that a training step leaves in `.grad` are not copies: the
+    next call overwrites them. If no graph is possible, calls run eagerly, and one warning gives the reason and the
+    line. A graph that is not faster than eager is not kept. Without a CUDA device, all calls run eagerly.
 
     Args:
         fn: The function or module. None: a decorator with the other arguments is returned.
         streams: How many streams a graph forks into: 1 for none, "auto" for the number that is measured to be fastest.
         shapes: "exact" captures a graph for each shape. "bucket" pads inputs to powers of two, a list of sizes to
-            those, and cuts results back, if that gives the same bits.
-        verify: False trusts captures without proof.
-        max_graphs: How many graphs are kept. The one used longest ago is evicted.
-        strict: Raises `GraphedError` instead of the warning.
+            those sizes, and cuts results back, if that gives the same bits.
+        verify: If False, captures are used without proof.
+        max_graphs: How many graphs are kept. The least recently used one is evicted.
+        strict: If True, `GraphedError` is raised instead of the warning.
 
     Returns:
-        A callable like `fn`, or a module of the same class with the same state. Its `.stats()` says what it did.
+        A callable like `fn`, or a module of the same class with the same state. Its `.stats()` returns statistics.
 
     Raises:
         UsageError: An argument makes no sense.
@@ -70,7 +72,7 @@ def graphed(
 
 
 def sizes_from(shapes: object) -> Sizes | None:
-    """The sizes to pad to; None for "exact". Raises UsageError."""
+    """Returns the sizes to pad to, or None for "exact". Raises UsageError for any other value."""
     if isinstance(shapes, str) and shapes in ("exact", "bucket"):
         return Sizes() if shapes == "bucket" else None
     if isinstance(shapes, Iterable) and not isinstance(shapes, (str, bytes, Mapping)):

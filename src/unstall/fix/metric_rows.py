@@ -1,4 +1,4 @@
-"""Scalars of several steps on their way to the host: one kernel packs a step's, one copy takes those of several."""
+"""Copies scalars of several steps to the host. One kernel packs a step's scalars; one copy takes several steps."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ScalarKind = tuple[torch.device, torch.dtype, int]
-"""The device and dtype of a step's scalars, and how many there are."""
+"""The device and dtype of a step's scalars, and their number."""
 
-_BLOCKS = 2  # blocks that are made at a time
+_BLOCKS = 2  # blocks allocated at a time
 _READS = 5  # reads that are timed
 
 
 class ScalarBlock:
     """A row of scalars for each of a few steps: packed on the device, then copied to pinned host memory.
 
-    A single scalar is copied to its pinned row at once. A block is made and filled on one stream only: its memory on
-    the device may be that of tensors which other streams have still to read.
+    If a step has one scalar, it is copied to its pinned row at once. A block is made and filled on one stream only: on
+    another stream, its device memory might still be in use by freed tensors.
     """
 
     __slots__ = ("_host", "_packed", "_pinned", "_rows", "_used", "kind", "stream")
 
     def __init__(self, kind: ScalarKind, rows: int, stream: torch.Stream) -> None:
-        """`stream` is the current one."""
+        """`stream` must be the current stream."""
         device, dtype, width = kind
         self.kind, self.stream = kind, stream
         self._used = 0
@@ -57,7 +57,7 @@ class ScalarBlock:
             self._pinned.copy_(self._packed, non_blocking=True)
 
     def read(self) -> list[list[float]]:
-        """The rows, after they have arrived; the block can then be reused."""
+        """Returns all rows, as lists of numbers, and frees the block for reuse. Call it after the copy has ended."""
         self._used = 0
         rows: list[list[float]] = self._host.tolist()
         return rows
@@ -76,10 +76,10 @@ class MetricBatch:
         self.first, self.limit = first, limit
         self.behind = behind  # whether the device was not yet done with the batch before
         self.sent: list[torch.Event] | None = None  # the copies' ends; None: not sent yet
-        self.sent_ns = self.unready_ns = 0  # when it was sent, and for how long it was seen not to have arrived
+        self.sent_ns = self.unready_ns = 0  # time of sending, and how long after that it was last seen pending
 
     def fits(self, accelerator: Accelerator, stream: torch.Stream) -> bool:
-        """Whether all its rows of that device were made on that stream."""
+        """Returns whether all rows of that device were made on that stream."""
         return bool(self._streams.setdefault(accelerator, stream) == stream)
 
     def put(self, kind: ScalarKind, scalars: list[torch.Tensor]) -> int:
@@ -106,11 +106,11 @@ class MetricBatch:
         self.sent_ns = time.perf_counter_ns()
 
     def may_send(self) -> bool:
-        """Whether no CUDA graph is being captured: the copy would become a part of it."""
+        """Returns whether no CUDA graph is being captured: the copy would become part of it."""
         return not any(accelerator.capturing() for accelerator in self._streams)
 
     def is_computed(self) -> bool:
-        """Whether the device has done everything before the copy."""
+        """Returns whether the device has done all work before the copy."""
         return all(stream.query() for stream in self._streams.values())
 
     def is_there(self) -> bool:
@@ -127,7 +127,7 @@ class MetricBatch:
             event.synchronize()
 
     def row(self, kind: ScalarKind, number: int) -> list[float]:
-        """A row that has arrived. The first call frees the memory of all rows."""
+        """Returns a row that has arrived. The first call reads all rows and frees their memory."""
         if self._read is None:
             self._read = {kind: block.read() for kind, block in self._blocks.items()}
             self._pool.take_back(list(self._blocks.values()), list(self._streams), self.sent or [])
@@ -143,9 +143,9 @@ class ScalarPool:
         self._events: dict[Accelerator, list[torch.Event]] = {}
 
     def block(self, kind: ScalarKind, stream: torch.Stream) -> ScalarBlock:
-        """`stream` is the current one."""
+        """Returns a free block. `stream` must be the current stream."""
         free = self._blocks.setdefault((kind, stream), [])
-        if not free:  # one to fill while another is under way
+        if not free:  # one is filled while another is copied
             free += [ScalarBlock(kind, self._rows, stream) for _ in range(_BLOCKS)]
         return free.pop()
 
@@ -161,7 +161,7 @@ class ScalarPool:
 
 
 def read_ns(accelerator: Accelerator) -> int:
-    """The time of one `.item()` on an idle device, ns: the call, the copy and waking up."""
+    """Returns the time in ns of one `.item()` on an idle device: the call, the copy and the host's wake-up."""
     took = []
     with torch.no_grad(), accelerator.on(accelerator.stream("reads")):
         scalar = torch.zeros((), device=accelerator.device)
@@ -173,7 +173,7 @@ def read_ns(accelerator: Accelerator) -> int:
 
 
 def _readable(host: torch.Tensor) -> torch.Tensor | NDArray[np.generic]:
-    """The same memory as the type that lists it faster: numpy's if it knows the dtype; torch asks its dispatcher."""
+    """Returns the same memory as a NumPy array if NumPy has the dtype, since its `tolist` is faster than torch's."""
     try:
         return host.numpy()
     except (RuntimeError, TypeError):

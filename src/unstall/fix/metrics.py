@@ -25,7 +25,7 @@ from unstall.fix.wrapped import Printed, wrapped
 
 _MOST_AT_ONCE = 8  # most steps whose values are copied together
 _TELLS = 0.05  # a smaller relative gain may be due to clocks and caches
-_OF_THE_LAG = 4  # at most one part in so many of `max_lag` is copied together
+_OF_THE_LAG = 4  # at most 1/4 of `max_lag` is copied together
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class MetricStats(Printed):
     longest_lag: int  # steps between `add` and delivery
     add_ns: int  # the host's time in `add`, without waits and without `deliver`
     waited_ns: int  # for a device that was too far behind, and in `flush`
-    spared_ns: int  # what reading each value at once would have waited besides, at least
-    calls_ns: int | None  # what those reads would have taken, by the time of one; None: not measured
+    spared_ns: int  # least extra wait if each value had been read at once
+    calls_ns: int | None  # time of those reads without waits, from the time of one; None: not measured
     note: str
 
     @property
     def gain_ns(self) -> int | None:
-        """The least gain over reading each value at once; negative if there was none. None: not measured."""
+        """A lower bound of the gain over reading each value at once. Negative: a loss. None: not measured."""
         return None if self.calls_ns is None else self.spared_ns + self.calls_ns - self.add_ns
 
     @property
@@ -75,7 +75,8 @@ _Groups = dict[tuple[torch.device, torch.dtype], tuple[list[str], list[torch.Ten
 
 
 class _Pending:
-    """A step whose values are on their way, in rows of its batch; no batch if all were on the host."""
+    """A step whose values have not been delivered. Its device values are in rows of `batch`; None: all were on the
+    host."""
 
     __slots__ = ("batch", "rows", "step", "values")
 
@@ -93,12 +94,12 @@ class MetricBuffer:
             for batch in loader:
                 metrics.add(loss=step(batch))
 
-    `add` packs a step's scalars by one kernel for each dtype. One copy takes the scalars of up to eight steps, at most
-    a quarter of `max_lag`; of one step if the device is behind. `add` waits only if the device is more than `max_lag`
-    steps behind, and then for the oldest step, while the device has later ones to do.
+    `add` packs a step's scalars with one kernel for each dtype. One copy takes the scalars of up to eight steps, but at
+    most a quarter of `max_lag` (of one step if the device is behind). `add` waits only if the device is more than
+    `max_lag` steps behind. It then waits for the oldest step, while the device still has later steps to compute.
 
-    Values on their way are delivered when the `with` block ends, by an exception too, and when the interpreter exits.
-    `os._exit` and signals that kill lose them. A forked process begins with none.
+    Pending values are delivered when the `with` block ends, even by an exception, and when the interpreter exits.
+    `os._exit` and fatal signals lose them. A forked process starts without pending values.
 
     Args:
         deliver: Called with each `MetricRow`, within `add` and `flush`. Without it, `take` returns the rows.
@@ -106,7 +107,7 @@ class MetricBuffer:
         stop_on_nan: Raise FloatingPointError when a NaN arrives, at most `max_lag` steps late.
 
     Raises:
-        UsageError: An argument is none of these.
+        UsageError: An argument is invalid.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class MetricBuffer:
             self._raise_on_nan()
 
     def stats(self) -> MetricStats:
-        """What was done and gained. The first call measures a read on a separate stream, in about 0.1 ms."""
+        """Returns statistics. The first call measures one read on a separate stream, which takes about 0.1 ms."""
         note = "" if self._reads or not self._steps else "nothing was on a device: values were read at once"
         with self._lock:
             if self._read_ns is None and self._accelerator is not None and not self._accelerator.capturing():
@@ -266,8 +267,8 @@ class MetricBuffer:
             self._accelerator = accelerator
 
     def _next_batch(self) -> MetricBatch:
-        """A new batch; of one step if the device is behind. The host has time to spare then, and nobody has to wait for
-        more than one step."""
+        """Returns a new batch. If the device is behind, it takes one step only: the host then has time to spare, and
+        `add` never waits for more than one step."""
         behind = self._last is not None and not self._last.is_there()
         return MetricBatch(self._pool, self._steps, 1 if behind else self._at_once, behind=behind)
 
@@ -312,7 +313,7 @@ class MetricBuffer:
         if batch is not None:
             if wait:
                 self._wait_for(batch)
-            if not batch.behind:  # a loop that reads at once would not have got so far ahead
+            if not batch.behind:  # a loop that reads at once would not be so far ahead
                 self._spared_ns += batch.unready_ns
                 batch.unready_ns = 0
             for kind, row, names in pending.rows:
@@ -341,7 +342,7 @@ class MetricBuffer:
             raise FloatingPointError(reason)
 
     def _finish(self) -> None:
-        """As `flush`, but raises nothing: another error is being raised, or the interpreter exits."""
+        """Flushes without raising: another error is being raised, or the interpreter is exiting."""
         with self._lock:
             refused: list[str] = []
             while self._pending:
@@ -362,13 +363,13 @@ class MetricBuffer:
             print(f"unstall: the metrics {what}", file=sys.stderr)
 
     def _begin_in_fork(self) -> None:
-        """Rows on their way, events and the holder of the lock belong to the parent process."""
+        """Resets the buffer in a forked process: pending rows, events and the lock belong to the parent."""
         self._lock = threading.RLock()
         self._pending.clear()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Drops all rows on their way, and their memory."""
+        """Drops all pending rows and their memory."""
         self._pool = ScalarPool(self._at_once)
         self._batch = None
         self._last = None

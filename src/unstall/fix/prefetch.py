@@ -31,15 +31,15 @@ def prefetch(
     A thread fetches up to `depth` batches ahead, copies them into pinned buffers if they are not pinned, and from there
     to the device on a separate stream. The batches are yours to keep.
 
-    Fetching ahead never changes what the program computes. The program's own thread fetches the first batches. It
-    fetches all others too, and only copies overlap, if
+    Fetching ahead never changes what the program computes. The program's own thread fetches the first batches. It also
+    fetches all other batches, so that only copies overlap, if
 
     - fetching uses a global random generator, as transforms do in a DataLoader without workers;
     - the loader makes tensors on the device itself;
     - another iteration of the loader is under way;
     - the loop runs inside a torch mode, such as `with torch.device(...)`.
 
-    The loader may not rely on which thread fetches, nor on the program's step being done before the next fetch.
+    The loader must not depend on the thread that fetches, or on a step being done before the next fetch.
 
     Args:
         loader: A DataLoader, or any iterable. Its batches are tensors, or tensors in tuples, lists, mappings and
@@ -104,7 +104,7 @@ class Prefetch(Generic[Item]):
         return f"prefetch({type(self._loader).__name__}, {wanted}): {self.stats().text}"
 
     def _state_dict(self) -> Mapping[str, object]:
-        """The loader's state after the last batch that the program got."""
+        """Returns the loader's state after the last batch that the program got."""
         state = self._passes.state
         return cast(StatefulLoader, self._loader).state_dict() if state is None else state
 
@@ -113,5 +113,5 @@ class Prefetch(Generic[Item]):
         cast(StatefulLoader, self._loader).load_state_dict(state)
 
     def stats(self) -> PrefetchStats:
-        """What was done and gained so far."""
+        """Returns statistics of all batches so far."""
         return self._passes.stats()

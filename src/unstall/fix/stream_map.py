@@ -1,4 +1,4 @@
-"""`stream_map`: items to the device, through a function and back, with copies and computation side by side."""
+"""`stream_map`: copies items to the device, computes and copies results back, with all three overlapped."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _IN_FLIGHT = 5  # one copied in, one computed, one copied out, and the rest in case the host is late
-_WATCHED = 2  # calls for each shape: the second may write to what the first made and kept
+_WATCHED = 2  # calls observed for each shape: the second may write to tensors that the first kept
 _BOUND = 0.9  # if copying takes this share of an item's time, no strategy can be faster
-_SMALL_BYTES = 8 << 20  # in and out; about 150 µs by PCIe 5.0: the host needs as long for an item's streams and events
-_WAITED_BYTES = 512 << 10  # in and out; about 10 µs, for which each item is waited for if nothing is in flight
+_SMALL_BYTES = (
+    8 << 20
+)  # in and out: about 150 µs on PCIe 5.0, as long as the host needs for an item's streams and events
+_WAITED_BYTES = 512 << 10  # in and out: about 10 µs, so short that each item can be waited for
 
 
 def stream_map(
@@ -102,28 +104,28 @@ class StreamMap(Generic[Result]):
     ) -> None:
         self._fn, self._out = fn, out
         self._items: Iterator[object] = HandedOn(iter(items))
-        self._refills = type(items) not in (list, tuple)  # whether code that may write to items runs between them
+        self._refills = type(items) not in (list, tuple)  # whether code between items may write to them
         self._accelerator = accelerator_for(device)
         self._window = _IN_FLIGHT if in_flight == "auto" else in_flight
         self._fits = in_flight != "auto"  # whether the window is known to fit into memory
         self._flights: deque[Flight[Result]] = deque()
         self._ended = False
-        self._error: BaseException | None = None  # of the item after all that are in flight
+        self._error: BaseException | None = None  # raised after the results of all items in flight
         self._strategy: str = "engines" if strategy == "auto" else strategy
         self._note = "asked for" if strategy != "auto" else _MEASURED
-        self._open = strategy == "auto"  # whether it may still change
+        self._open = strategy == "auto"  # whether the strategy may still change
         self._calls: dict[tuple[object, ...], Calls] = {}  # by the shapes of items
         self._stateful = self._small = False
         self._each = 0  # bytes of an item in and out
-        self._rng_used: set[str] = set()  # random generators of the host that calls were seen to use
+        self._rng_used: set[str] = set()  # host RNGs that observed calls used
         self._trial: Trial | None = None
-        self._made: torch.Event | None = None  # after the watched calls: what they made is there then
-        self._alone = False  # whether nothing is in flight any more from the next item on
-        self._idle = 0  # items in a row that the device waited for
-        self._blocked = False  # whether the last item's copy made the host wait: then an idle device means nothing
+        self._made: torch.Event | None = None  # event after the observed calls
+        self._alone = False  # whether items run one by one from now on
+        self._idle = 0  # items in a row for which the device was idle
+        self._blocked = False  # whether the host waited for the last item's copy; then an idle device shows nothing
         self._spans: list[tuple[torch.Event, torch.Event]] = []  # around one item's copy in, computation and copy out
         self._counters = StreamMapCounters()
-        self._loop: Iterator[Result] | None = None  # over the rest of the items, if nothing is in flight any more
+        self._loop: Iterator[Result] | None = None  # over the remaining items, if they run one by one
         self._shrunk = self._sent = 0
         self._item_ns: dict[str, int] = {}
         if self._accelerator is None:
@@ -170,7 +172,7 @@ class StreamMap(Generic[Result]):
         return unpinned(flight.result) if self._out == "cpu" else flight.result
 
     def _advance(self, accelerator: Accelerator) -> None:
-        """Sends one more item. An error is raised later, after the results of the items before it."""
+        """Sends one more item. If that fails, the error is raised after the results of earlier items."""
         try:
             self._sender.wait_until_read()
             try:
@@ -251,7 +253,8 @@ class StreamMap(Generic[Result]):
             self._trial = Trial(self._candidates(), self._sent, self._window)
 
     def _sent_off(self, accelerator: Accelerator, item: object, calls: Calls, strategy: str) -> Flight[Result] | None:
-        """Sends an item; if memory runs out, makes room and tries again. None: not before the program takes results."""
+        """Sends an item. If memory runs out, makes room and tries again. Returns None if the program must take results
+        first."""
         before = RandomStates({"torch", *self._rng_used}, [accelerator.device])
         while True:
             try:
@@ -260,7 +263,7 @@ class StreamMap(Generic[Result]):
                 alone = self._window == 1
                 if alone and not (self._flights and self._out == "device"):
                     raise
-            # After the error is gone: its traceback holds what the call had made.
+            # Outside of `except`: the error's traceback would keep the call's tensors alive.
             self._wait_for_flights()
             accelerator.stream("compute").synchronize()
             accelerator.release_cache()
@@ -278,7 +281,7 @@ class StreamMap(Generic[Result]):
         compute.wait_stream(accelerator.current())
         if self._made is not None:
             compute.wait_event(self._made)
-        for flight in self._flights if watched else ():  # this call may write to what those read
+        for flight in self._flights if watched else ():  # this call may write to memory that they read
             if flight.strategy != "engines":
                 compute.wait_event(flight.end)
         sent = self._sender.send(item, copy_in)
@@ -342,7 +345,7 @@ class StreamMap(Generic[Result]):
         return copy
 
     def _watched(self, calls: Calls, item: object, inputs: list[torch.Tensor]) -> Result:
-        """Makes one of the first calls for such shapes, and notes its RNG use and what it writes to."""
+        """Makes one of the first calls for such shapes. Notes its RNG use and its writes to outside tensors."""
         states = random_states()
         with OutsideWrites(inputs) as outside:
             result = self._fn(item)
@@ -358,7 +361,7 @@ class StreamMap(Generic[Result]):
         return result
 
     def _fit(self, accelerator: Accelerator) -> None:
-        """Chooses the window that memory has room for, by the bytes of an item so far."""
+        """Limits the window to the memory that is free, by the size of the items so far."""
         each = self._counters.bytes_in // _WATCHED
         self._each = each + self._counters.bytes_out // _WATCHED
         self._small = self._each <= _SMALL_BYTES
@@ -393,7 +396,7 @@ class StreamMap(Generic[Result]):
                 self._alone = self._out != "device" and self._each <= _WAITED_BYTES
 
     def _copying_ns(self) -> float:
-        """The longer one of an item's copies in and out; 0 if not known yet."""
+        """Returns the longer of an item's copies in and out, in ns, or 0 if not known yet."""
         copies = [self._spans[place] for place in (0, 2) if place < len(self._spans)]
         return max((milliseconds(*span) * 1e6 for span in copies if span[1].query()), default=0.0)
 

@@ -23,12 +23,12 @@ LARGE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopyStats(Printed):
-    """What one copy to the host took. Times in ns."""
+    """Statistics of one copy to the host. Times in ns."""
 
     bytes: int
-    by: str  # which way: "the current stream", "a copy stream" or "a plain copy"
-    beside_ns: int | None  # from asking to reading; None: not read yet
-    waited_ns: int  # what reading still waited
+    by: str  # "the current stream", "a copy stream" or "a plain copy"
+    beside_ns: int | None  # from `to_host` to `result`; None: not read yet
+    waited_ns: int  # how long `result` waited
 
     @property
     def text(self) -> str:
@@ -41,7 +41,7 @@ class CopyStats(Printed):
 
 
 class HostFuture(Generic[Nest]):
-    """The result of `to_host`. Its tensors can be had only after their copy has ended; it can be awaited too."""
+    """The result of `to_host`. It gives access to its tensors only after their copy has ended. It can be awaited."""
 
     def __init__(self, value: Nest, events: list[torch.Event], size_bytes: int, by: str) -> None:
         self._value = value
@@ -78,7 +78,7 @@ class HostFuture(Generic[Nest]):
         return wrapped(f"<HostFuture: {self.stats().text}>")
 
     def stats(self) -> CopyStats:
-        """What the copy took."""
+        """Returns statistics of the copy."""
         beside = None if self._read is None else self._read - self._asked
         return CopyStats(self._bytes, self._by, beside, self._waited)
 
@@ -95,7 +95,7 @@ def to_host(value: Nest) -> HostFuture[Nest]:
 
     Returns:
         A future. `.result()` is the same nest with tensors on the CPU: detached from autograd, of the same shapes and
-        dtypes, with the strides that `.cpu()` gives. They are in pinned memory, which torch reuses when they are gone.
+        dtypes, with the strides that `.cpu()` gives. They are in pinned memory, which torch reuses once freed.
         Tensors that were on the CPU are cloned.
 
     Raises:
@@ -135,7 +135,7 @@ def _copy(accelerator: Accelerator, pairs: list[tuple[torch.Tensor, torch.Tensor
     stream, way = current, "the current stream"
     if sum(bytes_of(source) for source, _ in pairs) >= LARGE_BYTES:
         try:
-            # The program may write to its tensors at once. A clone takes a fiftieth of the copy's time.
+            # The program may write to its tensors at once, so clone them: that takes 1/50 of the copy's time.
             pairs = [(source.clone(), target) for source, target in pairs]
             stream, way = accelerator.stream("out"), "a copy stream"
             stream.wait_stream(current)

@@ -1,4 +1,4 @@
-"""`warm_up`: the largest inputs first, since the memory that they leave in the caching allocator fits all others."""
+"""`warm_up`: runs the largest inputs first. The memory that they leave in the caching allocator fits all others."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from unstall.guest.rng import RandomStates
 from unstall.virtual import Block, CachingAllocator, OutOfMemoryError
 
 Trace = list[tuple[str, int, int, int]]
-"""What one call asked of the allocator, in order: ("alloc" or "free", address, bytes, stream)."""
+"""One call's requests to the allocator, in order: ("alloc" or "free", address, bytes, stream)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUpStats(Printed):
-    """Reserved memory by the allocator model, from an empty cache. None: not recorded, or it does not fit."""
+    """Reserved memory, predicted by the allocator model from an empty cache. None: not recorded, or it does not fit."""
 
     calls: int
-    largest_bytes: int  # of one call's inputs
+    largest_bytes: int  # size of the largest call's inputs
     reserved_bytes: int | None  # largest inputs first
     reserved_rising_bytes: int | None  # smallest inputs first, as when a program's shapes grow
     peak_bytes: int | None  # most bytes allocated at a time
@@ -45,7 +45,7 @@ class WarmUpStats(Printed):
 
 
 def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
-    """Calls `fn` with each input, the largest first, and says how much reserved device memory that saves.
+    """Calls `fn` with each input, the largest first, and reports how much reserved device memory that saves.
 
         print(unstall.warm_up(forward_and_backward, longest_batch, usual_batch))
 
@@ -61,7 +61,7 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
         Calls, and bytes reserved and allocated in this order and in the reverse order.
 
     Raises:
-        UsageError: `fn` is no function, or there are no inputs.
+        UsageError: `fn` cannot be called, or there are no inputs.
     """
     if not callable(fn):
         raise UsageError(f"warm_up() calls a function, and {fn!r} is none")
@@ -95,7 +95,8 @@ def warm_up(fn: Callable[..., object], *largest_inputs: object) -> WarmUpStats:
 def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, int | None]:
     """Replays calls one after the other in the allocator model.
 
-    Returns the bytes reserved at the end and the most bytes allocated; None if the device has no room for that order.
+    Returns the bytes reserved at the end and the peak of allocated bytes, or (None, None) if memory runs out in this
+    order.
     """
     allocator = CachingAllocator(total_bytes)
     held: dict[tuple[int, int], Block] = {}
@@ -114,7 +115,7 @@ def replay_reserved(traces: list[Trace], total_bytes: int) -> tuple[int | None, 
 
 
 def _recorded(fn: Callable[..., object], value: object, device: torch.device) -> Trace:
-    """Calls the function and records its requests for memory. What it keeps stays allocated in a replay."""
+    """Calls the function and returns its memory requests. Memory that it keeps stays allocated in a replay."""
     torch.cuda.synchronize(device)
     torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000_000)
     try:
@@ -140,7 +141,7 @@ def _bytes_of(value: object) -> int:
 
 
 def _all_like(device: torch.device) -> list[torch.device]:
-    """All devices of its type: the function may use other devices' random generators than its inputs'."""
+    """Returns all devices of the same type: the function may also use RNGs of devices that its inputs are not on."""
     if not is_there(device):
         return []
     count = torch.get_device_module(device).device_count()

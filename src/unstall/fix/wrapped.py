@@ -1,4 +1,4 @@
-"""What helpers print, in lines as wide as the terminal, as a report's are."""
+"""Wraps the helpers' printed output to the terminal's width, as reports do."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import shutil
 import textwrap
 
 _WIDEST, _LEAST = 120, 40  # columns
-_INDENT = "    "  # of what goes on
+_INDENT = "    "  # of continuation lines
 
 
 class Printed:
-    """Stats, which say by `text` what a helper did, and are printed as wide as the terminal."""
+    """Base of statistics. Printing them gives `text`, wrapped to the terminal's width."""
 
     __slots__ = ()
 
     @property
     def text(self) -> str:
-        """All of it, with lines of any length."""
+        """The full text, with lines of any length."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -24,8 +24,8 @@ class Printed:
 
 
 def wrapped(text: str, width: int | None = None) -> str:
-    """Each line of `text` in lines of at most `width` columns, by default the terminal's (`COLUMNS` is honoured), or 80
-    where there is none. What goes on is indented, by more than the line that it belongs to; words stay whole."""
+    """Wraps each line of `text` to at most `width` columns. The default is the terminal's width (or `COLUMNS`), or 80
+    without a terminal. Continuation lines are indented more than the line that they belong to. Words stay whole."""
     columns = shutil.get_terminal_size((80, 24)).columns if width is None else width
     columns = max(_LEAST, min(columns, _WIDEST))
     return "\n".join(line for each in text.split("\n") for line in _lines(each, columns))

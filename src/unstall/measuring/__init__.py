@@ -1,1 +1,1 @@
-"""Benchmarks that cannot be fooled by asynchrony: `bench`, `compare`, `Timer`, `Stopwatch`."""
+"""Benchmarks that measure asynchronous work correctly: `bench`, `compare`, `Timer`, `Stopwatch`."""

@@ -1,4 +1,4 @@
-"""What people write for amounts of work and shares: "64MiB", "2 GFLOP", "1.5%"."""
+"""Parses amounts of work and shares as people write them: "64MiB", "2 GFLOP", "1.5%"."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ _NUMBER = r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d{1,2})?|\.\d+(?:[eE]\+?\d{1,2})?)\s*"
 
 
 def bytes_of(value: float | str) -> int:
-    """Bytes, of a number or of text as `parse_bytes` takes it. Raises UsageError for all else."""
+    """Returns a number of bytes from a number or a text for `parse_bytes`. Raises UsageError for anything else."""
     return parse_bytes(value) if isinstance(value, str) else _count(value, "bytes", "16384 or 64MiB")
 
 
 def flops_of(value: float | str) -> int:
-    """Floating point operations, of a number or of text as `parse_flops` takes it. Raises UsageError for all else."""
+    """Returns a number of floating-point operations from a number or a text for `parse_flops`. Raises UsageError for
+    anything else."""
     return parse_flops(value) if isinstance(value, str) else _count(value, "flops", "2e9 or 2GFLOP")
 
 
 def share_of(value: float | str, name: str) -> float:
-    """A fraction, or what "5%" stands for. Raises UsageError, with the option's name, for all else."""
+    """Returns a fraction from a number or a text such as "5%". Raises UsageError with the option's `name` for anything
+    else."""
     if isinstance(value, str):
         try:
             return parse_share(value)
@@ -36,7 +38,7 @@ def share_of(value: float | str, name: str) -> float:
 
 
 def seconds_of(value: float, name: str) -> float:
-    """Seconds above 0. Raises UsageError, with the option's name, for all else."""
+    """Returns a positive number of seconds. Raises UsageError with the option's `name` for anything else."""
     if not is_number(value):
         raise UsageError(f"{name}={value!r} is no number of seconds: write it as 2.5")
     if not value > 0:
@@ -45,7 +47,7 @@ def seconds_of(value: float, name: str) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a whole or a floating number, NumPy's too."""
+    """Returns whether the value is a real number, including NumPy's, but not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -56,7 +58,7 @@ def _count(value: float, name: str, such: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes, of "64MiB", "1.5 GB", "2e9" or "4096". Raises UsageError for what is none of these."""
+    """Parses "64MiB", "1.5 GB", "2e9" or "4096" as bytes. Raises UsageError for other text."""
     match = re.fullmatch(rf"{_NUMBER}(?:([kKMGTP]i?)?B)?\s*", text)
     count = 0
     if match:
@@ -69,7 +71,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_flops(text: str) -> int:
-    """Floating point operations, of "2e9", "2G" or "2 GFLOP". Raises UsageError for what is none of these."""
+    """Parses "2e9", "2G" or "2 GFLOP" as floating-point operations. Raises UsageError for other text."""
     match = re.fullmatch(rf"{_NUMBER}([kMGTP]?)(?:FLOPs?|FLOPS)?\s*", text)
     count = round(float(match[1]) * _PREFIXES[match[2]]) if match else 0
     if count < 1:
@@ -78,7 +80,7 @@ def parse_flops(text: str) -> int:
 
 
 def parse_share(text: str) -> float:
-    """The fraction that "5%" or "0.05" stands for. Raises UsageError where it is not between 0 and 1."""
+    """Parses "5%" or "0.05" as a fraction. Raises UsageError if it is not between 0 and 1."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", text)
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 < share < 1:

@@ -1,6 +1,7 @@
-"""Baselines: times in a file, `unstall.bench-baseline/1`, that later ones are held against.
+"""Baselines: times in a file, `unstall.bench-baseline/1`, with which later times are compared.
 
-Both have an interval, but a machine differs from run to run by more than its samples tell: a budget is to allow for it.
+Both times have an interval. But times on one machine differ between runs by more than their samples show, so a budget
+must allow for that.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from unstall.files import write_atomically
 from unstall.measuring.statistics import Interval, Spread, ratio_interval
 
 SCHEMA: Literal["unstall.bench-baseline/1"] = "unstall.bench-baseline/1"
-_MOST = 500  # samples kept of one time
-_LEAST_NS = 0.01  # shorter cannot be told from nothing
+_MOST = 500  # most samples kept for one time
+_LEAST_NS = 0.01  # shorter times count as this, so that ratios exist
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One time, ns."""
+    """One time and its samples, in ns."""
 
     by: str  # "device", "wall" or "throughput"
     cache: str
@@ -34,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of it: entries by label."""
+    """A baseline file: label → entry."""
 
     schema: Literal["unstall.bench-baseline/1"] = SCHEMA
     entries: dict[str, Entry]
@@ -42,7 +43,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A time held against its entry: `ratio` is of now to then."""
+    """A time compared with its baseline entry. `ratio`: new time over old time."""
 
     label: str
     ratio: Interval
@@ -50,12 +51,12 @@ class Held:
     then_ns: float
 
     def is_slower(self, by: float) -> bool:
-        """Whether it is slower by more than this share, and that is not chance, as far as the samples tell."""
+        """Returns whether it is slower by more than the share `by`, and the interval excludes chance."""
         return self.ratio.median > 1 + by and self.ratio.low > 1
 
 
 def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
-    """Of these samples, or as many of them, evenly chosen, as a file is to hold."""
+    """Makes an entry of these samples. Keeps at most `_MOST` of them, evenly spaced in sorted order."""
     samples = spread.samples[np.linspace(0, spread.n - 1, min(spread.n, _MOST)).round().astype(np.int64)]
     return Entry(
         by=by, cache=cache, device=device, version=__version__, median_ns=spread.median, samples_ns=samples.tolist()
@@ -63,7 +64,7 @@ def entry(spread: Spread, *, by: str, cache: str, device: str) -> Entry:
 
 
 def read(path: str | Path) -> Baseline:
-    """Raises TraceError where there is none, or something else."""
+    """Reads a baseline. Raises TraceError if the file is missing or is not a baseline."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=Baseline)
     except OSError as error:
@@ -73,14 +74,16 @@ def read(path: str | Path) -> Baseline:
 
 
 def save(path: str | Path, entries: dict[str, Entry]) -> None:
-    """Add them to the file, in place of those of the same labels. Raises TraceError for a file of something else."""
+    """Adds entries to the file and replaces those with the same labels. Raises TraceError if the file is not a
+    baseline."""
     there = read(path).entries if Path(path).exists() else {}
     data = msgspec.json.encode(Baseline(entries={**there, **entries}), order="sorted")
     write_atomically(path, msgspec.json.format(data, indent=1) + b"\n")
 
 
 def held_against(path: str | Path, entries: dict[str, Entry]) -> list[Held]:
-    """Each of these against that of the same label. Raises TraceError where one is missing, or of another kind."""
+    """Compares each entry with the baseline's of the same label. Raises TraceError if one is missing or was measured
+    differently."""
     there = read(path).entries
     found = []
     for label, now in entries.items():

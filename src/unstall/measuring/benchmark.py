@@ -1,24 +1,24 @@
-"""`bench`: times of one function, and what a reader must know about them.
+"""`bench`: measures the times of one function, and derives verdicts on how to read them.
 
 A call of `bench` does this, in order:
 
- 1. It times the first call by itself. What that call loads, tunes or compiles is left out of all figures.
+ 1. It times the first call separately. No other figure includes that call's loading, tuning or compiling.
  2. It finds the framework of the arrays (`adapters/`), which knows how to wait, and whether there is a device.
  3. It warms up: it calls the function until the last call is no faster than those before.
- 4. It inspects one call (`calls/inspection.py`): what it changes, what it leaves running, what its inputs hold.
+ 4. It inspects one call (`calls/inspection.py`): its side effects, work that it leaves running, values of its inputs.
  5. `host` and `wall`: single calls on an idle device, each waited for.
  6. `device`: single calls, by the device's own records: CUPTI's, or the virtual GPU's simulation. Without records, by
     events in a queue that is filled while the device is held back.
  7. `throughput`: calls back to back, waited for once.
- 8. It derives verdicts from what it saw in 1 to 7.
+ 8. It derives verdicts from the results of 1 to 7.
 
 Each of 5 to 7 stops when the median's interval is narrow enough, when more samples would add no information, or when
-its share of `max_seconds` is over. With a cold cache, everything else is driven out of it before each sample of 5 and
-6. A function that never uses a device is measured as Python code: several calls a sample, with a hot cache. Time limits
-are by the machine's clock; times are by the program's, which on a virtual GPU is virtual.
+its share of `max_seconds` is over. With cache="cold", the cache is flushed before each sample of 5 and 6. A function
+that never uses a device is measured as Python code: several calls for each sample, with a hot cache. Time limits use
+the machine's clock. Times use the program's clock, which is virtual on a virtual GPU.
 
-If calls are so long that 3 to 7 do not fit into `max_seconds`, no call is made twice for the same purpose: the
-inspected call (4) is the first one timed (5), and the device's records of one call (6) suffice.
+If calls are so long that 3 to 7 do not fit into `max_seconds`, calls are shared between steps: the inspected call (4)
+is also the first timed one (5), and one call's device records (6) suffice.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from unstall.measuring.verdicts.evidence import Evidence
 from unstall.measuring.virtual_gpu import is_clock_virtual
 
 _WARM_UPS, _LEAST_WARM_UPS = 10, 2  # calls
-_CALLS, _CALLS_OF_MODEL = 20, 50  # calls that a full measurement makes at least
-_UNSTEADY = 2.0  # if one call takes so many times another, one of them captures, compiles or loads something
+_CALLS, _CALLS_OF_MODEL = 20, 50  # least number of calls of a full measurement
+_UNSTEADY = 2.0  # calls that differ by more than this factor: one of them captures, compiles or loads something
 _NO_FLUSH_S = 0.02  # for longer calls on a device the cache's state does not matter
 _SHARES = {"warm up": 0.1, "wall": 0.25, "device": 0.45, "throughput": 0.2}  # of max_seconds
 
@@ -233,7 +233,7 @@ class _Run:
         )
 
     def _inspect(self) -> Inspection:
-        """Inspects one call, after calls have become no faster."""
+        """Inspects one call, after the warm-up. If calls are long, inspects the second call instead."""
         if self._is_long(self.first.done_s):
             begin("the second call")
             alone = Alone(self.call, self.adapter)
@@ -248,14 +248,15 @@ class _Run:
         return inspect_call(self.call, self.adapter, self.at_first)
 
     def _is_as_any(self, alone: Alone) -> bool:
-        """Whether it began like the timed calls. On a virtual GPU the inspection slows the host down."""
+        """Returns whether the call began with the same cache state as timed calls, so that its time counts. On a
+        virtual GPU it does not count, since the inspection slows the host down."""
         if self.adapter.virtual:
             return False
         cold = self.adapter.asynchronous and self._cache() == "cold" and alone.machine_s > _NO_FLUSH_S
         return cold or self._cache() == "hot"
 
     def _is_steady(self, second_s: float) -> bool:
-        """Whether the second call took as long as later ones will: about as long as the first or the third."""
+        """Returns whether the second call's time is typical: close to that of the first or the third call."""
         if max(second_s, self.first.done_s) < _UNSTEADY * min(second_s, self.first.done_s):
             return True
         began = time.monotonic()
@@ -266,7 +267,7 @@ class _Run:
         return (_CALLS_OF_MODEL if self.adapter.virtual else _CALLS) * seconds > self.max_seconds
 
     def _warm_up(self) -> float:
-        """Returns the fastest call's time by the machine's clock, s."""
+        """Calls the function until it gets no faster. Returns the fastest call's time by the machine's clock, in s."""
         until = time.monotonic() + _SHARES["warm up"] * self.max_seconds
         fastest = float("inf")
         for number in range(_WARM_UPS):
@@ -283,7 +284,7 @@ class _Run:
         return self.cache or ("cold" if self.adapter.asynchronous else "hot")
 
     def _on_device(self, caching: Caching) -> _Taken | None:
-        """Measures on the device; None if the call put no work there."""
+        """Measures on the device. Returns None if the call put no work there."""
         adapter = self.adapter
         begin("calls one by one")
         host, wall = synchronised(caching, adapter, self._until("wall"), self.alone)
@@ -316,7 +317,7 @@ class _Run:
         return taken
 
     def _has_no_time_for_several(self) -> bool:
-        """Whether `throughput` has no time. On a virtual GPU this should not depend on the machine's speed."""
+        """Returns whether there is no time for `throughput`. On a virtual GPU, this does not depend on the clock."""
         if self.adapter.virtual:
             return self.each_s > self.max_seconds
         return time.monotonic() + 2 * self.each_s > self.deadline
@@ -338,14 +339,15 @@ class _Run:
         return self.first.machine_ns if self.adapter.clock is time.monotonic_ns else self.first.program_ns
 
     def _until(self, what: str | None = None) -> Until:
-        """When to stop: after a share of the time, or after everything that warm-up leaves."""
+        """Returns when to stop: after the share of time for `what`, or after all the time left by the warm-up."""
         share = _SHARES[what] if what else 1 - _SHARES["warm up"]
         left = max(0.0, self.deadline - time.monotonic())
         seconds = min(share * self.max_seconds, left) if self.brief else share * self.max_seconds
         return Until(self.rel_ci, seconds, self.each_s, alike=self._alike(), brief=self.brief)
 
     def _alike(self) -> int:
-        """How many equal samples of a model suffice; more than two if there is time to see whether calls differ."""
+        """Returns how many equal samples suffice on a virtual GPU (0 on a device). If there is time, more than two, to
+        see whether calls differ."""
         if not self.adapter.virtual:
             return 0
         return FEWEST if self.brief else LEAST

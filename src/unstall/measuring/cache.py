@@ -1,4 +1,5 @@
-"""The caches when a sample begins: flushed (cold), as the last sample left them (hot), with other inputs (rotate)."""
+"""Sets the state of the caches before each sample: flushed (cold), as the last sample left them (hot), or filled by a
+call with other inputs (rotate)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _LEAST_SETS, _MOST_SETS = 2, 64
 
 
 class Caching:
-    """`before()` comes before each sample, outside of it; `run()` is the sample."""
+    """A call with a cache state. Call `before()` before each timed `run()`."""
 
     def __init__(self, call: FunctionCall, cache: Cache, adapter: Adapter) -> None:
         """Raises UsageError if the cache's size is not known, or if there is nothing to rotate."""
@@ -23,7 +24,7 @@ class Caching:
         self._adapter = adapter
         self._flush: Callable[[], None] | None = None
         self.same: Callable[[], object] = call.bare()
-        """The call with the inputs that it was given, every time."""
+        """Makes the call with its original inputs every time, also with cache="rotate"."""
         self.run: Callable[[], object] = self.same
         if cache == "cold":
             self._flush = adapter.flusher()
@@ -35,12 +36,12 @@ class Caching:
             raise UsageError(f'cache={cache!r} is none of "cold", "hot" and "rotate"')
 
     def before(self) -> None:
-        """Begins to flush the cache, if that is wanted."""
+        """Starts a flush of the cache if it is "cold"."""
         if self._flush is not None:
             self._flush()
 
     def flushed(self) -> None:
-        """Flushes the cache, if that is wanted, and waits; L2 lines marked as persisting are released too."""
+        """Flushes the cache if it is "cold", waits for that, and releases persisting L2 lines."""
         if self._flush is not None:
             self._flush()
             self._adapter.synchronize()

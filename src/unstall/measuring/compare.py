@@ -35,7 +35,7 @@ from unstall.measuring.verdicts.of_inspection import of_inspection
 from unstall.measuring.virtual_gpu import is_clock_virtual
 from unstall.measuring.wording import names_of
 
-_CALLS = 20  # of a function, in a comparison that has time for what tells a little more
+_CALLS = 20  # calls of each function that must fit into the time of a full comparison
 _NOT_COMPUTED = "the virtual GPU skips numerics: there are no results that could be compared"
 
 Functions: TypeAlias = Mapping[str, Callable[..., object]]
@@ -104,7 +104,7 @@ def compare(
         same_within: The margin: 0.015, or "1.5%".
         max_seconds: Stop after so many seconds for each input.
         num_threads: torch's threads on the CPU.
-        seed: Of the random order.
+        seed: Seed of the random order.
         label: A title for the table.
 
     Returns:
@@ -222,14 +222,14 @@ def _values(calls: Mapping[str, FunctionCall]) -> list[object]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one call of each function shows: whether results agree, and notes on how to read the times."""
+    """Results of inspecting one call of each function: whether results agree, and notes on the times."""
 
     agreements: dict[str, Agreement]
     notes: list[str]
     each_s: list[float]  # the shorter of two calls, until return, by the machine's clock
 
     def is_long(self, seconds: float) -> bool:
-        """Whether calls are so long that only the necessary ones fit."""
+        """Returns whether calls are so long that only the necessary ones fit into `seconds`."""
         return any(_CALLS * each_s > seconds for each_s in self.each_s)
 
 
@@ -298,7 +298,7 @@ def same_randomness() -> Iterator[None]:
 
 
 def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
-    """A note on functions for which a program pays more than the device's time."""
+    """Returns a note on functions that are launch-bound, if any."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)
@@ -326,7 +326,7 @@ def _candidates(
 
 
 def _named(inputs: Inputs) -> list[tuple[str, tuple[object, ...]]]:
-    """All arguments of a call, by the input's name."""
+    """Returns pairs of an input's name and a call's further arguments."""
     named = inputs.items() if isinstance(inputs, Mapping) else [(_shown(value), value) for value in inputs]
     return [(str(name), value if isinstance(value, tuple) else (value,)) for name, value in named]
 

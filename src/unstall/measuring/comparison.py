@@ -18,9 +18,9 @@ SCHEMA = "unstall.compare/1"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One function. `ratio` is of its time to the first one's; `answer` is None of the first, as is `agreement`.
+    """One function. `ratio`: its time over the first one's. `answer` and `agreement` are None for the first.
 
-    `best`: it is the fastest of those whose results agree, or not known to be slower than that by more than the margin.
+    `best`: it is the fastest of those whose results agree, or not known to be slower than the fastest.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Comparison:
     margin: float
     rounds: int
     stopped: str
-    because: str = ""  # why it is by this time, where nobody asked for one
+    because: str = ""  # why this time was compared, if it was chosen automatically
     notes: tuple[str, ...] = ()
     device_name: str = ""
     versions: dict[str, str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def answer(self) -> Answer | None:
-        """Of the last candidate: the one there is, where two were compared."""
+        """The answer for the last candidate: with two functions, for the second."""
         return self.candidates[-1].answer
 
     @property
@@ -71,7 +71,7 @@ class Comparison:
 
 
 def data_of(rows: Sequence[Comparison]) -> dict[str, object]:
-    """Schema `unstall.compare/1`: times in ns, with all samples."""
+    """Returns the comparisons as plain data of schema `unstall.compare/1`: times in ns, with all samples."""
     return {"schema": SCHEMA, "version": __version__, "comparisons": [_plain(row) for row in rows]}
 
 
@@ -99,5 +99,5 @@ def _candidate(each: Candidate) -> dict[str, Any]:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: such a distance is text."""
+    """Turns infinities and NaN into text, since JSON has neither."""
     return {name: str(value) if value in (float("inf"),) or value != value else value for name, value in values.items()}

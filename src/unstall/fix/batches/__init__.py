@@ -1,1 +1,1 @@
-"""Batches of a loader, ahead of the program."""
+"""Fetches a loader's batches ahead of the program."""

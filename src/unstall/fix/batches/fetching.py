@@ -1,4 +1,4 @@
-"""Fetching from a loader and sending to the device: what a prefetch does for each batch, on whichever thread."""
+"""Fetches a batch from a loader and sends it to the device. A prefetch does this for each batch, on any thread."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from unstall.fix.tensors.staging import Sender, Sent
 from unstall.guest.rng import drawn_from, random_states
 from unstall.guest.steps import HandedOn
 
-_WATCHED = 16  # RNG use is checked for the first so many batches, and then for each so-manieth
-_ROOM = 16  # batches that the device has not reached yet may take one part in so many of its memory
+_WATCHED = 16  # RNG use is checked for the first 16 batches, then for every 16th
+_ROOM = 16  # batches that the device has not reached yet may take 1/16 of its memory
 
 
 class NoRoomAheadError(Exception):
-    """The device has no memory for further batches until the program is done with earlier ones."""
+    """The device has no memory for more batches until the program has finished with earlier ones."""
 
 
 class StatefulLoader(Protocol):
-    """A loader whose position can be saved and restored, as `torchdata`'s."""
+    """A loader whose position can be saved and restored, such as `torchdata`'s."""
 
     def state_dict(self) -> Mapping[str, object]: ...
 
@@ -37,20 +37,23 @@ class StatefulLoader(Protocol):
 
 @dataclass(slots=True)
 class FetchedBatch:
-    """One batch on its way. Times in ns."""
+    """A batch that was fetched and, usually, sent to the device. Times in ns."""
 
-    value: object  # from the loader, if it is not sent yet
+    value: object  # the loader's batch, if it is not sent yet
     sent: Sent[object] | None  # None: the device had no memory for it, or it was handed on
     fetch_ns: int
     stage_ns: int
-    rng_used: frozenset[str]  # global random generators that fetching it used
+    rng_used: frozenset[str]  # global random generators that the fetch used
     on_device: bool  # whether the loader itself made tensors on the device
-    state: Mapping[str, object] | None  # the loader's `state_dict()` after it
-    random: dict[str, object]  # states of the generators after it, if they are watched
+    state: Mapping[str, object] | None  # the loader's `state_dict()` after this batch
+    random: dict[str, object]  # states of the generators after this batch, if RNG use is checked
 
 
 class Room:
-    """Limits how far batches run ahead of the device: the bytes handed out whose work it has not done yet."""
+    """Limits how far batches run ahead of the device.
+
+    It counts the bytes of batches that the program got and that the device has not finished with.
+    """
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._limit = accelerator.total_bytes() // _ROOM
@@ -62,7 +65,7 @@ class Room:
             self._out.append((done, size_bytes))
 
     def wait_for(self, size_bytes: int) -> None:
-        """Waits until there is room for so many more bytes."""
+        """Waits until there is room for `size_bytes` more."""
         while True:
             with self._lock:
                 while self._out and self._out[0][0].query():
@@ -73,13 +76,16 @@ class Room:
             oldest.synchronize()
 
     def shrink(self) -> None:
-        """Waits for all batches, and from now on for each one."""
+        """Waits until the device has finished with all batches. From now on, each batch waits for the one before."""
         self._limit = 0
         self.wait_for(1)
 
 
 def pins_by_itself(loader: object) -> bool:
-    """Whether the loader's workers fetch ahead and its thread pins each batch in memory that nobody else writes to."""
+    """Returns whether the loader itself fetches ahead (by workers) and pins batches (by a thread).
+
+    Nothing else writes to that pinned memory.
+    """
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and loader.pin_memory
 
 
@@ -91,15 +97,15 @@ class Batches:
         self.iterator = HandedOn(iter(loader))
         self._accelerator, self._sender, self._room = accelerator, sender, room
         self._stream = accelerator.stream("in")
-        self.watch_rng = type(loader) not in (list, tuple)  # these only hand out what they hold
+        self.watch_rng = type(loader) not in (list, tuple)  # these only return items that exist already
         self.pinned_by_loader = pins_by_itself(loader)
-        self.ahead = False  # whether a thread of its own fetches
-        self._full = False  # whether memory ran out there
+        self.ahead = False  # whether a separate thread fetches
+        self._full = False  # whether device memory ran out in that thread
         self._fetched = 0
         self.has_state = hasattr(loader, "state_dict")
 
     def state(self) -> Mapping[str, object]:
-        """The loader's state after the last batch that was fetched."""
+        """Returns the loader's state after the last batch that was fetched."""
         return copy.deepcopy(cast(StatefulLoader, self._loader).state_dict())
 
     def next(self, before: dict[str, object] | None = None) -> FetchedBatch:
@@ -137,7 +143,7 @@ class Batches:
         return FetchedBatch(held, sent, fetch_ns, stage_ns, frozenset(drawn), on_device, state, after)
 
     def send(self, value: object) -> Sent[object]:
-        """Copies a batch to the device; if memory runs out, once more after earlier batches are done."""
+        """Copies a batch to the device. If memory runs out, waits for earlier batches and tries once more."""
         try:
             return self._sender.send(value, self._stream, self._room.wait_for, patient=self.ahead)
         except torch.OutOfMemoryError:

@@ -1,4 +1,4 @@
-"""Batches of a prefetch that the program's own thread fetches and copies, as a plain loop does."""
+"""Fetches and copies a prefetch's batches on the program's own thread, as a plain loop does."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ from unstall.fix.tensors.staging import SMALL_BYTES
 ENDED = object()
 """Returned instead of a batch if the loader has no more."""
 
-_RARELY = 64  # one batch in so many is looked at, if earlier looks found nothing to gain
+_RARELY = 64  # every 64th batch is measured, if earlier measurements found nothing to gain
 _NEVER = sys.maxsize
-_PAUSES = 8  # one look in so many may find a small batch late: the host may have paused
-_STEADY = 4  # looks in a row that say the same of the device
+_PAUSES = 8  # one measurement in 8 may find a small batch late: the host may have paused
+_STEADY = 4  # measurements in a row that must agree about the device
 
 News = Literal["starved", "fed", "not at hand"]
 
 
 class InPlace:
-    """The host bounds such a loop, or the loader's pinning thread, which needs the interpreter's lock. So almost
-    nothing is added to the loop's own work, and few batches are looked at."""
+    """A loop bound by the host, or by the loader's pinning thread, which needs the GIL.
+
+    So this adds almost no work to the loop and measures few batches.
+    """
 
     def __init__(self, accelerator: Accelerator, counters: PrefetchCounters, of_workers: int | None) -> None:
-        """`of_workers`: how many batches the loader's workers may hold ready at the beginning. These do not show how
-        fast the workers are. None: the loader has no workers; its batches are small and come at once."""
+        """`of_workers` is the number of batches that the loader's workers may have ready at the start. These batches do
+        not show how fast the workers are. None: the loader has no workers, and its batches are small and ready at
+        once."""
         self._accelerator, self._counters = accelerator, counters
         self._device = accelerator.device
         self._from_workers = of_workers is not None
-        self.in_haste = of_workers is None  # whether it goes on only as long as batches are small, and come at once
-        self._unseen, self._apart = -(of_workers or 0), 1  # batches since one was looked at, and until the next is
-        self._prompt = 0  # one more for each look at a batch that came at once, up to 0; _PAUSES less for a late one
-        self.news: News | None = None  # what the last look found; the caller clears it
+        self.in_haste = of_workers is None  # whether this mode ends when batches get large or late
+        self._unseen, self._apart = -(of_workers or 0), 1  # batches since the last measured one, and to the next
+        self._prompt = 0  # +1 for each measured batch that came at once, up to 0; -_PAUSES for a late one
+        self.news: News | None = None  # result of the last measurement; the caller clears it
 
     def batch(self, batches: Batches, entered: int) -> object:
-        """The next batch, on the device, or ENDED. `entered`: the time when the program asked for it, ns."""
+        """Returns the next batch, on the device, or ENDED. `entered`: the time in ns when the program asked for it."""
         self._unseen += 1
         looks = self._unseen >= self._apart
         asked = self._asked_now() if looks and self._from_workers else None
@@ -62,16 +65,19 @@ class InPlace:
         return moved
 
     def note_dry(self, asked: torch.Event) -> None:
-        """`asked`: recorded when the program asked for the batch, after all work that the device had then."""
+        """Notes whether the device had run out of work when the program asked for a batch.
+
+        `asked` is an event recorded at that time, behind all the work that was queued by then.
+        """
         dry = self._counters.dry
         self._counters.dry = max(1, dry + 1) if asked.query() else min(-1, dry - 1)
 
     def is_starved(self) -> bool:
-        """Whether the device was waiting for each of the last batches."""
+        """Returns whether the device waited for each of the last `_STEADY` batches."""
         return self._counters.dry >= _STEADY
 
     def is_fed(self) -> bool:
-        """Whether it had work left when each of the last batches came."""
+        """Returns whether the device still had work when each of the last `_STEADY` batches came."""
         return self._counters.dry <= -_STEADY
 
     def _sent_from_pinned(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -81,7 +87,7 @@ class InPlace:
         return tensor.to(self._device, non_blocking=not tensor.is_pinned())
 
     def _asked_now(self) -> torch.Event:
-        """Not for each batch: recording gives up the interpreter's lock, which the loader's pinning thread may take."""
+        """Records an event now. Called for few batches: recording releases the GIL to the loader's pinning thread."""
         asked = self._accelerator.event()
         asked.record(self._accelerator.current())
         return asked
@@ -98,5 +104,5 @@ class InPlace:
             if self.in_haste and (self._prompt < -_PAUSES or largest_bytes > SMALL_BYTES):
                 self.news = "not at hand"
         self._unseen, self._apart = 0, min(2 * self._apart, _RARELY) if nothing_new else 1
-        if self.news == "not at hand":  # whoever comes back knows more
+        if self.news == "not at hand":  # if this mode is chosen again, that choice is better informed
             self.in_haste, self._apart = False, _NEVER

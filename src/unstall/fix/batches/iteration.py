@@ -1,4 +1,4 @@
-"""One pass of a prefetch over its loader: which thread fetches, for how long, and what it measures meanwhile."""
+"""One pass of a prefetch over its loader. Measures batches and decides which thread fetches them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from unstall.guest.steps import item_handed_on
 _Mode = Literal["look", "ahead", "again", "beside", "plain"]
 
 _LOOKED_AT = 3  # batches that the program's own thread fetches first; 2 if the depth is given
-_TRIED = 24  # batches fetched ahead before they are compared with those
-_AGAIN = 12  # batches not fetched ahead, if those ahead seemed slower
-_WORTH = 0.02  # of a batch's time: less is not worth fetching ahead
+_TRIED = 24  # batches fetched ahead before they are compared with the first batches
+_AGAIN = 12  # batches then fetched on demand, if fetching ahead seemed slower
+_WORTH = 0.02  # share of a batch's time: a smaller gain is not worth fetching ahead
 _DEPTH, _DEEP = 2, 4
 _FED = "only copies overlap: the loader's own workers fetch ahead"
 _SMALL = "a plain loop: batches are small, and copied as they come"
 _AT_FIRST = "a plain loop: the loader's own workers fetch ahead"
 _STARVED = "a plain loop: the loader's own workers fetch ahead, and the device still waits for them"
 _ANOTHER = "another iteration of the loader is under way"
-_ROOM_AHEAD = 0.5  # share of the memory that the program never needed which batches ahead may take
-_JITTER = 2.0  # the longest fetch over the median: above, fetches are uneven
+_ROOM_AHEAD = 0.5  # share of the memory the program never needed that batches ahead may take
+_JITTER = 2.0  # fetches are uneven if the longest takes more than 2 times the median
 
 
 class Iteration:
@@ -54,7 +54,7 @@ class Iteration:
         self._producer: Producer | None = None
         self._batches: Batches | None = None
         self._batches = Batches(loader, accelerator, self._sender(), self._room)
-        # Whether the device decides, not a trial: if the loader fetches ahead by itself.
+        # If the loader fetches ahead by itself, the device's waits decide the mode, and there is no trial.
         self._follows_loader = self._batches.pinned_by_loader and depth == "auto"
         self._place = InPlace(
             accelerator,
@@ -64,16 +64,16 @@ class Iteration:
         self._mode: _Mode = "look"
         self._judged = False
         self._seen: list[MeasuredBatch] = []
-        self._intervals: list[int] = []  # in this mode
+        self._intervals: list[int] = []  # ns between batches in this mode
         self._entered: int | None = None
         self._rng_beside: set[str] = set()  # generators that the program uses between batches
         self._states: dict[str, object] = {}
-        self._given: int | None = None  # bytes of the batch that the program has
+        self._given: int | None = None  # size in bytes of the batch that the program holds
         self._held = _why_beside(loader, depth)
         passes.begin(self)
         if self._follows_loader:
-            # Another thread, and all other work here, would only take the interpreter's lock from the pinning thread.
-            # So while the device waits for the loader, this does no more than a plain loop.
+            # Another thread, or more work in this one, would take the GIL from the pinning thread.
+            # So this is a plain loop as long as the device waits for the loader.
             self._change(*("beside", _FED) if self._place.is_fed() else ("plain", _AT_FIRST))
 
     def __iter__(self) -> Iteration:
@@ -101,13 +101,13 @@ class Iteration:
         current = self._accelerator.current()
         asked = self._accelerator.event()
         asked.record(current)
-        if self._given is not None:  # all the program's work with it is before `asked` on its stream
+        if self._given is not None:  # all work on that batch is before `asked` on the program's stream
             self._room.handed_out(asked, self._given)
             self._given = None
         if self._chosen() == "plain":  # from this batch on
             return self._in_place(entered)
         batch, sent = self._next_batch(states)
-        if sent.exposed:  # the program may write there next
+        if sent.exposed:  # the program may write to the source next
             sent.late.synchronize()
         needed = None if sent.end.query() else self._accelerator.event(timed=True)
         if needed is not None:
@@ -128,8 +128,8 @@ class Iteration:
             self._passes.leave(producer)
 
     def step_aside(self) -> None:
-        """Another iteration of the loader begins: from now on batches are fetched on demand, so that no two threads use
-        the loader. Batches that were fetched already come first."""
+        """Fetches on demand from now on: another iteration of the loader begins, and no two threads may use the loader.
+        Batches that were fetched already come first."""
         if self._producer is not None or (self._batches is not None and self._batches.watch_rng):
             self._held = self._held or _ANOTHER
         if self._producer is not None:
@@ -142,7 +142,8 @@ class Iteration:
         self.close()
 
     def _sender(self) -> Sender:
-        """The sender of earlier passes, which knows the loader's memory; a new one if another pass uses that."""
+        """Returns the sender of earlier passes, which knows how the loader uses memory. If another pass is using it,
+        returns a new one."""
         kept, loader = self._passes.sender, self._loader
         others = self._passes.others_are_open(self)
         if kept is not None and kept.accelerator is self._accelerator and not others:
@@ -174,7 +175,7 @@ class Iteration:
             raise
 
     def _from_producer(self) -> FetchedBatch | None:
-        """The producer's next batch; None if the producer ended before the loader did."""
+        """Returns the producer's next batch, or None if the producer ended before the loader did."""
         assert self._producer is not None
         made = self._producer.take()
         if isinstance(made, FetchedBatch):
@@ -226,7 +227,7 @@ class Iteration:
 
     def _decide(self) -> None:
         assert self._batches is not None
-        later = self._seen[1:]  # the first sets up the sampler, which may use a generator
+        later = self._seen[1:]  # the first fetch sets up the sampler, which may use a generator
         drawn: set[str] = set().union(*(seen.batch.rng_used for seen in later))
         if drawn and self._held is None:
             names = " and ".join(sorted(drawn))
@@ -266,7 +267,7 @@ class Iteration:
         self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
 
     def _fitting(self, size_bytes: int) -> int:
-        """How many batches ahead leave the program half of the memory that it never needed so far."""
+        """Returns how many batches ahead fit in half of the memory that the program has not needed so far."""
         return int(_ROOM_AHEAD * self._accelerator.unneeded_bytes()) // max(size_bytes, 1)
 
     def _go_ahead(self, depth: int, why: str) -> None:
@@ -277,14 +278,14 @@ class Iteration:
         self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
 
     def _stop_ahead(self, mode: Literal["again", "beside"], why: str) -> None:
-        """Batches that were fetched already come first."""
+        """Stops the producer. Batches that it fetched already come first."""
         assert self._producer is not None
         self._producer.stop()
         self._change(mode, why)
 
     def _change(self, mode: _Mode, why: str | None = None, depth: int = 0) -> None:
         self._mode, self._intervals, self._seen = mode, [], []
-        self._states = {}  # later RNG use is not between two batches that were looked at
+        self._states = {}  # RNG use is compared only between the first, measured batches
         if mode == "plain":
             self._entered = None  # the time between such batches is not measured
         if mode == "beside" and self._producer is None and self._batches is not None:
@@ -299,7 +300,7 @@ class Iteration:
         return median(ahead[-_TRIED:]) > (1 + _WORTH) * median(beside[-_AGAIN:])
 
     def _count_interval(self, interval: int) -> None:
-        if len(self._intervals) < 2:  # the first after a change of mode is of both modes
+        if len(self._intervals) < 2:  # the first interval after a change of mode belongs to both modes
             return
         kept = self._counters.ahead_ns if self._mode == "ahead" else self._counters.beside_ns
         if self._mode == "again" and self._producer is not None:
@@ -349,7 +350,7 @@ class Iteration:
 
 
 def _raise(ended: ProducerEnded) -> NoReturn:
-    """Raises the loader's error. No frame of its traceback holds it, which would be a reference cycle."""
+    """Raises the loader's error. No frame of its traceback keeps a reference to it: that would be a cycle."""
     error, ended.error = ended.error, StopIteration()
     try:
         raise error
@@ -358,8 +359,8 @@ def _raise(ended: ProducerEnded) -> NoReturn:
 
 
 def _held_ready(loader: DataLoader[object]) -> int:
-    """How many batches its workers may have ready before the first is asked for; at most half of all, so that a short
-    loop shows something too."""
+    """Returns how many batches the workers may have ready before the first is asked for. At most half of all batches,
+    so that the rest of a short loop can still be measured."""
     ready = int(loader.num_workers * (getattr(loader, "prefetch_factor", None) or 1))
     try:
         return min(ready, len(loader) // 2)
@@ -368,7 +369,7 @@ def _held_ready(loader: DataLoader[object]) -> int:
 
 
 def _why_beside(loader: object, depth: int | Literal["auto"]) -> str | None:
-    """Why fetching on another thread could change the program's results, if it could."""
+    """Returns why fetching on another thread could change the program's results. None if it could not."""
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return "a torch mode is on in the program's thread"
     if depth == "auto" and isinstance(loader, DataLoader) and loader.num_workers == 0:

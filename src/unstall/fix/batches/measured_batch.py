@@ -1,4 +1,4 @@
-"""What one of the first batches of a prefetch shows of the loader."""
+"""Measurements of one of the first batches of a prefetch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from unstall.fix.batches.fetching import FetchedBatch
 from unstall.fix.tensors.accelerator import milliseconds
 from unstall.fix.tensors.staging import SMALL_BYTES
 
-HANDING_OVER_NS = 20_000  # what it takes at least to hand a batch from thread to thread
+HANDING_OVER_NS = 20_000  # least time to pass a batch between threads
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBatch:
-    """Measurements of a batch, without its tensors: the program decides how long these live."""
+    """Measurements of a batch. They do not include its tensors, so that only the program keeps these alive."""
 
     batch: FetchedBatch
     pinned: bool
     bytes: int
-    largest_bytes: int  # of one tensor that was copied
+    largest_bytes: int  # size of the largest tensor that was copied
     start: torch.Event
     end: torch.Event
 
@@ -29,7 +29,7 @@ class MeasuredBatch:
         return self.batch.stage_ns + int(milliseconds(self.start, self.end) * 1e6)
 
     def is_small(self) -> bool:
-        """Whether the driver takes it along with the call, so that nobody waits."""
+        """Returns whether the driver copies the data within the call, so that nothing waits."""
         return self.largest_bytes <= SMALL_BYTES and not self.pinned
 
     def is_at_hand(self) -> bool:
@@ -37,5 +37,5 @@ class MeasuredBatch:
 
 
 def at_hand(largest_bytes: int, fetch_ns: int) -> bool:
-    """Whether nothing could be hidden of such batches, however short a step is."""
+    """Returns whether such batches cost so little that prefetching could not gain anything, even for short steps."""
     return largest_bytes <= SMALL_BYTES and fetch_ns < HANDING_OVER_NS

@@ -1,4 +1,4 @@
-"""What the passes of one prefetch over its loader share."""
+"""State shared by all passes of one prefetch over its loader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unstall.fix.tensors.staging import Sender
 
 
 class Pass(Protocol):
-    """What a pass offers to the other passes."""
+    """The methods of a pass that other passes call."""
 
     def is_open(self) -> bool: ...
 
@@ -20,23 +20,23 @@ class Pass(Protocol):
 
 
 class Passes:
-    """All passes of one prefetch. They hold this object; it holds none of them."""
+    """State of all passes of one prefetch. Passes refer to it; it refers to them weakly."""
 
     def __init__(self) -> None:
         self.counters = PrefetchCounters()
         self.sender: Sender | None = None  # kept for the next pass: it has learned how the loader uses memory
-        self.state: Mapping[str, object] | None = None  # the loader's, after the last batch that the program got
-        self._left: Producer | None = None  # closed while it fetched, and not ended yet
+        self.state: Mapping[str, object] | None = None  # the loader's state after the last batch that the program got
+        self._left: Producer | None = None  # a producer that was closed during a fetch and has not ended yet
         self._decided: tuple[int, str] | None = None  # depth, and why; kept from pass to pass
         self._begun: weakref.WeakSet[Pass] = weakref.WeakSet()
 
     @property
     def depth(self) -> int:
-        """How many batches are fetched ahead."""
+        """The number of batches that are fetched ahead."""
         return self._decided[0] if self._decided else 0
 
     def make_room(self) -> None:
-        """Before a pass begins: makes sure that no other uses the loader beside it."""
+        """Makes all other passes stop using the loader in threads. Called before a pass begins."""
         for other in list(self._begun):
             other.step_aside()
         if self._left is not None:
@@ -52,11 +52,11 @@ class Passes:
         return any(other is not one and other.is_open() for other in self._begun)
 
     def leave(self, producer: Producer) -> None:
-        """It still uses the loader."""
+        """Keeps a closed producer that still uses the loader. The next pass waits for it."""
         self._left = producer
 
     def fetch_ahead(self, depth: int, why: str) -> None:
-        """From now on so many batches are fetched ahead."""
+        """Notes that `depth` batches are fetched ahead from now on, and why."""
         self._decided = depth, why
 
     def stats(self) -> PrefetchStats:

@@ -1,4 +1,4 @@
-"""The loader's own loop, if there is no device with streams to copy to."""
+"""A plain loop over the loader, used if no device with streams is available."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from unstall.guest.steps import HandedOn, item_handed_on
 
 
 class PlainLoop:
-    """An iterator that fetches on demand, on the calling thread, and goes on after an error if the loader's own does.
-    Tensors come on `device` if torch has it."""
+    """An iterator that fetches on demand, on the calling thread. If the loader's iterator can go on after an error, so
+    can this one. Tensors are moved to `device` if torch has that device."""
 
     def __init__(self, loader: Iterable[object], device: torch.device, counters: PrefetchCounters) -> None:
         self._loader = loader
@@ -37,5 +37,5 @@ class PlainLoop:
         return "<iteration of a prefetch: a plain loop>"
 
     def close(self) -> None:
-        """Lets go of the loader's iterator."""
+        """Drops the loader's iterator."""
         self._batches = iter(())

@@ -1,4 +1,4 @@
-"""What a `prefetch` did and gained."""
+"""Statistics of a `prefetch`: the work it did and the time it saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unstall.figures import counted, duration, share, size
 from unstall.fix.tensors.accelerator import milliseconds
 from unstall.fix.wrapped import Printed
 
-_LATE = 4  # copies that may be pending before the device is asked whether they have ended
+_LATE = 4  # pending copies that are kept before their events are queried
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class PrefetchStats(Printed):
     fetch_ns: int  # spent in the loader
     stage_ns: int  # copying into pinned memory and queueing the copy
     copy_ns: int  # on the device's copy engine
-    waited_ns: int  # the program waited for batches
-    stalled_ns: int  # the program's stream waited for copies
-    depth: int  # most batches fetched ahead; 0: none
-    note: str  # why that depth
+    waited_ns: int  # time that the program waited for batches
+    stalled_ns: int  # time that the program's stream waited for copies
+    depth: int  # maximum number of batches fetched ahead; 0: none
+    note: str  # the reason for that depth
 
     @property
     def hidden_ns(self) -> int:
@@ -56,7 +56,7 @@ class PrefetchStats(Printed):
 
 @dataclass(slots=True)
 class PrefetchCounters:
-    """Sums that iterations add to. The producer's thread adds to none: each batch carries its own times."""
+    """Sums over batches. Only iterations add to them; the producer's thread stores times in each batch instead."""
 
     batches: int = 0
     bytes: int = 0
@@ -66,24 +66,24 @@ class PrefetchCounters:
     waited_ns: int = 0
     stalled_ns: int = 0
     tensors: int = 0  # in batches
-    empty: str | None = None  # the type of a batch that had none
-    dry: int = 0  # batches in a row that the device waited for; negative: that it did not wait for
-    beside_ns: list[int] = field(default_factory=list)  # between batches that were fetched in the program's thread
-    ahead_ns: list[int] = field(default_factory=list)  # between batches that were fetched ahead
+    empty: str | None = None  # the type of a batch that had no tensors
+    dry: int = 0  # batches in a row that the device waited for; if negative, batches in a row that it did not wait for
+    beside_ns: list[int] = field(default_factory=list)  # ns between batches fetched by the program's thread
+    ahead_ns: list[int] = field(default_factory=list)  # ns between batches fetched ahead
     _copies: deque[tuple[torch.Event | None, torch.Event, torch.Event]] = field(default_factory=deque)
 
     def note_copy(self, needed: torch.Event | None, start: torch.Event, end: torch.Event) -> None:
-        """Notes the events around a batch's copy, and where the program's stream first needs the batch.
+        """Notes a batch's copy by its events.
 
-        `needed` is recorded when the program gets the batch: until then the program waits, not its stream. None if
-        the copy had ended by then.
+        `start` and `end` are recorded around the copy. `needed` is recorded on the program's stream when the program
+        gets the batch: from then on that stream waits for the copy. None if the copy had ended by then.
         """
         self._copies.append((needed, start, end))
         if len(self._copies) > _LATE:
             self.add_copies(2)
 
     def add_copies(self, at_most: int | None = None) -> None:
-        """Adds the times of copies that have ended."""
+        """Adds up the times of copies that have ended, at most `at_most` of them."""
         while self._copies and at_most != 0:
             needed, start, end = self._copies[0]
             if not (end.query() and (needed is None or needed.query())):

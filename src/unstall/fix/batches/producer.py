@@ -1,4 +1,4 @@
-"""A thread that makes things ahead of their consumer."""
+"""A thread that computes results ahead of their consumer."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ PATIENCE_S = 5.0  # how long closing waits for a running fetch; after that the t
 
 
 class ProducerEnded:
-    """The last result: StopIteration, or an error that stopped the thread."""
+    """The last result: `error` is StopIteration, or the error that stopped the thread."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
 class Producer:
-    """Calls `make` on a thread of its own until it raises, at most `depth` results ahead.
+    """Calls `make` on a separate thread until it raises. The thread stays at most `depth` results ahead.
 
-    The thread inherits the context variables, the device and the modes of autograd and autocast of the thread that
-    starts it. It holds no reference to this object; closing or collecting the object stops it, and so does the exit of
-    the interpreter. In a forked process the thread is missing and its lock may be held for ever: there nothing is done.
+    The thread inherits the context variables, the device and the modes of autograd and autocast from the thread that
+    starts it. It holds no reference to this object. It stops if the object is closed or collected, or if the
+    interpreter exits. A forked process lacks the thread, and the lock may be held forever there: so all methods do
+    nothing in it.
     """
 
     def __init__(self, make: Callable[[], object], depth: int, enter: Callable[[], None]) -> None:
@@ -53,7 +54,8 @@ class Producer:
         _live.add(self)
 
     def take(self) -> object:
-        """Waits for the next result, or ProducerEnded. After `stop`, the results that are left, then None."""
+        """Waits for the next result and returns it, or ProducerEnded. After `stop`, returns the results that are left,
+        then None."""
         if self._is_forked():
             raise RuntimeError(
                 "batches are fetched in the process that began to iterate, and this one was forked off it"
@@ -69,7 +71,7 @@ class Producer:
             return made
 
     def stop(self) -> None:
-        """Begins no further result."""
+        """Makes the thread begin no further result."""
         if self._is_forked():
             return
         with self._shared.changed:
@@ -88,7 +90,7 @@ class Producer:
         return not self._thread.is_alive()
 
     def ready(self) -> int:
-        """How many results are ready."""
+        """Returns the number of results that are ready."""
         return len(self._shared.made)
 
     def _is_forked(self) -> bool:
@@ -116,19 +118,19 @@ def _produce(shared: _Shared, make: Callable[[], object]) -> None:
                 return
         try:
             made = make()
-        except BaseException as error:  # whatever it is, it is raised where the result is taken
+        except BaseException as error:  # any error is raised in the thread that takes the result
             made = ProducerEnded(error)
         with shared.changed:
             shared.made.append(made)
             shared.changed.notify_all()
         ended = isinstance(made, ProducerEnded)
-        made = None  # the error's traceback has this frame: a circle, and a collector frees its events who knows where
+        made = None  # the error's traceback has this frame; a cycle would free events on any thread
         if ended:
             return
 
 
 def _autocasts() -> list[torch.autocast]:
-    """The calling thread's autocast modes, for another thread."""
+    """Returns the calling thread's autocast modes, to be entered on another thread."""
     cached = torch.is_autocast_cache_enabled()
     return [
         torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=cached)
@@ -142,7 +144,7 @@ _live: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """A thread that runs on while the interpreter ends is killed within the C++ of torch, which aborts the process."""
+    """Stops all threads before the interpreter exits: a thread killed inside torch's C++ would abort the process."""
     for producer in list(_live):
         producer.stop()
     until = time.monotonic() + PATIENCE_S

@@ -1,1 +1,1 @@
-"""CUDA graphs of functions, modules and training steps: what a call needs, and how it is served."""
+"""CUDA graphs of functions, modules and training steps: examining calls, capturing them and serving them."""

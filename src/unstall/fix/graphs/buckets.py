@@ -1,14 +1,14 @@
-"""Calls of many sizes served by few graphs: inputs are padded to one of a few sizes, results are cut back.
+"""Serves calls of many sizes by few graphs: pads inputs to one of a few sizes, and cuts results back.
 
 This gives the same bits only if no element of the result depends on the padding, and if the kernels for the larger size
-add up in the same order. So it is proved: the first calls in each bucket run both ways, and one bit of difference ends
-it.
+add up in the same order. So it is proved: the first calls in each bucket run both ways. If one bit differs, padding is
+given up.
 
-Floating-point inputs are padded with zeros; proofs pad them with numbers above and below all of the call's own.
-Integers may be indices, and such numbers would be out of bounds: they are padded with one of the call's own, and proofs
-pad them with the least or the largest. If that changes the result, as it does for a mask, zeros are tried.
+Floating-point inputs are padded with zeros; proofs pad them with numbers above and below all values of the call.
+Integers may be indices, and such numbers would be out of bounds. So integers are padded with one of the call's values,
+and proofs pad them with the smallest or the largest. If that changes the result, as for a mask, zeros are tried.
 
-What buckets earn: of 120 calls with 52 sizes, 96 are served, after 7 captures. With a graph for each size, and the
+Measured gain: of 120 calls with 52 sizes, 96 are served, after 7 captures. With a graph for each size, and the
 default of at most eight graphs, 51 are served, after 41 captures. To reproduce: `test_few_graphs_serve_many_sizes` in
 `tests/fix/graphed/test_buckets.py`.
 """
@@ -41,7 +41,7 @@ _ONE_A_SHAPE = "unpadded it is, with a graph for each shape"
 _PROOFS = 2  # calls of different sizes that a bucket must get right before it is used
 
 Dim = tuple[int, int]
-"""A tensor's place among the inputs or outputs, and one of its dimensions."""
+"""A tensor's index among the inputs or outputs, and one of its dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Sizes:
     given: tuple[int, ...] = ()
 
     def above(self, size: int) -> int:
-        """The size to pad to; `size` itself if none is large enough."""
+        """Returns the size to pad to, or `size` itself if no given size is large enough."""
         if self.given:
             return next((each for each in self.given if each >= size), size)
         return 1 << max(0, size - 1).bit_length()
@@ -59,17 +59,19 @@ class Sizes:
 
 @dataclass(slots=True)
 class _Bucket:
-    proved: set[tuple[int, ...]] = field(default_factory=set)  # real sizes
+    proved: set[tuple[int, ...]] = field(default_factory=set)  # sizes before padding
 
 
 @dataclass(slots=True)
 class _Family:
-    """Calls that differ only in sizes."""
+    """Calls that differ only in the sizes of their inputs."""
 
     others: list[object]  # kept alive, so that no id in the family's key is used twice
     first: list[torch.Size]
     varying: set[Dim] = field(default_factory=set)
-    sources: dict[Dim, set[Dim]] = field(default_factory=dict)  # of an output's: inputs' that it may be
+    sources: dict[Dim, set[Dim]] = field(
+        default_factory=dict
+    )  # an output's dimension → the inputs' dimensions that it may equal
     buckets: dict[tuple[int, ...], _Bucket] = field(default_factory=dict)
     zeros: bool = False  # integers are padded with zeros, not with one of the call's own
     off: bool = False
@@ -77,13 +79,13 @@ class _Family:
     uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
 
     def enlarged(self, tensor: torch.Tensor, place: int, target: dict[Dim, int]) -> torch.Tensor:
-        """Padded with zeros, or with one of its own integers."""
+        """Returns the tensor padded with zeros or, for integers, with one of its own values."""
         own = tensor.dtype in _WHOLE and tensor.numel() and not self.zeros
         return _padded(tensor, place, target, tensor[(0,) * tensor.dim()] if own else None)
 
     def proof(self, tensor: torch.Tensor, place: int, target: dict[Dim, int], *, largest: bool) -> torch.Tensor:
-        """Padded with floating-point numbers above and below all of its own, or with the `largest` or the least of its
-        own integers."""
+        """Returns the tensor padded for a proof: floating-point tensors with numbers above and below all their values,
+        integers with their largest (if `largest`) or smallest value."""
         larger = self.enlarged(tensor, place, target)
         if larger is tensor or not tensor.numel():
             return larger
@@ -96,10 +98,10 @@ class _Family:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """One call made larger. `real` and `target`: sizes of the varying dimensions, before and after."""
+    """A call with padded inputs. `real` and `target`: sizes of the varying dimensions before and after padding."""
 
     family: _Family
-    call: CallArguments  # the larger one
+    call: CallArguments  # with the padded inputs
     given: CallArguments
     real: dict[Dim, int]
     target: dict[Dim, int]
@@ -112,7 +114,7 @@ class Padded:
 
     @property
     def proved(self) -> bool:
-        """Whether calls of such sizes gave the same bits. Sizes smaller than all that were tried are not proved."""
+        """Whether calls of such sizes gave the same bits. Sizes smaller than all tried sizes are not proved."""
         sizes = tuple(self.real.values())
         proved = self.bucket.proved
         if any(len({self.real[at] for at in fits}) > 1 for fits in self.family.sources.values()):
@@ -122,14 +124,14 @@ class Padded:
         return len(proved) >= _PROOFS and all(map(operator.ge, sizes, map(min, zip(*proved, strict=True))))
 
     def trial(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with other numbers in the padding than a graph would find there."""
+        """Returns the arguments with other values in the padding than a graph would read there."""
         largest = len(self.bucket.proved) % 2 == 0
         given = enumerate(self.given.tensors)
         tensors = [self.family.proof(tensor, place, self.target, largest=largest) for place, tensor in given]
         return self.given.exchanged(tensors)
 
     def may_be_zeros(self) -> bool:
-        """Pads integers with zeros from now on. False if it did already, or if there are none."""
+        """Pads integers with zeros from now on. Returns False if they are already, or if no integers are padded."""
         family = self.family
         pairs = zip(self.given.tensors, self.call.tensors, strict=True)
         grown = (own for own, larger in pairs if own.shape != larger.shape)
@@ -140,7 +142,7 @@ class Padded:
         return True
 
     def cut(self, result: Any) -> Any:
-        """The result of the larger call, cut back to what the call asked for."""
+        """Returns the result of the padded call, cut back to the sizes of the original call."""
         places = iter(range(len(tensors_in(result))))
 
         def cut(tensor: torch.Tensor) -> torch.Tensor:
@@ -157,14 +159,14 @@ class Padded:
 
 
 class Buckets:
-    """The families of calls that one function has had."""
+    """All families of calls of one function."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self._families: OrderedDict[Key, _Family] = OrderedDict()
 
     def padded(self, call: CallArguments) -> Padded | None:
-        """The call in its bucket. None while no size has varied, and if padding was refused."""
+        """Returns the call padded to its bucket. None if no size has varied yet or padding was refused."""
         family = self._family(call)
         if family.off:
             return None
@@ -182,7 +184,7 @@ class Buckets:
         return Padded(family, larger, call, real, target, padding, elements)
 
     def progress(self) -> str:
-        """How far the bucket with the most proofs is, in words."""
+        """Describes the progress of the bucket with the most proofs."""
         proved = (len(bucket.proved) for family in self._families.values() for bucket in family.buckets.values())
         most = max(proved, default=0)
         return f"before that a bucket must give the same bits for {_PROOFS} sizes, and did so for {most}"
@@ -200,9 +202,9 @@ class Buckets:
 def proved_run(
     device: CaptureDevice, function: Callable[..., Any], padded: Padded, call: CallArguments
 ) -> tuple[Any, Refusal | None]:
-    """Runs a call as it is and, if that changed nothing else, in its bucket.
+    """Runs a call eagerly and, if it only returned a result, padded to its bucket as well.
 
-    Returns the result of the former, and why padding is refused, if so. The family is not padded then any more.
+    Returns the unpadded result, and the reason if padding is refused. A refused family is never padded again.
     """
     result, found = examined(device, function, call)
     args, kwargs = padded.trial()
@@ -216,7 +218,7 @@ def proved_run(
 
 
 def _prove(padded: Padded, exact: object, found: Examined, run: Callable[[], object]) -> None:
-    """Compares a call's own result with that of the larger one, which `run` returns. Raises `Refused`."""
+    """Compares a call's result with that of the padded call, which `run` returns. Raises `Refused`."""
     seen, family = found.seen, padded.family
     if seen.refusals:
         raise Refused(seen.refusals[0])
@@ -255,13 +257,13 @@ def _prove(padded: Padded, exact: object, found: Examined, run: Callable[[], obj
 def _larger(run: Callable[[], object]) -> object:
     try:
         return run()
-    except Exception as error:  # inputs that must be as large as each other, and do not all grow
+    except Exception as error:  # for example, inputs must have equal sizes and only some were padded
         said = str(error).splitlines() or [type(error).__name__]
         raise Refused(Refusal(f"padded, it raises: {said[0]}", None, _ONE_A_SHAPE)) from error
 
 
 def _find_sources(padded: Padded, exact: list[torch.Tensor], larger: list[torch.Tensor]) -> None:
-    """Finds the inputs' dimensions that each grown dimension of the results may come from. Raises `Refused`."""
+    """Finds, for each dimension of the results that grew, the inputs' dimensions it may come from. Raises `Refused`."""
     odd = Refusal("padded, its result has a size that is no input's", None, _ONE_A_SHAPE)
     if len(exact) != len(larger):
         raise Refused(odd)
@@ -284,7 +286,8 @@ def _nothing(_: torch.Tensor) -> None:
 
 
 def _padded(tensor: torch.Tensor, place: int, target: dict[Dim, int], fill: torch.Tensor | None = None) -> torch.Tensor:
-    """The tensor, or a larger one around it with `fill` (one value, or all values) or zeros in the rest."""
+    """Returns the tensor padded to the target sizes. The padding comes from `fill` (one value, or a tensor of the
+    padded shape), or is zero."""
     shape = [target.get((place, dim), size) for dim, size in enumerate(tensor.shape)]
     if shape == list(tensor.shape):
         return tensor

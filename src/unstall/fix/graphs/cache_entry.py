@@ -1,4 +1,4 @@
-"""What is known of the calls with one key: a state machine, and the graphs that serve these calls.
+"""The cache entry of all calls with one key: a state machine, and the graphs that serve these calls.
 
                                   ┌─ unusable, evicted ─┐ ┌─ guards failed, evicted ─┬────────────────────────┐
                                   │                     ▼ ▼                          │                        │
@@ -8,10 +8,10 @@
                                                                                                ▼
                                                                                           [ REFUSED ]
 
-A call is replayed if the guards of one of the entry's graphs hold. The state says what happens to other calls: in
-UNSEEN the call is observed, in OBSERVED it is captured, in SERVING the guards have failed and the entry moves on; in
-DEFERRED and REFUSED the call runs as it is. Runs as they are by other rules (a graph is busy, arguments share memory)
-do not change the state.
+A call is replayed if the guards of one of the entry's graphs hold. The state decides about all other calls: in UNSEEN
+the call is observed; in OBSERVED it is captured; in SERVING the guards have failed, so the state changes; in DEFERRED
+and REFUSED the call runs eagerly. Calls that run eagerly for other reasons (a graph is busy, arguments share memory) do
+not change the state.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from unstall.fix.graphs.guarded_graph import GuardedGraph
 from unstall.fix.graphs.refusals import Refusal, changing
 
 MOST_UNCERTAIN = 10
-"""Observed calls in a row whose RNG use may be another thread's, before calls run as they are until their number has
-doubled.
+"""How many observed calls in a row may have RNG use that may be another thread's. After that, calls run eagerly until
+their number has doubled.
 
-What these attempts earn, of ten programs each: beside a thread that loads batches, ten are served by a graph, and two
-if one uncertain call is a refusal. Beside a thread that uses `numpy.random` for its first 0.3 s, ten are served, and
-three without the attempt when calls have doubled. If uncertain use were ignored, seven of ten functions that draw
+Measured on ten programs each. With a thread that loads batches: ten are served by a graph, but only two if one
+uncertain call were a refusal. With a thread that uses `numpy.random` for its first 0.3 s: ten are served, but only
+three without the retry after doubling. If uncertain RNG use were ignored, seven of ten functions that use an RNG
 themselves would be served wrongly. To reproduce: `python -m fix.graphed.programs.rng_beside` in `tests/`.
 """
-_VARIANTS = 2  # graphs of one key for different states, as of a module that is switched between train and eval
+_VARIANTS = 2  # graphs of one key for different states, such as a module's train and eval modes
 _MOST_ATTEMPTS = 3  # captures in a row whose guards failed before they served `_FEW_HITS` calls
 _FEW_HITS = 10
 
@@ -49,11 +49,11 @@ class State(Enum):
 class Trigger(Enum):
     CLEAN = "clean"  # an observed call can be captured
     UNUSABLE = "unusable"  # an observed call changed Python-side state once, or its RNG use is uncertain
-    UNCERTAIN = "uncertain"  # that use was uncertain too often
+    UNCERTAIN = "uncertain"  # RNG use was uncertain too often
     CALLS_DOUBLED = "calls doubled"
     CAPTURED = "captured"
     GUARDS_FAILED = "guards failed"
-    EVICTED = "evicted"  # its last graph, for another one of the function
+    EVICTED = "evicted"  # its last graph, to make room for another of the function
     REFUSED = "refused"
 
 
@@ -72,29 +72,30 @@ TRANSITIONS = {
     (State.SERVING, Trigger.EVICTED): State.UNSEEN,
     (State.SERVING, Trigger.REFUSED): State.REFUSED,
 }
-"""Any other trigger in a state is a bug, and a KeyError."""
+"""Any other trigger in a state is a bug and raises a KeyError."""
 
 
 @dataclass(slots=True)
 class CacheEntry:
-    others: list[object]  # objects of the key: kept alive, so that no id is used twice
+    others: list[object]  # objects whose ids are in the key: kept alive, so that no id is reused
     shapes: tuple[tuple[int, ...], ...]
     state: State = State.UNSEEN
     examined: Examined | None = None  # the run that a capture is to repeat
-    graphs: list[GuardedGraph] = field(default_factory=list)  # the last used one first
-    refusal: Refusal | None = None  # why calls run as they are, or did until lately
-    retry_at: int = 0  # in DEFERRED: the function's call that is observed again
+    graphs: list[GuardedGraph] = field(default_factory=list)  # most recently used first
+    refusal: Refusal | None = None  # why calls run eagerly, or last did
+    retry_at: int = 0  # in DEFERRED: the number of the call that is observed again
     _changing_runs: int = 0  # observed calls in a row that changed Python-side state
     _uncertain_runs: int = 0  # observed calls in a row whose RNG use may be another thread's
     _failed_attempts: int = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a backward may still come that needs a graph's memory."""
+        """Whether a later backward may still need a graph's memory."""
         return any(graph.busy for graph in self.graphs)
 
     def note_run(self, found: Examined, calls: int) -> Refusal | None:
-        """After an observed call, the function's `calls`-th. Returns why calls run as they are from now on, if so."""
+        """Changes the state after an observed call, the function's `calls`-th. If calls run eagerly from now on, returns
+        the reason."""
         seen = found.seen
         self.refusal = None
         if seen.refusals:
@@ -117,7 +118,7 @@ class CacheEntry:
         return None
 
     def retry(self) -> None:
-        """In DEFERRED: the call is observed after all."""
+        """Leaves DEFERRED: the next call is observed again."""
         self._move(Trigger.CALLS_DOUBLED)
 
     def note_captured(self, graph: GuardedGraph) -> None:
@@ -131,7 +132,8 @@ class CacheEntry:
         self._changing_runs = 0
 
     def note_guards_failed(self, what: Callable[[], str]) -> Refusal | None:
-        """Returns why calls run as they are from now on, if captures fail again and again. `what` says what changed."""
+        """Changes the state after guards failed. If captures failed too often, returns why calls run eagerly from now
+        on. `what` returns a description of the change."""
         wasted = self.state is State.OBSERVED or self.graphs[0].hits < _FEW_HITS
         self._failed_attempts = self._failed_attempts + 1 if wasted else 0
         if self._failed_attempts >= _MOST_ATTEMPTS:
@@ -142,7 +144,7 @@ class CacheEntry:
         return None
 
     def evict_one(self) -> None:
-        """Drops the graph used longest ago."""
+        """Drops the least recently used graph."""
         self.graphs.pop()
         if not self.graphs:
             self._move(Trigger.EVICTED)

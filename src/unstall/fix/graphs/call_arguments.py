@@ -46,9 +46,9 @@ Key = tuple[Hashable, ...]
 class CallArguments:
     """The arguments of one call, taken apart.
 
-    `key` is equal for calls that one graph may serve. `tensors` are the inputs in order, without parameters, which a
-    graph reads in place. `others` are objects that are no plain values: the key has their ids, and what they hold is
-    guarded.
+    `key` is equal for calls that one graph may serve. `tensors` are the input tensors in order. They exclude
+    parameters, which a graph reads in place. `others` are objects that are not plain values: the key contains their
+    ids, and guards check their contents.
     """
 
     args: tuple[Any, ...]
@@ -58,7 +58,7 @@ class CallArguments:
     others: list[object]
 
     def exchanged(self, tensors: list[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same arguments with other tensors for the call's inputs."""
+        """Returns the same arguments with `tensors` in place of the call's inputs."""
         rest = iter(tensors)
 
         def other(tensor: torch.Tensor) -> torch.Tensor:
@@ -69,13 +69,13 @@ class CallArguments:
 
 
 def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
-    """Raises `Refused` for tensors of types that a graph's static inputs cannot stand for."""
+    """Takes a call's arguments apart. Raises `Refused` for types of tensors that cannot be a graph's static inputs."""
     parts: list[Hashable] = []
     tensors: list[torch.Tensor] = []
     others: list[object] = []
     for value in args:
         _take(value, parts, tensors, others)
-    for name, value in kwargs.items():  # in their order, which a function may go by
+    for name, value in kwargs.items():  # in the order given: a function may depend on it
         parts.append(name)
         _take(value, parts, tensors, others)
     parts.extend(modes())
@@ -124,7 +124,7 @@ def _take(value: object, parts: list[Hashable], tensors: list[torch.Tensor], oth
 
 
 def _take_attributes(value: object, items: set[object], parts: list[Hashable], others: list[object]) -> None:
-    """Attributes of a container are not exchanged, so they are part of the key."""
+    """Adds a container's attributes to the key: `exchanged` does not replace them."""
     for name, held in getattr(value, "__dict__", {}).items():
         if name in items or (name == "data" and isinstance(value, UserDict)):
             continue
@@ -143,7 +143,7 @@ def tensor_key(tensor: torch.Tensor) -> Key:
 
 
 def modes() -> Key:
-    """The state of torch that decides which kernels run."""
+    """Returns the global state of torch that decides which kernels run."""
     return (
         *[torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) for kind in _AUTOCAST],
         torch.is_autocast_cache_enabled(),
@@ -157,7 +157,7 @@ def modes() -> Key:
 
 @contextmanager
 def as_in(earlier: Key) -> Iterator[None]:
-    """With autograd and autocast as they were when `modes` returned this: a backward runs outside of them."""
+    """Restores autograd and autocast to `earlier`, a result of `modes`. Needed because a backward runs outside them."""
     cached, grad = earlier[len(_AUTOCAST) :][:2]
     with ExitStack() as stack:
         stack.enter_context(torch.set_grad_enabled(bool(grad)))
@@ -179,6 +179,6 @@ def _autocast_cache(enabled: bool) -> Iterator[None]:
 
 
 def _function_modes() -> Key:
-    """As set by `with torch.device(…)`: a device by its name, other modes by their identity."""
+    """Returns the active function modes: those of `with torch.device(…)` by the device's name, others by identity."""
     stack = [torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack())]
     return tuple(str(mode.device) if isinstance(mode, DeviceContext) else mode for mode in stack)

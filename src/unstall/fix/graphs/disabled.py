@@ -1,4 +1,4 @@
-"""When a graphed function runs as it is because something else must see its operators."""
+"""Decides when a graphed function runs eagerly because something else must see its operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _hooks_on_saved = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks"
 
 @contextmanager
 def graphs_disabled() -> Iterator[None]:
-    """While a function is observed or captured: graphed functions that it calls run as they are."""
+    """Makes graphed functions run eagerly. Used while a function that may call them is observed or captured."""
     _local.depth = getattr(_local, "depth", 0) + 1
     try:
         yield
@@ -25,8 +25,8 @@ def graphs_disabled() -> Iterator[None]:
 
 
 def graphs_are_disabled() -> bool:
-    """Whether one of these must see the operators themselves: a mode, a transform, a compiler, another capture,
-    forward-mode AD, anomaly detection, or hooks on saved tensors, as those of checkpoints."""
+    """Returns whether something must see the operators themselves: a dispatch mode, a transform, a compiler, another
+    capture, forward-mode AD, anomaly detection, or hooks on saved tensors (as checkpoints use)."""
     return bool(
         torch.compiler.is_compiling()  # first: a compiler traces this function too, and stops here
         or (_compiles_frames is not None and _compiles_frames() is not None)  # in a graph break

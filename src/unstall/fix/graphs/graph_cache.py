@@ -23,7 +23,7 @@ class GraphCache:
         entry = self._entries.get(call.key)
         if entry is None:
             entry = self._entries[call.key] = CacheEntry(call.others, tuple(tuple(t.shape) for t in call.tensors))
-            if call.others:  # kept alive by the entry: not for long if each call brings new ones
+            if call.others:  # the entry keeps them alive; drop old ones if each call has new ones
                 idle = [key for key, each in self._entries.items() if each.others and not each.graphs]
                 for key in idle[: -self._max_graphs]:
                     del self._entries[key]
@@ -36,10 +36,10 @@ class GraphCache:
         return ((entry, graph) for entry in self._entries.values() for graph in entry.graphs)
 
     def evict(self, newest: CacheEntry) -> int:
-        """Drops graphs beyond `max_graphs`, never the newest entry's last. Returns how many were dropped."""
+        """Drops graphs beyond `max_graphs`, but never the last graph of entry `newest`. Returns how many it dropped."""
         excess = sum(len(entry.graphs) for entry in self._entries.values()) - self._max_graphs
         evicted = 0
-        for entry in self._entries.values():  # the one used longest ago first
+        for entry in self._entries.values():  # least recently used first
             while evicted < excess and len(entry.graphs) > (entry is newest):
                 entry.evict_one()
                 evicted += 1

@@ -1,4 +1,4 @@
-"""What `unstall.graphed` returns for a function: called, bound, copied and saved like the function itself."""
+"""The callable that `unstall.graphed` returns for a function. It can be called, bound, copied and pickled like it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _turn = threading.RLock()
 
 
 class GraphedFunction:
-    """A function whose calls are served by CUDA graphs if that is proved to be the same, and faster."""
+    """A function whose calls are served by CUDA graphs, if these are proved to give the same results and are faster."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GraphedFunction:
             strict=strict,
             device=device,
         )
-        """Makes the same of another function, with graphs of its own."""
+        """Wraps another function with the same options and its own graphs."""
         self._device = device
         self._counters = GraphedCounters()
         self._refusals = ReportedRefusals(repr(self), strict=strict)
@@ -59,8 +59,8 @@ class GraphedFunction:
         self._buckets = Buckets(sizes) if sizes is not None else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Graphs share memory, so one call is answered at a time. A call that runs as it is does not hold the lock. None
-        # waits for long: a function that is being observed may itself wait for another thread's call.
+        # Graphs share memory, so one call at a time is served. A call that runs eagerly does not hold the lock. Calls
+        # wait only briefly for it: a function under observation may itself wait for another thread's call.
         if not graphs_are_disabled() and _turn.acquire(timeout=_PATIENCE_SECONDS):
             try:
                 done, result = self._answered(args, kwargs)
@@ -97,7 +97,7 @@ class GraphedFunction:
         return done, padded.cut(result) if done else None
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """As a method, it takes the object that it is bound to as an argument: each object has graphs of its own."""
+        """Binds a method to an object. The object is an argument of the call, so each object has its own graphs."""
         return self if instance is None else BoundGraphedFunction(self, instance)
 
     def __repr__(self) -> str:
@@ -107,12 +107,12 @@ class GraphedFunction:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphedFunction:
-        """A function is its own copy; a method is copied with the object that it is bound to."""
+        """Returns itself for a function. A method is copied together with its object."""
         function = copy.deepcopy(self._function, memo)
         return self if function is self._function else self.anew(function)
 
     def __reduce__(self) -> Any:
-        """Saved as the name that leads to it; if there is none, as the function that it was made of."""
+        """Pickles as its qualified name, if this object is found there, or else as the wrapped function."""
         name = str(getattr(self, "__qualname__", ""))
         try:
             if operator.attrgetter(name)(sys.modules[self.__module__]) is self:
@@ -122,7 +122,7 @@ class GraphedFunction:
         return operator.getitem, ([self._function], 0)
 
     def stats(self) -> GraphedStats:
-        """What it did so far."""
+        """Returns statistics of all calls so far."""
         counters, server, refusals = self._counters, self._server, tuple(self._refusals.reasons)
         graphs = tuple(graph.stats(entry.shapes) for entry, graph in server.cache.graphs())
         note = ""
@@ -146,11 +146,11 @@ class GraphedFunction:
 
 
 class BoundGraphedFunction(functools.partial[Any]):
-    """A graphed method of an object, called in C as a partial is."""
+    """A graphed method bound to an object. A `partial`, since its call is implemented in C."""
 
     __slots__ = ()
 
     def stats(self) -> GraphedStats:
-        """Of all objects that have the method."""
+        """Returns statistics over all objects of the method's class."""
         graphed: GraphedFunction = self.func  # type: ignore[assignment]
         return graphed.stats()

@@ -1,4 +1,4 @@
-"""What `graphed` did and gained so far."""
+"""Statistics of `graphed`: calls, captures and time saved."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from unstall.fix.wrapped import Printed
 
 @dataclass(frozen=True, slots=True)
 class GraphStats:
-    """One captured graph. Seconds are medians of interleaved runs at its capture."""
+    """One captured graph. Times in s: medians of interleaved runs, measured when it was captured."""
 
     shapes: tuple[tuple[int, ...], ...]
     kind: str
     lanes: int  # streams within the graph; 1: the serial capture was as fast
-    operators: int  # that put work on the device, and are not launched one by one any more
-    nodes: int | None  # of the graph; None where the driver does not tell
+    operators: int  # operators with device work, which the graph launches at once
+    nodes: int | None  # nodes of the graph; None if not known
     capture_seconds: float
     eager_seconds: float
     serial_seconds: float
     parallel_seconds: float | None
     hits: int
-    repeatable: bool  # eager gives the same bits twice, and so does the graph; else as near as eager is to itself
+    repeatable: bool  # eager and graph give identical bits; if False, they agree as closely as two eager runs
     note: str = ""
 
     @property
@@ -32,13 +32,13 @@ class GraphStats:
 
     @property
     def gain(self) -> float:
-        """How many times faster than eager."""
+        """The speedup over eager: 2.0 is twice as fast."""
         return self.eager_seconds / self.graph_seconds if self.graph_seconds else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class GraphedStats(Printed):
-    """Of one graphed function, over all its calls."""
+    """Statistics of one graphed function over all its calls."""
 
     calls: int = 0
     hits: int = 0  # calls that a graph served
@@ -46,7 +46,7 @@ class GraphedStats(Printed):
     evictions: int = 0  # graphs beyond max_graphs, the least recently used ones
     graphs: tuple[GraphStats, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    padding_waste: float = 0.0  # of the elements that graphs of buckets worked on, the part that was padding
+    padding_waste: float = 0.0  # share of padding among the elements of padded calls
     pool_bytes: int = 0
     launches_saved: int = 0
     seconds_saved: float = 0.0
@@ -85,7 +85,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 @dataclass(slots=True)
 class GraphedCounters:
-    """Calls add to them. `padded` and `worked_on` count elements of calls in buckets."""
+    """Counters over all calls. `padded` and `worked_on` count padding elements and all elements of padded calls."""
 
     calls: int = 0
     captures: int = 0

@@ -1,4 +1,4 @@
-"""A captured graph with the guards that a call must pass to be served by it."""
+"""A captured graph, and the guards that must hold before it serves a call."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class PendingBackward:
-    """Held by the forward whose saved tensors are in a graph's memory: a replay before its backward would overwrite
-    them."""
+    """Marks a backward that is still to come. The forward's autograd node holds it. Its saved tensors are in the
+    graph's memory, so a replay before the backward would overwrite them."""
 
     def __init__(self) -> None:
         self.done = False
 
 
 class GuardedGraph:
-    """One graph that serves calls. It keeps the memory alive that it reads."""
+    """One graph that serves calls. It keeps alive the memory that the graph reads."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class GuardedGraph:
         self.captured = captured
         self.reachable = reachable
         self.hits = 0
-        self.checks_left = 1  # against eager, on the program's next inputs
+        self.checks_left = 1  # comparisons with eager still to do, on the program's next inputs
         self._times, self._seconds, self._repeatable, self._note = times, seconds, repeatable, note
         seen = static_call.seen
         storages = seen.memory()
         reached = [tensor for tensor in reachable.tensors if lies_in(tensor, storages)]
-        # If the program has a tensor of some memory, views of it that the function made tell nothing more.
+        # If the program has a tensor on some memory, the function's own views of that memory need no guards.
         known = set(map(storage_of, reached))
         others = [tensor for tensor in seen.externals if storage_of(tensor) not in known]
         self._externals = list({id(tensor): tensor for tensor in (*others, *reached)}.values())
@@ -69,7 +69,9 @@ class GuardedGraph:
         through_autograd = static_call.kind is FunctionKind.DIFFERENTIABLE
         self.reached = reached_from(self.differentiable(), static_call.wanted) if through_autograd else []
         no_places: set[int] = set()
-        self.flows_to = sorted(no_places.union(*self.reached))  # of what is wanted: what any result depends on
+        self.flows_to = sorted(
+            no_places.union(*self.reached)
+        )  # indices in `wanted` of tensors that a result depends on
         self.outputs = Outputs(result, static_call.inputs.tensors, seen.externals, reachable.known)
         captured.results[0] = (self.outputs.result, exit_grads)
         reachable.known.clear()
@@ -82,23 +84,23 @@ class GuardedGraph:
         self._guards = guards_of(
             attributes=[*self._trained, *self._entry_grads], counts=self._hooks, tensors=self._externals
         )
-        self.pending: weakref.ref[PendingBackward] | None = None  # the backward of the last forward
+        self.pending: weakref.ref[PendingBackward] | None = None  # the last forward's backward
         self.pure = static_call.kind is FunctionKind.PURE and not seen.random and not seen.may_fault
-        """Whether a replay can be thrown away if the guards turn out to fail. One that might fault cannot: a new index
-        may be out of the bounds of a table that the program has replaced."""
+        """Whether a replay can be discarded if guards fail afterwards. A replay that might fault cannot: for example,
+        an index may be out of bounds of an old table that the program has replaced."""
 
     @property
     def busy(self) -> bool:
-        """Whether a backward may still come that needs its memory."""
+        """Whether a later backward may still need the graph's memory."""
         pending = self.pending() if self.pending is not None else None
         return pending is not None and not pending.done
 
     def guards_hold(self) -> bool:
-        """Whether everything that the graph relies on is as it was at its capture."""
+        """Returns whether everything that the graph relies on is as it was at the capture."""
         return self._guards.hold() and self.reachable.guards_hold()
 
     def failed_guard(self) -> str:
-        """The first guard that fails, in words."""
+        """Describes the first guard that fails."""
         return next(iter(self._failed_guards()), "a tensor that it reads")
 
     def _failed_guards(self) -> list[str]:
@@ -121,11 +123,11 @@ class GuardedGraph:
         return found
 
     def versions(self, inputs: list[torch.Tensor]) -> list[int]:
-        """How often each tensor that it reads was written to so far."""
+        """Returns the autograd version of each tensor that the graph reads: the number of writes so far."""
         return list(map(_version, chain(inputs, self._externals)))
 
     def fill(self, inputs: list[torch.Tensor]) -> None:
-        """Copies a call's inputs into the static ones, on the current stream. Harmless if no replay follows."""
+        """Copies a call's inputs into the static inputs, on the current stream. It has no other effect."""
         self.static_call.device.order()
         self.static_call.inputs.fill(inputs)
 
@@ -135,7 +137,7 @@ class GuardedGraph:
         self.hits += 1
 
     def leave(self, inputs: list[torch.Tensor]) -> None:
-        """Does what the call does beside its result: writes arguments, and sets `.grad`."""
+        """Applies the call's side effects: writes to arguments, and sets `.grad`."""
         if self._noticed:  # autograd sees writes of operators, not of a replay
             torch.autograd.graph.increment_version(self._noticed)
         if self.static_call.written_inputs:
@@ -147,7 +149,7 @@ class GuardedGraph:
                 leaf.grad = grad
 
     def replayed(self, inputs: list[torch.Tensor]) -> Any:
-        """The result of a call without autograd, whose inputs were filled in."""
+        """Replays a call without autograd whose static inputs were filled, and returns its result."""
         self.replay()
         self.leave(inputs)
         return self.outputs.copies(inputs)

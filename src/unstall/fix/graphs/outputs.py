@@ -1,4 +1,4 @@
-"""A caller gets copies of a graph's results: these lie in the graph's memory, and change with each replay."""
+"""Copies a graph's results for the caller: the originals lie in the graph's memory and change with each replay."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from unstall.fix.tensors.storages import storage_of
 
 
 class Outputs:
-    """Makes a caller's result of a graph's. Memory of the graph is copied; an argument, or a tensor from outside, is
-    handed out itself. Views of one memory stay views of one memory. Containers are new, except those in `known` (by
-    id): they were there before the call."""
+    """Makes the caller's result from a graph's result.
+
+    Memory of the graph is copied. An argument, or a tensor from outside, is returned itself. Views that share memory
+    still share memory. Containers are new, except those in `known` (id → object), which existed before the call.
+    """
 
     def __init__(
         self, result: Any, inputs: list[torch.Tensor], externals: list[torch.Tensor], known: dict[int, object]
@@ -30,7 +32,7 @@ class Outputs:
         self._themselves = {*map(id, externals), *known}
         apart: dict[int, torch.Tensor] = {}
         self.result = result = map_tensors(result, lambda tensor: self._apart(tensor, apart))
-        """Without the capture's graph of autograd."""
+        """The graph's result, without the capture's autograd graph."""
         counts = Counter(map(storage_of, _unique(tensors_in(result))))
         self._shared = {storage for storage, count in counts.items() if count > 1}
         self._kept: dict[int, object] = {}
@@ -42,8 +44,8 @@ class Outputs:
         )
 
     def copies(self, inputs: list[torch.Tensor], through: dict[int, torch.Tensor] | None = None) -> Any:
-        """For a call with these inputs, on which the graph was replayed. `through`: replacements for some tensors of
-        the result, by their ids."""
+        """Returns the result of a call with these inputs, after the replay. `through`: tensor id → replacement, for
+        some tensors of the graph's result."""
         if self._single is not None and not through:
             return copy_of(self._single)
         made: dict[int, torch.Tensor] = {}
@@ -64,7 +66,8 @@ class Outputs:
         return copy.deepcopy(self.result, memo | self._kept)
 
     def _apart(self, tensor: torch.Tensor, known: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Requires gradients as before, and keeps no node of the capture alive."""
+        """Returns the tensor without its autograd node, but still requiring gradients. The program's own tensors are
+        returned unchanged."""
         if node_of(tensor) is None or self._is_the_programs(tensor):
             return tensor
         if id(tensor) not in known:
@@ -94,8 +97,8 @@ class Outputs:
         return _view_like(tensor, base.untyped_storage())
 
     def _of_argument(self, tensor: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        """An argument, or a view of one that was made with autograd off. The view may be a conjugate or a negative; an
-        argument that is one was resolved in the graph's memory."""
+        """Returns an argument, or a view of one that was made with autograd off. The view may have its conjugate or
+        negative bit set. In the graph's memory, such bits of arguments were resolved."""
         if id(tensor) in self._places:
             return given
         base = given if tensor.requires_grad else given.detach()
@@ -104,14 +107,14 @@ class Outputs:
             return _read_like(tensor, view)
 
     def copy_for_autograd(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of one result, for `copies` to take by `through`."""
+        """Returns a copy of one result, to be passed to `copies` in `through`."""
         if storage_of(tensor) in self._shared:
             return _view_like(tensor, _bytes_of(tensor).clone().untyped_storage())
         return copy_of(tensor)
 
 
 def _another_view(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the caller's own on the program's memory: it may be transposed or reshaped in place."""
+    """Returns a new tensor on the same memory, which the caller may transpose or reshape in place."""
     with torch.no_grad():
         alias: torch.Tensor = torch.ops.aten.alias(tensor)
         return alias
@@ -129,7 +132,7 @@ def _view_like(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Ten
 
 
 def _read_like(tensor: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """The view as a conjugate or negative, if the tensor is one."""
+    """Returns the view with the conjugate and negative bits of `tensor`."""
     view = view.conj() if tensor.is_conj() else view
     return torch._neg_view(view) if tensor.is_neg() else view
 
@@ -139,8 +142,8 @@ def _unique(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _has_others(value: object, known: dict[int, object], kept: dict[int, object]) -> bool:
-    """Whether there are mutable containers without tensors: `map_tensors` would hand out the same ones each time. Those
-    in `known` stay themselves, and are added to `kept`."""
+    """Returns whether there are mutable containers without tensors, which `map_tensors` would not copy. Those in
+    `known` are to stay the same objects, and are added to `kept`."""
     if isinstance(value, torch.Tensor):
         return False
     items: list[object] = []

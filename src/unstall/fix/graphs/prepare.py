@@ -1,4 +1,4 @@
-"""Makes a graph of a call that was examined: captured, proved, and measured to be faster."""
+"""Makes a graph of an examined call: captures it, proves its results, and measures that it is faster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from unstall.fix.graphs.static_call import StaticCall
 from unstall.fix.graphs.static_inputs import copies_of
 from unstall.fix.graphs.verify import agree, check, fastest
 
-_KEEPS_AT_MOST = 0.25  # of the free memory, which tensors of a capture on several streams may take until it ends
+_KEEPS_AT_MOST = 0.25  # share of free memory that tensors kept during a capture on several streams may take
 
 _ANOTHER_WAY = "it asks whether it is captured: results agree with eager's to rounding"
 
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """`lanes`: numbers of streams to try. None: those that promise to be faster. Empty: one stream only."""
+    """Options of a capture. `lanes`: numbers of streams to try. None: those predicted to be faster. Empty: one stream
+    only. `verify`: whether results are compared with eager."""
 
     lanes: tuple[int, ...] | None
     verify: bool
@@ -35,7 +36,7 @@ class CaptureOptions:
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """A call that is to be captured."""
+    """A call to capture."""
 
     function: Callable[..., Any]
     call: CallArguments
@@ -43,7 +44,8 @@ class CaptureRequest:
 
 
 def prepared(device: CaptureDevice, pool: Pool, request: CaptureRequest, options: CaptureOptions) -> GuardedGraph:
-    """Leaves the program's state as it was. Raises `Refused`, and whatever the function or the capture raises."""
+    """Captures, proves and measures a call, and restores the program's state. Raises `Refused`, and any error of the
+    function or the capture."""
     begun = time.perf_counter()
     seen, reachable = request.examined.seen, request.examined.reachable
     inputs = request.call.tensors
@@ -89,7 +91,7 @@ def _parallel(
     options: CaptureOptions,
     repeatable: bool,
 ) -> tuple[list[Captured], str]:
-    """Captures on several streams that give the bits of the serial one, and a note on them."""
+    """Returns captures on several streams that give the same bits as the serial one, and a note on them."""
     if options.lanes == ():
         return [], ""
     if static_call.seen.bytes_made > _KEEPS_AT_MOST * device.free_bytes():
@@ -99,7 +101,7 @@ def _parallel(
         captures = capture_parallel(
             device, pool, static_call.generators, static_call.segments(), options.lanes, saved.restore
         )
-    except Exception as error:  # the serial capture will do
+    except Exception as error:  # fall back to the serial capture
         said = str(error).splitlines() or [type(error).__name__]
         return [], f"one stream, since {said[0]}"
     finally:

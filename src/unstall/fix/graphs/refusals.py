@@ -1,4 +1,4 @@
-"""Why a function runs as it is and not as a CUDA graph, and which line of the program is the reason."""
+"""Reasons why a function runs eagerly and not as a CUDA graph, each with its line in the program."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unstall.fix.graphs.examine.users_code import installed_path, is_library_fil
 
 @dataclass(frozen=True, slots=True)
 class UserLine:
-    """A line of the user's program, in `function`. `library`: the line of another package than torch that it led to, as
-    "transformers/masking_utils.py:812"."""
+    """A line of the user's program, in `function`. `library`: the line of another package (not torch) that it called,
+    such as "transformers/masking_utils.py:812"."""
 
     file: str
     line: int
@@ -29,8 +29,8 @@ class UserLine:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason. `place` is None if no line of Python was running, as in backward. `waits`: the host waits for the
-    device, which a function may leave out while it is captured. `gainless`: there can be a graph, but it is no
+    """One reason against a graph. `place` is None if no line of Python was running, as in backward. `waits`: the reason
+    is a wait of the host, which the function may skip while it is captured. `gainless`: a graph is possible but not
     faster."""
 
     reason: str
@@ -45,7 +45,7 @@ class Refusal:
 
 
 def changing(what: str) -> Refusal:
-    """For state that is another at each call. `what` says in words which, as the guards do."""
+    """Returns the refusal for state that changes with each call. `what`: a guard's description of that state."""
     remedy = "pass it in as a tensor, or write into the same one; keep gradients with zero_grad(set_to_none=False)"
     if "param_groups" in what:
         remedy = "make it a tensor, as by lr=torch.tensor(0.001, device='cuda'): schedulers write into that"
@@ -53,7 +53,7 @@ def changing(what: str) -> Refusal:
 
 
 class Refused(Exception):  # noqa: N818 - it never leaves this room
-    """Ends an observation, a capture or a proof; the refusals say why."""
+    """Ends an observation, a capture or a proof. `refusals` give the reasons."""
 
     def __init__(self, *refusals: Refusal) -> None:
         super().__init__("; ".join(map(str, refusals)))
@@ -61,7 +61,7 @@ class Refused(Exception):  # noqa: N818 - it never leaves this room
 
 
 class ReportedRefusals:
-    """The reasons why calls of a function run as they are: each is a warning once, or an error if `strict`.
+    """The reasons why calls of a function run eagerly. Each is shown as a warning once, or is an error if `strict`.
 
     `name` is the function's, for the messages.
     """
@@ -72,7 +72,7 @@ class ReportedRefusals:
         self._strict = strict
 
     def report(self, refusal: Refusal, cause: Exception | None = None) -> None:
-        """Raises GraphedError if strict, unless a graph is only no faster."""
+        """Warns of a new reason. If `strict`, raises GraphedError instead, unless the graph is merely not faster."""
         known = refusal in self.reasons
         if not known:
             self.reasons.append(refusal)
@@ -85,18 +85,18 @@ class ReportedRefusals:
             warnings.warn_explicit(message, RuntimeWarning, file, line)
 
     def repeat(self, refusal: Refusal) -> None:
-        """For another call that runs as it is for this reason."""
+        """Reports a known reason for another call. Raises GraphedError if `strict`."""
         if self._strict:
             self.report(refusal)
 
     def withdraw(self, refusal: Refusal) -> None:
-        """It turned out not to be true."""
+        """Removes a reason that turned out to be wrong."""
         if refusal in self.reasons:
             self.reasons.remove(refusal)
 
 
 def calling_place() -> UserLine | None:
-    """The user's innermost line on this thread's stack."""
+    """Returns the user's innermost line on this thread's stack, or None."""
     frame: FrameType | None = sys._getframe(1)
     library = ""
     while frame is not None:
@@ -110,7 +110,7 @@ def calling_place() -> UserLine | None:
 
 
 def raising_place(error: BaseException) -> UserLine | None:
-    """The user's innermost line in an error's traceback, and the innermost of a library that it led to."""
+    """Returns the user's innermost line in an error's traceback, with the innermost library line that it called."""
     found: UserLine | None = None
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
@@ -124,7 +124,7 @@ def raising_place(error: BaseException) -> UserLine | None:
 
 
 def calls_through(*parts: str) -> bool:
-    """Whether a function of a file whose path has one of these parts is on this thread's stack."""
+    """Returns whether this thread's stack has a function from a file whose path contains one of `parts`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if any(part in frame.f_code.co_filename for part in parts):

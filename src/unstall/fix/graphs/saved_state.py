@@ -1,4 +1,4 @@
-"""The state that a function changes beside its result: saved and restored, so that it can run twice for one call."""
+"""Saves and restores the state that a function changes beside its result, so that it can run twice for one call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unstall.fix.tensors.storages import storage_of
 
 
 class SavedState:
-    """Copies of whole storages and of RNG states, and which tensors `.grad` are."""
+    """Copies of whole storages and of RNG states, and references to the tensors in `.grad`."""
 
     def __init__(
         self, tensors: list[torch.Tensor], generators: list[torch.Generator], leaves: list[torch.Tensor]
@@ -32,7 +32,7 @@ class SavedState:
                 leaf.grad = grad
 
     def now(self) -> list[torch.Tensor]:
-        """Copies of the saved storages as they are now."""
+        """Returns copies of the saved storages' current contents."""
         return [memory.clone() for memory, _ in self._memory]
 
     def memory(self) -> list[torch.Tensor]:
@@ -40,7 +40,7 @@ class SavedState:
 
 
 def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """All memory that a tensor is a view of, flat: of the tensor's dtype, or bytes if that does not divide its size."""
+    """Returns a tensor's whole storage as a flat tensor of the same dtype, or of bytes if the size does not divide."""
     storage = tensor.untyped_storage()
     size, rest = divmod(storage.nbytes(), tensor.element_size())
     dtype, size = (torch.uint8, storage.nbytes()) if rest else (tensor.dtype, size)

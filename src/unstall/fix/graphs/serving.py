@@ -1,4 +1,4 @@
-"""The way of a call to a graph: replayed if guards hold; else observed, captured, or run as it is."""
+"""Serves a call: replays a graph if its guards hold. Otherwise observes the call, captures it or runs it eagerly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unstall.fix.graphs.verify import check
 from unstall.guest.step_replay import repeat_boundaries
 
 Answer = tuple[bool, Any]
-"""Whether the call was served or run, and its result; False, None if it is still to be run as it is."""
+"""(True, result) if the call was served or run. (False, None) if it must still be run eagerly."""
 
 
 class GraphServer:
@@ -71,7 +71,7 @@ class GraphServer:
     def _replay(self, entry: CacheEntry, graph: GuardedGraph, call: CallArguments) -> Answer:
         if graph.busy:
             return False, None
-        # The device works while guards are checked: on the inputs, and on the result if that can be thrown away.
+        # While guards are checked, the device already copies the inputs and, if the result can be discarded, replays.
         graph.fill(call.tensors)
         if graph.pure and not graph.checks_left:
             result = graph.replayed(call.tensors)
@@ -84,7 +84,7 @@ class GraphServer:
             if graph.checks_left and self._options.verify:
                 if not self._checked(entry, graph, call):
                     return False, None
-                graph.fill(call.tensors)  # the check filled it with others
+                graph.fill(call.tensors)  # the check changed the static inputs
             graph.checks_left = 0
             if graph.static_call.kind is FunctionKind.DIFFERENTIABLE:
                 result = replayed_through_autograd(graph, call.tensors)
@@ -99,7 +99,7 @@ class GraphServer:
         return True, result
 
     def _checked(self, entry: CacheEntry, graph: GuardedGraph, call: CallArguments) -> bool:
-        """Whether a graph gives what eager gives for the program's own next inputs. Leaves the state as it was."""
+        """Returns whether the graph and eager agree on this call's inputs. Restores the program's state."""
         saved = graph.static_call.saved()
         try:
             with graphs_disabled(), silent_proof():
@@ -112,8 +112,8 @@ class GraphServer:
         return True
 
     def _observe(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Any:
-        """Runs a call as it is and observes it. The function's first call only warms up: it makes what later ones
-        find."""
+        """Runs a call eagerly and observes it. The function's first call only warms up: it may create state that later
+        calls reuse."""
         result, found = examined(device, self._function, call)
         if not self._warm:
             self._warm = True
@@ -163,8 +163,8 @@ class GraphServer:
         return served, result
 
     def _pool_for(self, device: CaptureDevice, kind: FunctionKind) -> Pool:
-        """One pool for all graphs whose results are copied before another replay. Graphs with tensors that autograd
-        keeps, or gradients that a step leaves, have pools of their own."""
+        """Returns a memory pool. Graphs whose results are copied before another replay share one pool. Graphs with
+        tensors saved for a backward, or with gradients left in `.grad`, have separate pools."""
         pool = device.shared_pool() if kind is FunctionKind.PURE else device.new_pool()
         if pool not in self.pools:
             self.pools.append(pool)

@@ -1,4 +1,4 @@
-"""One call of a function with static inputs: run eagerly or by its graphs, so that both can be compared and timed."""
+"""Runs one call with static inputs, eagerly or by its graphs, so that both can be compared and timed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FunctionKind(Enum):
 
 
 class StaticCall:
-    """Inputs are copied into static ones; everything else is read and written in place."""
+    """One call. Its inputs are copied into static inputs; everything else is read and written in place."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class StaticCall:
         self.kept = SavedForBackward()
         self._probes: list[torch.Tensor] | None = None
         self.can_run_again = not (seen.written or seen.written_inputs or seen.random)
-        """For a second backward. If it cannot, what the first one needs is kept."""
+        """Whether the function can run again for a second backward. If not, the first backward retains its tensors."""
 
     def saved(self) -> SavedState:
         return SavedState(self.seen.written, self.generators, self.leaves)
 
     def segments(self) -> list[Segment]:
-        """To be captured: a forward, and a backward if autograd goes through."""
+        """Returns the segments to capture: the forward and, if the function is differentiable, the backward."""
 
         def forward(_: list[Any]) -> Callable[[], Any]:
             return lambda: self._called(self.inputs.tensors)
@@ -73,7 +73,7 @@ class StaticCall:
 
     @property
     def wanted(self) -> list[torch.Tensor]:
-        """Tensors that gradients flow to: inputs that require them, and tensors from outside."""
+        """Tensors that gradients flow to: inputs that require gradients, and tensors from outside."""
         return self.wanted_of(self.inputs.tensors)
 
     def wanted_of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -86,7 +86,8 @@ class StaticCall:
         return (result, [leaf.grad for leaf in self.leaves])
 
     def eager(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """One call's results, gradients, and inputs that it writes. `inputs` are copies that it may write to."""
+        """Runs eagerly. Returns copies of the results, the gradients and the inputs written to. `inputs` are copies
+        that the call may write to."""
         with self.device.capture_stream():
             result = self._called(inputs)
             given = tensors_in(result)
@@ -96,7 +97,7 @@ class StaticCall:
             return [tensor.detach().clone() for tensor in (*given, *(inputs[i] for i in self.written_inputs))]
 
     def replayed(self, captured: Captured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The same tensors, by the graphs."""
+        """Replays the graphs and returns the same tensors as `eager`."""
         probes = list(map(_probe, captured.results[1][0])) if self.kind is FunctionKind.DIFFERENTIABLE else []
         return self._replayed(captured, inputs, probes)
 
@@ -117,7 +118,7 @@ class StaticCall:
     def gradients(
         self, inputs: list[torch.Tensor], grads: tuple[torch.Tensor | None, ...], *, create_graph: bool
     ) -> tuple[torch.Tensor | None, ...]:
-        """Gradients for `wanted`, by running the function. `grads`: those of its results."""
+        """Runs the function eagerly and returns the gradients of `wanted`. `grads`: gradients of its results."""
         with graphs_disabled():
             result, _ = self._called(inputs)
         given = [pair for pair in zip(differentiable(result), grads, strict=True) if pair[1] is not None]
@@ -129,7 +130,8 @@ class StaticCall:
         return found
 
     def timed_eager(self, inputs: list[torch.Tensor], saved: SavedState) -> float:
-        """Seconds, from the saved state: a function that counts its calls could else index out of bounds."""
+        """Returns the time of one eager run in s. It starts from the saved state: otherwise a function that counts its
+        calls could index out of bounds."""
         copies = copies_of(inputs)
 
         def run() -> None:
@@ -158,10 +160,10 @@ def differentiable(result: object) -> list[torch.Tensor]:
 
 
 def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> list[set[int]]:
-    """For each output, the places of the wanted tensors that it depends on.
+    """Returns, for each output, the indices of the wanted tensors that it depends on.
 
-    A backward from other outputs gives these no gradients. An output that is itself wanted depends on none: the caller
-    has that tensor, and its gradients do not come here.
+    An output that is itself a wanted tensor depends on none: the caller has that tensor, and its gradients do not flow
+    through the graph.
     """
     leaves = {id(tensor): place for place, tensor in enumerate(wanted) if is_leaf(tensor)}
     nodes = {node_of(tensor): place for place, tensor in enumerate(wanted) if not is_leaf(tensor)}
@@ -180,9 +182,12 @@ def reached_from(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> lis
 
 @contextmanager
 def own_autocast_cache() -> Iterator[None]:
-    """Autocast keeps casts of weights until its context ends. A graph would keep those of one step and never see the
-    weights of the next, and eager would find those of a capture. Within the call they are kept as in eager, so that
-    gradients of all uses are added up in the lower precision."""
+    """Clears autocast's cache before and after a call.
+
+    Autocast caches casts of weights until its context ends. Otherwise a graph would reuse the casts of one step for
+    new weights, and eager would find the casts of a capture. Within the call the cache works as in eager, so that
+    gradients of all uses are added up in the lower precision.
+    """
     torch.clear_autocast_cache()
     try:
         yield
@@ -203,7 +208,7 @@ def _grads(
 
 
 def _probe(output: torch.Tensor) -> torch.Tensor:
-    """A gradient to try: its elements differ, and no random generator is used."""
+    """Returns a trial gradient for an output. Its elements differ, and it uses no RNG."""
     steps = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
     return ((steps % 7 - 3) / 4 + 0.5).to(output.dtype).reshape(output.shape)
 

@@ -1,4 +1,4 @@
-"""Static inputs, the memory of a graph that a call's tensors are copied into; and copies with the same strides."""
+"""A graph's static inputs, into which a call's tensors are copied, and copies of tensors with the same strides."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ class StaticInputs:
             self._fill(inputs)
 
     def give_back(self, place: int, tensor: torch.Tensor) -> None:
-        """Copies one that was written to the call's argument, on the current stream. Without autograd."""
+        """Copies a static input that the graph wrote to back into the call's argument `tensor`, on the current stream.
+        Call it with autograd off."""
         buffer = self.tensors[place]
-        if self._overlaps[place]:  # it was expanded: torch writes to no tensor that has an element twice
+        if self._overlaps[place]:  # expanded: torch does not write to tensors with overlapping elements
             buffer, tensor = _each_once(buffer), _each_once(tensor)
         tensor.copy_(buffer)
 
     def _fill(self, inputs: list[torch.Tensor]) -> None:
-        if self._together:  # by one kernel for those of a dtype
+        if self._together:  # one kernel for each dtype
             torch._foreach_copy_(self.tensors, inputs)
             return
         for buffer, flat, overlaps, tensor in zip(self.tensors, self._flat, self._overlaps, inputs, strict=True):
@@ -69,7 +70,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """A view that has each element of an expanded tensor once."""
+    """Returns a view that has each element of an expanded tensor once."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -77,8 +78,8 @@ def _each_once(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[torch.Tensor]:
-    """Copies with the same strides. `changed`: with other values, floating-point tensors rolled by one element and made
-    a little smaller. Integers stay as they are: they may be indices or offsets, and could get out of bounds.
+    """Returns copies with the same strides. If `changed`, floating-point values are rolled by one element and scaled by
+    0.9375. Integers are never changed: they may be indices or offsets, and could get out of bounds.
     """
     copies: list[torch.Tensor] = []
     with torch.no_grad():
@@ -87,7 +88,7 @@ def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[tor
             flat = _flat(tensor)
             if changed and (tensor.dtype in _FLOATS or tensor.is_complex()):
                 flat = torch.roll(flat, 1) * 0.9375
-            elif changed and tensor.is_floating_point():  # of eight bits, which torch does not multiply
+            elif changed and tensor.is_floating_point():  # torch cannot multiply 8-bit floats
                 flat = torch.roll(flat.view(torch.uint8), 1).view(tensor.dtype)
             _flat(other).copy_(flat)
             copies.append(other)
@@ -95,8 +96,8 @@ def copies_of(tensors: list[torch.Tensor], *, changed: bool = False) -> list[tor
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Without autograd, with the same strides (`clone` changes them if there are gaps or overlaps), and an inference
-    tensor if the tensor is one."""
+    """Returns a copy without autograd and with the same strides (`clone` changes them if there are gaps or overlaps).
+    The copy of an inference tensor is one too."""
     if tensor.is_inference() != torch.is_inference_mode_enabled():
         with torch.inference_mode(tensor.is_inference()):
             return copy_of(tensor)
@@ -119,7 +120,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 class Sharing:
-    """Arguments that share memory: each has a static input of its own, so a write to one does not reach another."""
+    """Checks for arguments that share memory. Each argument has its own static input, so a write to one would not reach
+    the other."""
 
     def __init__(self, seen: ObservedCall) -> None:
         self._places = sorted(seen.written_inputs)
@@ -127,7 +129,7 @@ class Sharing:
         self._read = set(map(storage_of, seen.externals)) if self._places else set()
 
     def is_safe(self, inputs: list[torch.Tensor]) -> bool:
-        """Whether no written memory is also another argument's, or read beside the arguments."""
+        """Returns whether no memory that is written belongs to another argument or is read beside the arguments."""
         if not self._places and not self._written:
             return True
         found = list(map(storage_of, inputs))

@@ -1,4 +1,4 @@
-"""Whether graphs do what the function does: both run from the same state, on the same inputs and on changed ones."""
+"""Verifies graphs against the eager function: both run from the same state, on the same inputs and on changed ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from unstall.fix.graphs.static_call import StaticCall
 from unstall.fix.graphs.static_inputs import copies_of
 from unstall.fix.tensors.nesting import tensors_in
 
-_ROUNDINGS = 1024  # of the largest value: sums whose kernels add up in any order may differ by this
-_SECONDS = 0.3  # for measuring, about
+_ROUNDINGS = 1024  # epsilons of the largest value by which sums in another order may differ
+_SECONDS = 0.3  # approximate time for measuring
 _FEW = 5  # rounds
-_NOISELESS = 1e-3  # relative: times of a simulation are this near to each other, those of a device hardly ever
-_MARGIN = 0.99  # of the serial time: several streams that take longer than this are not worth it
+_NOISELESS = 1e-3  # relative spread below which times are a simulation's, not a device's
+_MARGIN = 0.99  # several streams are used only if they take less than this share of the serial time
 _ASKS = (
     "it asks whether it is captured, and may then take another way, as attention with nothing masked does in "
     "transformers: pass an attention_mask of four dimensions, which it takes as it is"
@@ -28,7 +28,7 @@ _ASKS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Copies of the tensors that a run gave, and of the memory that it may have written."""
+    """Copies of a run's results (`given`) and of the memory that it may have written."""
 
     given: list[torch.Tensor]
     memory: list[torch.Tensor]
@@ -43,16 +43,16 @@ class Times:
 
     eager: float
     serial: float
-    parallel: float | None  # the best of them
+    parallel: float | None  # the fastest parallel capture
     rounds: int
 
 
 def check(static_call: StaticCall, captured: Captured, inputs: list[torch.Tensor], saved: SavedState) -> bool:
-    """Raises `Refused` if a replay gives other values than eager. Leaves the state changed.
+    """Compares a replay with eager. Raises `Refused` if the values differ. Does not restore the program's state.
 
-    Returns whether replays from one state give the same bits. Kernels that add up in any order give other bits each
-    time, in eager and in replays: then a replay may differ from eager by rounding. It may also if the function asks
-    whether it is captured, and does something else then. Any other difference comes from the host.
+    Returns whether replays from one state give the same bits. Kernels that add up in varying order give other bits
+    each time, in eager and in replays. Then a replay may differ from eager by rounding. It may also if the function
+    asks whether it is being captured. Any other difference comes from the host.
     """
     eager, replayed = _eager(static_call, inputs, saved), _replayed(static_call, captured, inputs, saved)
     if _same(eager, replayed):
@@ -95,7 +95,7 @@ def _within_rounding(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 
 def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> list[str]:
-    """Each tensor of an outcome in words: results come first, then gradients, then arguments."""
+    """Describes each tensor of an outcome: results, gradients, arguments written to, then other memory."""
     results, written = len(tensors_in(captured.results[0][0])), len(static_call.written_inputs)
     return [
         *(["its result"] if results == 1 else [f"tensor {place} of its result" for place in range(results)]),
@@ -106,7 +106,7 @@ def _names(static_call: StaticCall, captured: Captured, outcome: Outcome) -> lis
 
 
 def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str], *, asks: bool) -> Refusal:
-    """`far`: places of tensors that differ by more than rounding. `asks`: it asks whether it is captured."""
+    """`far`: indices of tensors that differ by more than rounding. `asks`: the function asks whether it is captured."""
     what = "another number of tensors"
     for place, (mine, theirs) in enumerate(_pairs(eager, replayed)):
         if place in far or (not far and not same_values(mine, theirs)):
@@ -121,14 +121,15 @@ def _mismatch(eager: Outcome, replayed: Outcome, far: list[int], names: list[str
 def agree(
     static_call: StaticCall, one: Captured, other: Captured, inputs: list[torch.Tensor], saved: SavedState
 ) -> bool:
-    """Whether two captures give the same bits."""
+    """Returns whether two captures give the same bits."""
     return _same(_replayed(static_call, one, inputs, saved), _replayed(static_call, other, inputs, saved))
 
 
 def fastest(
     static_call: StaticCall, serial: Captured, parallel: list[Captured], inputs: list[torch.Tensor], saved: SavedState
 ) -> tuple[Captured, Times]:
-    """Measures in turns, each run from the saved state. The caller restores that afterwards."""
+    """Measures eager and all captures in turn, each from the saved state. Returns the fastest capture and the times. The
+    caller restores the state."""
 
     def timed_eager() -> float:
         return static_call.timed_eager(inputs, saved)
@@ -159,12 +160,12 @@ def fastest(
 
 
 def _alike(times: list[float]) -> bool:
-    """Whether more times would tell nothing new."""
+    """Returns whether the times are so close that more of them add no information."""
     return max(times) - min(times) <= _NOISELESS * max(times)
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Equal in each element, NaN being equal to NaN. Waits for the device."""
+    """Returns whether shapes, dtypes and all elements are equal; NaN equals NaN. Waits for the device."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.is_floating_point() or one.is_complex():

@@ -1,1 +1,1 @@
-"""Items that are mapped: their results, and which way is the fastest."""
+"""Items of a `stream_map`: their results, statistics and the choice of the fastest strategy."""

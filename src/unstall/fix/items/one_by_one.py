@@ -1,6 +1,6 @@
-"""Small items through a function as in a plain loop: each result is there before the next call.
+"""Maps small items as in a plain loop: each result is complete before the next call.
 
-The host takes the time then, so every µs that is added here counts.
+Such loops are bound by the host, so every µs of overhead counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 @dataclass(slots=True)
 class StreamMapCounters:
-    """What a `stream_map` has done so far."""
+    """Counters of a `stream_map`."""
 
     items: int = 0
     bytes_in: int = 0
@@ -31,10 +31,10 @@ class StreamMapCounters:
 def on_and_back(
     fn: Callable[..., Any], accelerator: Accelerator, counters: StreamMapCounters, *, refills: bool, pinned: bool
 ) -> Callable[[object], Any]:
-    """`fn` for items on the host, with results on the host, in pinned memory or not.
+    """Returns `fn` for items on the host, with results on the host. `pinned`: whether results are in pinned memory.
 
-    The copy back waits for everything that an item needs. If there is none, and `refills`, so that the program may
-    write to the item's pinned memory as soon as it goes on, this waits for the device.
+    The copy back waits for all work of an item. `refills`: the program may write to an item's pinned memory right after
+    the call. So if there is no copy back, this waits for the device.
     """
     device, plain = accelerator.device, torch.Tensor
     waited = exposed = False
@@ -70,10 +70,10 @@ def on_and_back(
 def without_streams(
     fn: Callable[[Item], Nest], device: torch.device, counters: StreamMapCounters, *, back: bool
 ) -> Callable[[Item], Nest]:
-    """`fn` for a device without streams, or for none: items are then passed through.
+    """Returns `fn` for a device without streams. If the device does not exist, items are passed through unchanged.
 
-    Results are copies, since the function may keep their memory and write to it later. Only results that come `back`
-    to the host are detached from autograd.
+    Results are copies, since the function may keep their memory and write to it later. If `back`, results are copied
+    to the host and detached from autograd.
     """
     there = is_there(device)
 

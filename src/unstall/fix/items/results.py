@@ -19,7 +19,7 @@ class Flight(Generic[Nest]):
     number: int
     result: Nest
     on_device: list[torch.Tensor]  # tensors on the device that the program gets
-    end: torch.Event  # the result is there
+    end: torch.Event  # after the result is complete
     strategy: str
 
 
@@ -32,7 +32,7 @@ class Calls:
 
 
 def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> torch.Tensor:
-    """Copies the tensor to pinned memory on the current stream. Returns it as it is if it is not on the device."""
+    """Copies the tensor to pinned memory on the current stream. If it is not on the device, returns it unchanged."""
     if tensor.device != accelerator.device:
         return tensor
     if not is_simple(tensor):
@@ -45,7 +45,7 @@ def to_pinned(accelerator: Accelerator, tensor: torch.Tensor, *, wait: bool) -> 
 
 
 def unpinned(result: Nest) -> Nest:
-    """The result with its pinned tensors copied to plain memory."""
+    """Returns the result with its pinned tensors copied to pageable memory."""
 
     def unpin(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone() if tensor.is_pinned() else tensor
@@ -54,7 +54,7 @@ def unpinned(result: Nest) -> Nest:
 
 
 def cloned(result: Nest) -> Nest:
-    """The result with its tensors on the device cloned."""
+    """Returns the result with its device tensors cloned."""
 
     def clone(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.clone() if tensor.device.type != "cpu" else tensor

@@ -1,4 +1,4 @@
-"""What a `stream_map` did, and why."""
+"""Statistics of a `stream_map`, and the reason for its strategy."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class StreamMapStats(Printed):
     strategy: str  # "streams", "engines" or "plain"
     in_flight: int
     shrunk: int  # how often memory ran out and the window was halved
-    item_ns: dict[str, int]  # by strategy: the time of an item, measured on the first ones
+    item_ns: dict[str, int]  # strategy → time of an item, measured on the first items
     apart_ns: int | None  # one item's copy in, computation and copy out, added up
     note: str
 
     @property
     def gain(self) -> float | None:
-        """How many times as fast as copying, computing and copying back in turn. None: not measured."""
+        """The speedup over copying, computing and copying back one after the other. None: not measured."""
         mine = self.item_ns.get(self.strategy)
         return self.apart_ns / mine if self.apart_ns and mine else None
 

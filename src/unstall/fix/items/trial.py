@@ -6,15 +6,15 @@ import torch
 
 from unstall.fix.tensors.accelerator import milliseconds
 
-_BETTER = 0.03  # by which another strategy must be faster than "engines", with which order cannot matter
+_BETTER = 0.03  # least relative gain over "engines", which keeps calls in order
 
 
 class Trial:
     """Gives each strategy a turn of two windows of items, "streams" last.
 
-    The time of one window counts: from the end of the first item of the first window to the end of the first item of
-    the second, so that only the strategy's own items are in flight and memory on its streams is allocated. Items of
-    "streams" end in bunches, so there it counts from last item to last item, and its items go on until that is known.
+    The measured time is from the end of the first window's first item to the end of the second window's first item.
+    By then only the strategy's own items are in flight, and memory on its streams is allocated. Items of "streams" end
+    in bunches, so there the time is from last item to last item, and its turn lasts until that is known.
     """
 
     def __init__(self, strategies: list[str], begun: int, window: int) -> None:
@@ -29,12 +29,12 @@ class Trial:
         self.item_ns: dict[str, int] = {}
 
     def strategy_of(self, number: int) -> str:
-        """The strategy for the item of that number."""
+        """Returns the strategy for the item with this number."""
         turn = (number - self._begun) // (2 * self._window)
         return self.strategies[min(turn, len(self.strategies) - 1)]
 
     def ended(self, number: int, end: torch.Event) -> str | None:
-        """Notes the end of an item, which is done. Returns the strategy whose time is known now, if any."""
+        """Notes the end event of a completed item. If a strategy's time is now known, returns that strategy."""
         if number not in self._marked:
             return None
         self._ends[number] = end
@@ -51,7 +51,7 @@ class Trial:
 
 
 def best_of(item_ns: dict[str, int]) -> str:
-    """The fastest strategy; "engines" unless another is clearly faster."""
+    """Returns the fastest strategy: "engines" unless another is clearly faster."""
     best = "engines"
     for other, took in item_ns.items():
         if took < (1 - _BETTER) * item_ns[best]:
@@ -60,7 +60,7 @@ def best_of(item_ns: dict[str, int]) -> str:
 
 
 def why(best: str, item_ns: dict[str, int]) -> str:
-    """Why the measured times made it the best."""
+    """Explains by the measured times why `best` was chosen."""
     if best != "engines":
         return f"{item_ns['engines'] / item_ns[best]:.2f} times as fast as engines"
     others = [name for name in item_ns if name != "engines"]

@@ -1,1 +1,1 @@
-"""Tensors in nests, their memory, and the accelerator that they are copied to."""
+"""Tensors in nested containers, their memory, and the accelerator that they are copied to."""

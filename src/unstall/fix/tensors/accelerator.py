@@ -1,4 +1,4 @@
-"""Streams, events and pinned memory of whichever accelerator torch has: CUDA, ROCm, XPU."""
+"""Streams, events and memory of any accelerator with streams in torch: CUDA, ROCm, XPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Accelerator:
         self._last: tuple[int, torch.Stream | None] = (-1, None)
 
     def stream(self, name: str) -> torch.Stream:
-        """The stream of that name, made on first use."""
+        """Returns the stream with this name. The first use creates it."""
         if name not in self._streams:
             self._streams[name] = self._module.Stream(self.device)
         return self._streams[name]
@@ -64,7 +64,7 @@ class Accelerator:
                 ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
     def event(self, *, timed: bool = False, blocking: bool = False) -> torch.Event:
-        """`blocking`: whoever waits for the event sleeps instead of spinning (CUDA only)."""
+        """Makes an event. `blocking`: a host that waits for it sleeps instead of spinning (CUDA only)."""
         event: torch.Event
         if self.device.type == "cuda":
             event = self._module.Event(enable_timing=timed, blocking=blocking)
@@ -73,13 +73,13 @@ class Accelerator:
         return event
 
     def memory_bytes(self) -> tuple[int, int]:
-        """Free bytes, including what the caching allocator holds unused, and total bytes."""
+        """Returns free and total bytes. Unused memory of the caching allocator counts as free."""
         free, total = self._module.mem_get_info(self.device)
         unused = self._module.memory_reserved(self.device) - self._module.memory_allocated(self.device)
         return int(free + max(0, unused)), int(total)
 
     def unneeded_bytes(self) -> int:
-        """Bytes that stay free when the program holds as much as it ever did."""
+        """Returns the bytes that are still free if the program holds as much memory as at its peak so far."""
         free, total = self._module.mem_get_info(self.device)
         asked = getattr(self._module, "get_per_process_memory_fraction", None)
         allowed = min(free + self._module.memory_reserved(self.device), total * (asked(self.device) if asked else 1.0))
@@ -97,7 +97,7 @@ class Accelerator:
 
 
 def device_of(device: torch.device | str | int) -> torch.device:
-    """The device as torch names it. It need not exist.
+    """Returns the device as torch names it. The device need not exist.
 
     Raises:
         UsageError: torch has no such type of device, or fewer devices of that type.
@@ -113,7 +113,7 @@ def device_of(device: torch.device | str | int) -> torch.device:
 
 
 def accelerator_for(device: torch.device | str | int) -> Accelerator | None:
-    """None if torch has no such device, or if the device has no streams (CPU, MPS)."""
+    """Returns the accelerator. None if torch has no such device, or if the device has no streams (CPU, MPS)."""
     wanted = torch.device(device)
     try:
         module = torch.get_device_module(wanted)
@@ -129,7 +129,8 @@ _known: dict[torch.device, Accelerator] = {}
 
 
 def accelerator_of(device: torch.device) -> Accelerator | None:
-    """As `accelerator_for`, for the device of a tensor. The device exists, so the driver is asked only once."""
+    """Returns the accelerator of a tensor's device, as `accelerator_for` does. Since the device exists, the driver is
+    asked only once."""
     known = _known.get(device)
     if known is None and device.type != "cpu":
         known = accelerator_for(device)
@@ -139,7 +140,7 @@ def accelerator_of(device: torch.device) -> Accelerator | None:
 
 
 def is_there(device: torch.device) -> bool:
-    """Whether torch can put tensors on the device, with streams or without."""
+    """Returns whether torch can put tensors on the device, with or without streams."""
     if device.type == "cpu":
         return True
     try:
@@ -163,5 +164,5 @@ def _of(kind: str, index: int) -> Accelerator:
 
 
 def milliseconds(start: torch.Event, end: torch.Event) -> float:
-    """The time between two timed events that are done."""
+    """Returns the time between two completed timed events, in ms."""
     return float(start.elapsed_time(end))

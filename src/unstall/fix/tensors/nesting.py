@@ -1,4 +1,4 @@
-"""Tensors in whatever they come in: tuples, named tuples, lists, mappings, dataclasses, deep in one another."""
+"""Tensors in nested containers: tuples, named tuples, lists, mappings and dataclasses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Nest = TypeVar("Nest")
-"""A tensor, or tensors in containers in containers."""
+"""A tensor, or tensors in nested containers."""
 
 
 @overload
@@ -48,7 +48,7 @@ def map_tensors(value: object, change: Callable[[torch.Tensor], Any]) -> object:
 
 
 def tensors_in(value: object) -> list[torch.Tensor]:
-    """All tensors of a nest, in order."""
+    """Returns all tensors of a nest, in order."""
     found: list[torch.Tensor] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -64,7 +64,7 @@ def _tuple(value: tuple[object, ...], items: list[object]) -> object:
         return tuple(items)
     try:
         other = tuple.__new__(type(value), items)
-    except TypeError:  # a struct in C, as torch.max() returns: its constructor takes the items
+    except TypeError:  # a C struct sequence, such as the result of torch.max(): its constructor takes the items
         return type(value)(items)
     if hasattr(value, "__dict__"):
         vars(other).update(vars(value))
@@ -97,8 +97,8 @@ def _mapping(value: Mapping[object, object], items: dict[object, object]) -> obj
 
 
 def _shallow(value: Mapping[object, object]) -> Any:
-    """A copy whose items can be changed without changing the original, even if its type keeps them in a dict of its
-    own."""
+    """Returns a copy whose items can be changed without changing the original, even if they are kept in an inner
+    mapping."""
     other = copy.copy(value)
     if isinstance(value, dict) or not hasattr(other, "__dict__"):
         return other

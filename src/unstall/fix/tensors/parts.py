@@ -1,4 +1,4 @@
-"""The dense tensors that a tensor consists of: itself, or several or a hidden one for sparse and wrapped types."""
+"""The dense tensors that a tensor consists of: itself, or the inner tensors of a sparse or wrapper type."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _STRIDED = torch.strided
 
 
 def is_simple(tensor: torch.Tensor) -> bool:
-    """Whether it is of torch's own type, with one storage that its shape and strides describe."""
+    """Returns whether the tensor has torch's own type and one storage that its shape and strides describe."""
     return type(tensor) in _PLAIN and tensor.layout is _STRIDED and not (tensor.is_quantized or tensor.is_nested)
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
-    """Bytes of its elements."""
+    """Returns the size of the tensor's elements in bytes."""
     if is_simple(tensor):
         return int(tensor.nbytes)
     return sum(int(part.numel() * part.element_size()) for part in parts_of(tensor))
 
 
 def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
-    """Keeps their memory until the stream has done its current work."""
+    """Keeps the tensors' memory until the stream's current work is done."""
     for tensor in tensors:
         for part in parts_of(tensor):
             if part.device == tensor.device:
@@ -30,7 +30,7 @@ def record(tensors: list[torch.Tensor], stream: torch.Stream) -> None:
 
 
 def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Dense tensors on the storages of this one."""
+    """Returns dense tensors on all storages of the tensor."""
     if is_simple(tensor):
         return [tensor]
     if is_traceable_wrapper_subclass(tensor):
@@ -44,5 +44,5 @@ def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     if tensor.layout != torch.strided:
         return []
-    with torch.no_grad():  # quantized and nested tensors know less than their memory does
+    with torch.no_grad():  # quantized or nested: take the whole storage as bytes
         return [torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())]

@@ -1,8 +1,8 @@
-"""From host memory to a device on a separate stream, staged in pinned buffers that are reused.
+"""Copies tensors from host memory to a device on a separate stream, staged in pinned buffers that are reused.
 
-The driver stages a copy from pageable memory while the caller waits, so it overlaps nothing; a copy from pinned memory
-runs beside everything else. Pinning costs about as much as copying (22 µs for 1 MiB, 12 ms for 256 MiB on an H200's
-host), so pinned memory is kept. Tensors that were sent are never written again here.
+While the driver stages a copy from pageable memory, the caller waits, so such a copy overlaps nothing. A copy from
+pinned memory overlaps with everything else. Pinning memory costs about as much as copying (22 µs for 1 MiB, 12 ms for
+256 MiB on an H200's host), so pinned buffers are kept. Tensors that were sent are never written again here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from unstall.fix.tensors.accelerator import Accelerator
 from unstall.fix.tensors.nesting import Nest, map_tensors, tensors_in
 from unstall.fix.tensors.parts import bytes_of, is_simple, record
 
-SMALL_BYTES = 64 << 10  # up to this size the driver takes pageable memory along with the call, and nobody waits
-_RING = 8  # a loader may refill up to so many pinned buffers in turn; with more, each nest has its own memory
+SMALL_BYTES = 64 << 10  # up to this size the driver copies pageable memory within the call, without a wait
+_RING = 8  # most pinned buffers that a loader may refill in turn; beyond that, each nest has its own memory
 
 
 @dataclass(slots=True)
@@ -26,22 +26,23 @@ class Sent(Generic[Nest]):
     """A nest on its way to the device. Its tensors may be used after waiting for `end`."""
 
     value: Nest
-    tensors: list[torch.Tensor]  # made for it on the stream of the copy
+    tensors: list[torch.Tensor]  # device tensors allocated on the copy's stream
     start: torch.Event
     end: torch.Event
-    there: list[torch.Tensor]  # that were on the device already
+    there: list[torch.Tensor]  # tensors that were on the device already
     bytes: int
-    pinned: bool  # whether any of it was read from pinned memory of the loader's
-    exposed: bool  # whether the program may write to that memory as soon as it goes on
-    late: torch.Event  # like `end`, for a host that may sleep while it waits
+    pinned: bool  # whether any tensor was read from the loader's pinned memory
+    exposed: bool  # whether the program may write to that memory right after this
+    late: torch.Event  # like `end`, but a waiting host may sleep
 
     def hand_over(self, stream: torch.Stream) -> None:
-        """Lets the stream use it from here on, and keeps its memory until the stream is done."""
+        """Makes the stream wait for the copy, and keeps the memory until the stream's work is done."""
         stream.wait_event(self.end)
         record(self.tensors, stream)
 
     def lend(self, stream: torch.Stream) -> None:
-        """As `hand_over`, to a stream other than the program's: the program may free tensors it had on the device."""
+        """Like `hand_over`, but for a stream other than the program's. So it also keeps tensors that were on the device
+        already, since the program may free them."""
         self.hand_over(stream)
         record(self.there, stream)
 
@@ -50,14 +51,14 @@ class Slot:
     """Pinned buffers for one nest. They are reused after the copy from them has ended."""
 
     def __init__(self) -> None:
-        self._buffers: list[torch.Tensor] = []  # of bytes, by the tensor's place among those staged
-        self._views: list[torch.Tensor | None] = []  # of these, as the last tensor in that place had it
+        self._buffers: list[torch.Tensor] = []  # uint8 buffers, one for each tensor of a nest
+        self._views: list[torch.Tensor | None] = []  # views of the buffers with the last tensors' shapes and dtypes
         self._places = 0
         self._end: torch.Event | None = None
-        self.sources: list[torch.Tensor] = []  # pinned memory of others that is being read
+        self.sources: list[torch.Tensor] = []  # pinned tensors of the loader that the copy reads
 
     def begin(self) -> None:
-        """Waits until the last copy from it has ended."""
+        """Waits until the last copy from this slot has ended."""
         if self._end is not None:
             self._end.synchronize()
         self._end, self._places, self.sources = None, 0, []
@@ -66,11 +67,11 @@ class Slot:
         self._end = event
 
     def is_read(self) -> bool:
-        """Whether the device is done with it."""
+        """Returns whether the device has finished reading this slot."""
         return self._end is None or bool(self._end.query())
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A pinned copy with the tensor's shape and dtype; with its strides too, if it is dense."""
+        """Returns a pinned copy with the tensor's shape and dtype. If the tensor is dense, with its strides too."""
         place, self._places = self._places, self._places + 1
         if place == len(self._buffers):
             self._buffers.append(pinned(0))
@@ -93,29 +94,31 @@ class Slot:
 class Sender:
     """Sends nests to a device, at most `slots` at a time. Used by one thread at a time.
 
-    `refills`: whether asking for the next nest runs code that may write to pinned memory, such as a generator. That
-    code assumes that its memory has been read. So the copy is waited for: always for the first nests, and later if
-    nests come in the same memory again.
+    `refills`: whether asking for the next nest runs code, such as a generator, that may write to pinned memory. That
+    code assumes that its memory has been read. So the sender waits for the copy of each of the first nests, and of
+    later nests if memory is reused.
     """
 
     def __init__(self, accelerator: Accelerator, slots: int, *, refills: bool = True) -> None:
         self.accelerator = accelerator
         self._slots = [Slot() for _ in range(slots)]
         self._next = 0
-        self._held: list[list[torch.Tensor]] | None = []  # pinned sources of the first nests, until none comes again
+        self._held: list[list[torch.Tensor]] | None = []  # pinned sources of the first nests, until reuse is decided
         self._refills = self._careful = refills
-        self._exposed: torch.Event | None = None  # end of the copy from memory that may be written next
+        self._exposed: torch.Event | None = None  # end of a copy from memory that may be written next
         self._spare = _Spare()
 
     def wait_until_read(self) -> None:
-        """Call this before asking for the next nest."""
+        """Waits until memory that may be rewritten has been read. Call this before asking for the next nest."""
         exposed, self._exposed = self._exposed, None
         if exposed is not None:
-            self._spare.prepare(self.accelerator)  # the copy engine stands still from its end until the next copy
+            self._spare.prepare(
+                self.accelerator
+            )  # allocate now: the copy engine idles from this copy's end to the next
             exposed.synchronize()
 
     def wait_for_slot(self) -> None:
-        """Waits until `send` has free pinned buffers; else `send` itself would wait."""
+        """Waits until pinned buffers are free. Otherwise `send` itself would wait."""
         self._slots[self._next].begin()
 
     def send(
@@ -123,7 +126,7 @@ class Sender:
     ) -> Sent[Nest]:
         """Begins to copy a nest on `stream`.
 
-        `allocate` is called with the number of bytes first. `patient`: nobody waits for the end at once, so a waiting
+        `allocate` is first called with the nest's size in bytes. `patient`: the end is not needed at once, so a waiting
         host may sleep (and wake up about 0.1 ms late).
         """
         slot = self._slots[self._next]
@@ -184,7 +187,7 @@ class Sender:
         return target
 
     def _is_exposed(self, slot: Slot) -> bool:
-        """Whether memory that is being read may be written again at once, as far as is known of it."""
+        """Returns whether the program may at once write to memory that is being read. True until reuse is decided."""
         ranges = [_range_of(tensor) for tensor in slot.sources]
         others = self._held or []
         others = [*others, *(other.sources for other in self._slots if other is not slot and not other.is_read())]
@@ -204,11 +207,11 @@ class Sender:
 
 
 class _Spare:
-    """Tensors on the device like those of the previous nest, made in spare time."""
+    """Device tensors with the shapes and dtypes of the previous nest, allocated while the host would otherwise wait."""
 
     def __init__(self) -> None:
         self._like: list[tuple[torch.Size, torch.dtype]] = []
-        self._made: list[torch.Tensor] = []  # the next one last
+        self._made: list[torch.Tensor] = []  # in reverse order: the next one is last
         self._stream: torch.Stream | None = None
 
     def note(self, targets: list[torch.Tensor], stream: torch.Stream) -> None:
@@ -227,7 +230,7 @@ class _Spare:
         self._made = made[::-1]
 
     def take(self, tensor: torch.Tensor, stream: torch.Stream) -> torch.Tensor | None:
-        """One like this tensor, if the next spare one is."""
+        """Returns the next spare tensor if it has this tensor's shape and dtype, or None."""
         if not self._made or stream != self._stream:
             return None
         spare = self._made[-1]
@@ -240,7 +243,7 @@ class _Spare:
 
 
 def pinned(size_bytes: int) -> torch.Tensor:
-    """Pinned bytes that can be written in any mode of autograd, whatever the default device is."""
+    """Returns a pinned uint8 tensor that can be written in any autograd mode. Ignores the default device."""
     with torch.inference_mode(False):
         return torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=size_bytes > 0)
 

@@ -1,4 +1,4 @@
-"""Which memory an operator reads and writes: what its schema says, and what some schemas do not say."""
+"""Finds which memory an operator reads and writes, from its schema and from known errors in schemas."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from unstall.fix.tensors.nesting import tensors_in
 if TYPE_CHECKING:
     from torch._ops import OpOverload
 
-# They write running_mean and running_var, and their schemas do not say so; those with `training` only if it is set.
+# They write running_mean and running_var, but their schemas do not say so. If they take `training`, only if it is True.
 _BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm_update_stats"}
 _RUNNING = ("running_mean", "running_var")
-# Its schema says that it writes, but it only tells the allocator about a stream.
+# The schema declares a write, but the operator only tells the allocator about a stream.
 _TOUCHES_NOTHING = {"record_stream"}
-# Tests of torch check the schemas of these libraries. Operators of others may do anything to their tensors.
+# torch's tests check the schemas of these libraries. Operators of other libraries may do anything to their tensors.
 _HONEST = {"aten", "prims", "torchvision"}
 _NO_WORK = {"profiler", "c10_functional_nowork"}
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Addresses of storages. `fresh` are those that the operator made."""
+    """Addresses of the storages that an operator touched. `fresh` are those that it made."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     fresh: tuple[int, ...]
     launches: bool  # whether it put work on a stream
-    barrier: bool  # of another library: its effects on other tensors are not known
-    noticed: bool  # whether autograd, which relies on the schema, knows of the writes
+    barrier: bool  # from an unchecked library: its effects on other tensors are not known
+    noticed: bool  # whether the schema, on which autograd relies, declares the writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class _OperatorSchema:
     namespace: str
     positions: tuple[int, ...]  # of arguments that are written
     keywords: frozenset[str]
-    training: int | None = None  # the place of an argument without which nothing is written
+    training: int | None = None  # index of the `training` argument: if False, nothing is written
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """The address of its storage: the same for all views of one, and unique while a tensor of it lives."""
+    """Returns the address of a tensor's storage. All views of a storage share it, and it is unique while one lives."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -57,12 +57,12 @@ def tensors_of(value: object) -> list[torch.Tensor]:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it has one storage. A sparse tensor has several, and no address."""
+    """Returns whether the tensor has one storage. A sparse tensor has several, and no address."""
     return bool(tensor.layout == torch.strided)
 
 
 def lies_in(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Whether its storage is one of these. Never for a sparse tensor."""
+    """Returns whether the tensor's storage is one of these. False for a sparse tensor."""
     return is_plain(tensor) and storage_of(tensor) in storages
 
 
@@ -87,7 +87,7 @@ def _schema_of(operator: OpOverload) -> _OperatorSchema:
 
 
 def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, object], result: object) -> Touched:
-    """What one call of an operator read and wrote."""
+    """Returns the storages that one call of an operator read and wrote."""
     schema = _schema_of(operator)
     given = tensors_of((args, kwargs))
     returned = tensors_of(result)
@@ -112,7 +112,7 @@ def touched_by(operator: OpOverload, args: Sequence[object], kwargs: dict[str, o
 
 
 class OutsideWrites(TorchDispatchMode):
-    """Watches one call. `writes`: whether it writes to tensors that are neither its inputs nor made in it."""
+    """Watches one call. `writes`: whether it wrote to tensors that are neither its inputs nor made inside it."""
 
     def __init__(self, inputs: list[torch.Tensor]) -> None:
         TorchDispatchMode.__init__(self)
@@ -133,16 +133,17 @@ class OutsideWrites(TorchDispatchMode):
         return result
 
     def keeps(self, result: object) -> bool:
-        """Whether the result shares storage with such tensors."""
+        """Returns whether the result shares storage with tensors that are neither inputs nor made inside the call."""
         return any(storage_of(tensor) not in self._own for tensor in tensors_in(result))
 
 
 def decomposed(
     mode: TorchDispatchMode, operator: OpOverload, args: Sequence[object], kwargs: dict[str, object]
 ) -> object:
-    """Runs the parts of a composite operator under the mode; NotImplemented if it has none.
+    """Runs the parts of a composite operator under the mode. Returns NotImplemented if it is not composite.
 
-    In inference mode a dispatch mode gets such operators whole, and their schemas do not say what the parts write.
+    In inference mode, a dispatch mode sees a composite operator as one call, and its schema does not declare the
+    writes of its parts.
     """
     if not torch.is_inference_mode_enabled() or torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CUDA"):
         return NotImplemented
@@ -155,5 +156,5 @@ def _given(place: int, name: str, args: Sequence[object], kwargs: dict[str, obje
 
 
 def _allocates(schema: _OperatorSchema) -> bool:
-    """Whether it only allocates memory."""
+    """Returns whether the operator only allocates memory."""
     return schema.namespace == "aten" and schema.name in {"empty", "empty_like", "empty_strided", "new_empty"}

@@ -1,4 +1,4 @@
-"""One file a framework. A framework that the program has not imported is not imported here either."""
+"""Adapters to frameworks, one file each. A framework that the program has not imported is not imported here."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Adapter", "Array", "adapter_for", "copied", "on_the_host"]
 
 
 def adapter_for(values: Iterable[object]) -> Adapter:
-    """Whose arrays these values are: those on a device before those of the host.
+    """Returns the adapter for the framework and device of these values. Arrays on a device come before host arrays.
 
-    Where none says so, and torch has CUDA in use, it is taken to be torch's: who looks then sees whether there was
-    work on the device.
+    If no value is on a device but torch has initialized CUDA, returns the adapter for torch on CUDA: the measurement
+    then finds out whether there was work on the device.
     """
     values = list(values)
     torch, jax, cupy = (sys.modules.get(name) for name in ("torch", "jax", "cupy"))
@@ -44,7 +44,7 @@ def adapter_for(values: Iterable[object]) -> Adapter:
 
 
 def copied(value: Any) -> Any:
-    """The value with copies of the arrays that are in its lists, tuples and dicts."""
+    """Returns the value with copies of all arrays in its lists, tuples and dicts."""
     if type(value) is dict:
         return {key: copied(each) for key, each in value.items()}
     if type(value) in (list, tuple):
@@ -54,7 +54,7 @@ def copied(value: Any) -> Any:
 
 
 def on_the_host(torch: bool) -> Adapter:
-    """What measures a function that leaves the device alone."""
+    """Returns the adapter for a function that does not use a device. `torch`: whether its arrays are torch's."""
     if torch:
         from unstall.measuring.adapters.torch_cpu import TorchCpu
 

@@ -1,4 +1,4 @@
-"""`Adapter`: what measuring needs of a framework."""
+"""`Adapter`: the interface to a framework that measurements use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCounters:
-    """A caching allocator's bytes in use, and how often it took memory from the driver or gave it back."""
+    """A caching allocator's counters. `in_use` and `peak` in bytes; `from_driver`: number of driver allocations and
+    frees."""
 
     in_use: int
     peak: int
@@ -37,7 +38,7 @@ class MemoryCounters:
 
 
 class Gradient(NamedTuple):
-    """An array's gradient: its id, and how often it was written."""
+    """An array's gradient: its id, and its version (the number of writes)."""
 
     id: int
     version: int
@@ -49,7 +50,7 @@ class Adapter:
     name = "Python"
     framework = "Python"
     is_cuda = False
-    """Whether CUPTI can see its work."""
+    """Whether CUPTI can record the device's work."""
     asynchronous = False
     """Whether calls return before their work is done."""
     virtual = False
@@ -64,60 +65,60 @@ class Adapter:
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the last cache before memory; 0: not known."""
+        """Size of the last-level cache in bytes; 0: not known."""
         from unstall.measuring.adapters.processor import cache_bytes
 
         return cache_bytes()
 
     @property
     def computes(self) -> bool:
-        """Whether values are computed: a virtual GPU may be told to skip them."""
+        """Whether values are computed. A virtual GPU may skip them."""
         machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
     @property
     def clock(self) -> Callable[[], int]:
-        """The program's clock, ns. For work of the host beside a virtual GPU, the machine's: the virtual clock stands
-        still while only the host works."""
+        """The program's clock, in ns. For host work that does not use an active virtual GPU, the machine's clock: the
+        virtual clock does not advance while only the host works."""
         return time.monotonic_ns if is_clock_virtual() and not self.virtual else time.perf_counter_ns
 
     def synchronize(self) -> None:
         """Waits for all work of the device."""
 
     def wait(self, result: object) -> None:
-        """Waits for a call's result and everything else that it began."""
+        """Waits for a call's result and all other work that the call began."""
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
-        """`run`, made to return when its work on the CPU is done."""
+        """Returns `run`, changed to return only after its CPU work is done."""
         return run
 
     def holds(self, value: object) -> bool:
-        """Whether it is an array of this framework."""
+        """Returns whether the value is an array of this framework."""
         return isinstance(value, np.ndarray)
 
     def array(self, name: str, value: Any) -> Array:
         return Array(name, value, "cpu", int(value.nbytes))
 
     def sample(self, array: Array, most: int = SAMPLED) -> NDArray[np.generic]:
-        """Some of its values, on the host."""
+        """Returns up to `most` evenly spaced values of the array, flat, as a NumPy array."""
         flat = array.value.reshape(-1)
         return np.array(flat[:: max(1, flat.size // most)][:most])
 
     def version(self, array: Array) -> int | None:
-        """A number that changes when the array is written; None if there is none."""
+        """Returns a number that changes if the array is written to, or None if the framework has none."""
         return None
 
     def gradient(self, array: Array) -> Gradient | None:
-        """The array's gradient, if it has one."""
+        """Returns the array's gradient, or None."""
         return None
 
     def copied(self, value: Any) -> Any:
-        """Another array of the same values, strides and kind."""
+        """Returns a copy with the same strides and type."""
         return value.copy(order="K")
 
     def flusher(self) -> Callable[[], None] | None:
-        """A function that flushes the cache by writing twice its size; None if the size is not known."""
+        """Returns a function that flushes the cache by writing twice its size. None if the size is not known."""
         size = self.cache_bytes
         if not size:
             return None
@@ -129,60 +130,62 @@ class Adapter:
         return flush
 
     def event(self) -> Any | None:
-        """Records a timed event on the current stream; None if there are no timed events."""
+        """Records a timed event on the current stream and returns it. None if there are no timed events."""
         return None
 
     def between_ns(self, first: Any, last: Any) -> float:
-        """The time between two events that are done, ns."""
+        """Returns the time between two completed events, in ns."""
         raise NotImplementedError
 
     def stream(self) -> int | None:
-        """The driver's handle of the current CUDA stream."""
+        """Returns the driver's handle of the current CUDA stream, or None."""
         return None
 
     def spin(self, ns: int) -> bool:
-        """Keeps the device busy for about so long. Returns whether that is possible."""
+        """Keeps the device busy for about `ns`. Returns whether that is possible."""
         return False
 
     def mark(self) -> None:
-        """Puts a little work on the current stream, always the same: it identifies the stream."""
+        """Launches a tiny op, always the same, on the current stream. Its record identifies the stream."""
 
     def graph(self, run: Callable[[], object]) -> Callable[[], object] | None:
-        """A function that launches all work of `run` at once, as often as wanted, always on the same memory.
+        """Returns a function that launches all work of `run` as one graph. It can be called repeatedly and always uses
+        the same memory.
 
         None if that is not possible, or if `run` keeps or frees memory. `run` is called once or twice, and its work is
-        done as often before this returns.
+        done that often before this returns.
         """
         return None
 
     def ops_in_a_row(self, run: Callable[[], object]) -> int | None:
-        """How many kernels, copies and memsets `run` puts on the current stream, if they run one after another.
+        """Returns how many kernels, copies and memsets `run` launches, if they run one after another.
 
-        None if not, or if not known. `run` is called once, and its work is done once if it can be counted.
+        None if some could overlap, or if not known. `run` is called once. If its ops can be counted, its work is done
+        once.
         """
         return None
 
     def memory(self) -> MemoryCounters | None:
-        """The caching allocator's counters, from a peak that begins now."""
+        """Returns the caching allocator's counters, and resets the peak. None if there are none."""
         return None
 
     def bus_id(self) -> str | None:
-        """The PCI bus id of NVIDIA's GPU."""
+        """Returns the PCI bus id of an NVIDIA GPU, or None."""
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:
-        """A copy that is bound by memory, and the bytes that it reads and writes."""
+        """Returns a function that makes a memory-bound copy, and the number of bytes that it reads and writes."""
         size = max(64 << 20, 4 * self.cache_bytes)
         source, target = np.ones(size // 8), np.zeros(size // 8)
         return lambda: np.copyto(target, source), 2 * source.nbytes
 
     def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
-        """A product of matrices of that dtype, and its floating-point operations."""
+        """Returns a function that multiplies matrices of dtype `kind`, and its number of floating-point operations."""
         one = np.ones((1024, 1024), kind)
         return lambda: one @ one, 2 * 1024**3
 
     def threads(self, count: int | None) -> AbstractContextManager[object]:
-        """Uses so many threads on the CPU during a `with` block."""
+        """Limits CPU threads to `count` during a `with` block. None: no limit."""
         if count is None:
             return nullcontext()
         limited = getattr(sys.modules.get("threadpoolctl"), "threadpool_limits", None)
@@ -201,5 +204,5 @@ class Adapter:
         return {name: str(version) for name, version in found.items() if version}
 
     def modules(self) -> tuple[str, ...]:
-        """Modules whose versions a report names."""
+        """Returns the modules whose versions a report names."""
         return ("numpy",)

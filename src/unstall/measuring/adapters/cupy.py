@@ -1,4 +1,4 @@
-"""CuPy."""
+"""The adapter to CuPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unstall.measuring.adapters.adapter import SAMPLED, Adapter, Array
 
 
 class Cupy(Adapter):
-    """Calls return when their work is queued."""
+    """CuPy on a CUDA or ROCm device. Calls return after queueing their work."""
 
     name = "CuPy"
     framework = "CuPy"

@@ -1,4 +1,4 @@
-"""JAX, on whichever device its arrays are."""
+"""The adapter to JAX, for any device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from unstall.measuring.adapters.adapter import SAMPLED, Adapter, Array
 
-_CACHE_BYTES = 128 << 20  # XLA does not say how much a device's has: more than any has
+_CACHE_BYTES = 128 << 20  # XLA does not report the size: this is larger than any device's cache
 
 
 class Jax(Adapter):
-    """Calls return when their work is handed to XLA's threads, on the CPU too: only results can be waited for."""
+    """JAX on one platform. Calls return after passing their work to XLA's threads, even on the CPU. Only results can be
+    waited for."""
 
     framework = "JAX"
     has_current_stream = False
@@ -89,7 +90,7 @@ class Jax(Adapter):
 
     def multiplying(self, kind: str) -> tuple[Callable[[], object], int] | None:
         one = self.jax.numpy.ones((4096, 4096), dtype=kind)
-        step = self.jax.jit(lambda x: x @ x)  # of an argument: of what is captured XLA works the product out beforehand
+        step = self.jax.jit(lambda x: x @ x)  # an argument: XLA would fold a captured constant
         return lambda: step(one), 2 * 4096**3
 
     def modules(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The machine's processor, as Linux and macOS tell of it."""
+"""The name and cache size of the machine's processor, on Linux and macOS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 @lru_cache(maxsize=1)
 def name() -> str:
-    """Its model's name."""
+    """Returns the processor's model name."""
     try:
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
@@ -23,7 +23,7 @@ def name() -> str:
 
 @lru_cache(maxsize=1)
 def cache_bytes() -> int:
-    """Of the largest cache; 0 where the system does not say."""
+    """Returns the size of the largest cache in bytes, or 0 if not known."""
     sizes = [_size(path) for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     if not sizes and hasattr(os, "sysconf") and "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names:
         sizes = [os.sysconf("SC_LEVEL3_CACHE_SIZE")]

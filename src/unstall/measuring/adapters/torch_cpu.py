@@ -1,4 +1,4 @@
-"""torch on the CPU, and what all of torch's devices share."""
+"""The adapter to torch on the CPU, and the base of those to torch's other devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unstall.measuring.adapters.adapter import SAMPLED, Adapter, Array, Gradient
 
 
 class TorchCpu(Adapter):
-    """Calls return when their work is done."""
+    """torch on the CPU. Calls return after their work is done."""
 
     name = "torch on the CPU"
     framework = "torch"
@@ -38,14 +38,14 @@ class TorchCpu(Adapter):
                 return np.zeros(0)
             flat = (torch.view_as_real(flat) if flat.is_complex() else flat).reshape(-1)
             some = flat[:: max(1, flat.numel() // most)][:most].cpu()
-            # Halves keep their subnormal values only in their own type, which numpy may lack.
+            # numpy may lack the dtype, such as bfloat16. Float64 holds all its values, subnormal ones too.
             kept: NDArray[np.generic] = (some.double() if some.is_floating_point() else some).numpy().copy()
             return kept
 
     def version(self, array: Array) -> int | None:
         try:
             return int(array.value._version)
-        except RuntimeError:  # of inference tensors none is kept
+        except RuntimeError:  # inference tensors have no version
             return None
 
     def gradient(self, array: Array) -> Gradient | None:
@@ -56,7 +56,7 @@ class TorchCpu(Adapter):
         kept = value.detach()
         copy = kept.clone()
         strided = kept.layout is self.torch.strided and not kept.is_nested and kept.numel()
-        if strided and copy.stride() != kept.stride():  # with gaps or overlaps
+        if strided and copy.stride() != kept.stride():  # the tensor has gaps or overlaps
             size = 1 + sum((size - 1) * stride for size, stride in zip(kept.shape, kept.stride(), strict=True))
             copy = kept.as_strided((size,), (1,)).clone().as_strided(kept.shape, kept.stride())
         if isinstance(value, self.torch.nn.Parameter):

@@ -1,4 +1,4 @@
-"""torch on a CUDA or ROCm device, and on the virtual GPU."""
+"""The adapter to torch on a CUDA or ROCm device, or on the virtual GPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from unstall.measuring.adapters.torch_cpu import TorchCpu
 from unstall.measuring.adapters.torch_graphs import launched, ops_in_a_row
 from unstall.measuring.virtual_gpu import simulator
 
-_CYCLES_PER_NS = 2  # no device's clock is much faster: a spin lasts at least as long as it is to
+_CYCLES_PER_NS = 2  # about the fastest clock of any device, so that a spin is long enough
 
 
 class TorchCuda(TorchCpu):
-    """Calls return when their work is queued."""
+    """torch on CUDA or ROCm. Calls return after queueing their work."""
 
     asynchronous = True
 
@@ -54,7 +54,7 @@ class TorchCuda(TorchCpu):
         if not self.cache_bytes:
             return None
         if self.virtual:
-            return lambda: None  # its costs know of no cache
+            return lambda: None  # its cost model has no cache
         buffer = self.torch.empty(2 * self.cache_bytes, dtype=self.torch.uint8, device=self.device)
         return lambda: buffer.zero_()
 
@@ -84,7 +84,7 @@ class TorchCuda(TorchCpu):
             return None
         graph = self.cuda.CUDAGraph()
         may_be_again = launched(self.torch, self.index, graph, run)
-        if may_be_again is False:  # the first time, libraries may take memory for good
+        if may_be_again is False:  # libraries may allocate permanent memory in the first call
             graph = self.cuda.CUDAGraph()
             may_be_again = launched(self.torch, self.index, graph, run)
         again: Callable[[], object] = graph.replay

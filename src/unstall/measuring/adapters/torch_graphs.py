@@ -1,7 +1,7 @@
-"""CUDA graphs of a call by torch. The call has then run once.
+"""Captures a call as a CUDA graph with torch, and launches the graph once.
 
-What a capture computes is computed when it is launched. So it is launched once at once, before anything else is given
-the memory that the call let go of: whatever the program keeps then holds what a call would have left there.
+A capture computes nothing until its graph is launched. So the graph is launched at once, before the memory that the
+call freed is reused. Afterwards, memory that the program keeps has the contents that a normal call would have left.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _KERNEL, _COPY, _SET = 0, 1, 2  # CUgraphNodeType
 
 
 def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Callable[[], object]) -> bool | None:
-    """Captures all that `run` puts on the device with index `index`, and launches it once.
+    """Captures all work that `run` puts on the device `index`, and launches it once.
 
-    True where it may be launched again: it kept nothing that it made, and let go of nothing that was there. None where
-    it cannot be captured: then `run` has begun, and has perhaps not ended.
+    Returns True if the graph may be launched again: `run` kept no memory that it allocated, and freed no earlier
+    memory. Returns None if the capture failed: then `run` may have stopped halfway.
     """
     pool = torch.cuda.graph_pool_handle()
-    in_use: list[int] = []  # before and after: what a capture itself takes, say for generators, is the graph's
+    in_use: list[int] = []  # bytes before and after `run`, inside the capture, which itself allocates some
 
     def counted() -> None:
         in_use.append(_in_use(torch, index))
@@ -42,20 +42,20 @@ def launched(torch: ModuleType, index: int, graph: torch.cuda.CUDAGraph, run: Ca
         return None
     try:
         graph.replay()
-    except RuntimeError:  # there is no memory for it
+    except RuntimeError:  # out of memory
         graph.reset()
         return None
     try:
         closed = bool(torch._C._cuda_checkPoolLiveAllocations(index, pool, set()))
-    except (AttributeError, RuntimeError):  # of an allocator that does not tell
+    except (AttributeError, RuntimeError):  # the allocator cannot tell
         return False
     return closed and in_use[0] == in_use[1]
 
 
 def ops_in_a_row(graph: int) -> int | None:
-    """Kernels, copies and memsets of a `CUgraph` in which each node follows on one other.
+    """Returns the number of kernels, copies and memsets of a `CUgraph` whose nodes form one chain.
 
-    None where some could run side by side, where it holds anything else, or where the driver does not tell.
+    None if some nodes could overlap, if there are nodes of other kinds, or if the driver lacks the calls.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -65,9 +65,9 @@ def ops_in_a_row(graph: int) -> int | None:
     if driver.cuGraphGetNodes(handle, None, ctypes.byref(nodes)):
         return None
     if not nodes.value:
-        return 0  # the driver refuses to fill an array of none
-    # What was captured ends in one stream: with one root, and one edge less than nodes, it is a row. The driver's old
-    # call is refused where an edge is more than an order, as a programmatic launch's is.
+        return 0  # the driver refuses to fill an empty array
+    # A capture ends in one stream. So with one root, and one edge fewer than nodes, it is a chain. This older driver
+    # call fails if an edge carries data, as with programmatic launches.
     if driver.cuGraphGetEdges(handle, None, None, ctypes.byref(edges)) or edges.value != nodes.value - 1:
         return None
     roots = ctypes.c_size_t()
@@ -91,6 +91,6 @@ def _in_use(torch: ModuleType, index: int) -> int:
 
 @lru_cache(maxsize=16)
 def _stream(index: int) -> torch.cuda.Stream:
-    """One a device: cuBLAS keeps a workspace for each that it was ever used on."""
+    """Returns one stream for each device: cuBLAS keeps a workspace for every stream that it was ever used on."""
     stream: torch.cuda.Stream = own_stream(index)
     return stream

@@ -1,4 +1,4 @@
-"""torch on the devices that torch.accelerator knows beside CUDA: Intel's (xpu), Apple's (mps), and others."""
+"""The adapter to torch on other devices of torch.accelerator: Intel's (xpu), Apple's (mps), and others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from unstall.measuring.adapters.torch_cpu import TorchCpu
 
-_UNKNOWN_CACHE_BYTES = 128 << 20  # more than any of them has
+_UNKNOWN_CACHE_BYTES = 128 << 20  # larger than the cache of any of them
 
 
 class TorchOther(TorchCpu):
-    """Calls return when their work is queued. Device time is of events, where the device has such as tell the time."""
+    """torch on another device. Calls return after queueing their work. Device time comes from timed events, if the
+    device has them."""
 
     asynchronous = True
 

@@ -1,1 +1,1 @@
-"""The function under measurement, and what one call of it shows."""
+"""The measured function, and the inspection of one call of it."""

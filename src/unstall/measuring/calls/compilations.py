@@ -10,7 +10,7 @@ _listening: list[bool] = []
 
 
 def compilations() -> int:
-    """A number that grows with each. Of JAX those count that came since this was first asked."""
+    """Returns the number of compilations so far. For JAX, only those since the first call of this function count."""
     jax = sys.modules.get("jax")
     if jax is not None and not _listening and hasattr(jax, "monitoring"):
         jax.monitoring.register_event_duration_secs_listener(_heard)

@@ -1,4 +1,4 @@
-"""The function that is measured with its arguments, and all values that it can be seen to read."""
+"""The measured function with its arguments, and all values that it may read."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class FunctionCall:
         return self.fn(*self.args, **self.kwargs)
 
     def bare(self) -> Callable[[], object]:
-        """The same with as little around it as Python allows: what is called many times."""
+        """Returns a callable that makes the call with the least overhead in Python."""
         if not self.args and not self.kwargs:
             return self.fn
         return functools.partial(self.fn, *self.args, **self.kwargs)
 
     def label(self) -> str:
-        """What the function is called."""
+        """Returns the function's name for reports."""
         fn = self.fn
         while isinstance(fn, functools.partial):
             fn = fn.func
@@ -53,13 +53,15 @@ class FunctionCall:
         return name
 
     def inputs(self) -> list[tuple[str, object]]:
-        """Values with their names: the arguments, and what the function finds in its closure, its globals, its
-        defaults and the object that it is a method of. Containers and objects of the program's own classes are opened,
-        modules' parameters and buffers too."""
+        """Returns the names and values that the function may read: arguments, closure, globals, defaults and `self`.
+
+        Includes the contents of containers and of objects of the program's own classes, and modules' parameters and
+        buffers.
+        """
         return [(name, value) for name, value in self.known() if not isinstance(value, CONTAINERS)]
 
     def known(self) -> list[tuple[str, object]]:
-        """The same, with the containers themselves."""
+        """Returns the same as `inputs`, and also the containers themselves."""
         opening = _Opening()
         for name, value in self._roots():
             opening.open(name, value, _DEEP)
@@ -112,13 +114,13 @@ def _captured(fn: object) -> Iterator[tuple[str, object]]:
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """The globals that it may read, and functions within it."""
+    """Returns the names that the code, or a function defined in it, may read as globals."""
     within = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return list(dict.fromkeys([*code.co_names, *(name for each in within for name in _names(each))]))
 
 
 class _Opening:
-    """Values that were found by name, each once; after so many visits no more are looked for."""
+    """Collects values with their names, each once. Stops after `_MOST_VISITS` visits."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, object]] = []
@@ -144,7 +146,7 @@ class _Opening:
 
 
 def _within(name: str, value: Any) -> list[tuple[str, object]]:
-    """What a container holds, or an object of a class of the user's own."""
+    """Returns the named contents of a container, or of an object of one of the program's own classes."""
     if isinstance(value, Mapping):
         return [(f"{name}[{key!r}]", each) for key, each in _first(value.items())]
     if isinstance(value, CONTAINERS):
@@ -163,7 +165,7 @@ def _first(values: Iterable[_Value]) -> list[_Value]:
 
 
 def _is_users(kind: type) -> bool:
-    """Whether a class is of the program itself: what libraries keep within their objects is their own."""
+    """Returns whether a class belongs to the program. Objects of libraries are not opened."""
     if kind.__module__.partition(".")[0] in FRAMEWORKS | sys.stdlib_module_names:
         return False
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""

@@ -1,4 +1,4 @@
-"""Inspects one call before it is timed: what it reads, what it changes, what it leaves running."""
+"""Inspects one call before it is timed: its inputs, its side effects, and work that it leaves running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_VALUES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What one call showed. Names are of inputs, as in `FunctionCall.inputs`."""
+    """Results of the inspection of one call. Names are those of inputs, as in `FunctionCall.inputs`."""
 
     inputs: tuple[Array, ...]
     changed: tuple[str, ...]  # by this call
@@ -35,13 +35,13 @@ class Inspection:
     zeros: tuple[str, ...]
     subnormal: tuple[str, ...]
     nan: tuple[str, ...] = ()
-    later: str | None  # work that goes on after the return, in words
+    later: str | None  # description of work that goes on after the return
     result_bytes: int
     result_none: bool
     gradients: bool  # whether it leaves gradients with its inputs
     accumulates: bool = False  # whether it adds them to those that earlier calls left
-    extra_bytes: int | None  # taken beyond the result, at the peak
-    kept_bytes: int = 0  # that each call keeps after its result is gone
+    extra_bytes: int | None  # peak of allocated bytes beyond the result
+    kept_bytes: int = 0  # kept by each call after its result is freed
     from_driver: int  # how often the driver was asked for memory
 
     @property
@@ -49,12 +49,12 @@ class Inspection:
         return sum(array.bytes for array in self.inputs)
 
     def on(self, device: str) -> tuple[Array, ...]:
-        """Inputs there: "cpu", or "cuda" for any."""
+        """Returns the inputs on a type of device: "cpu", or "cuda" for any GPU."""
         return tuple(array for array in self.inputs if array.device.split(":")[0] == device)
 
 
 def sampled_inputs(call: FunctionCall, adapter: Adapter) -> dict[int, NDArray[np.generic]]:
-    """Samples of the inputs' current values, by the inputs' ids."""
+    """Returns samples of the inputs' current values: id of the input → flat array."""
     return {id(value): adapter.sample(adapter.array("", value)) for _, value in call.inputs() if adapter.holds(value)}
 
 
@@ -66,7 +66,7 @@ def inspect_call(
     *,
     once: bool = False,
 ) -> Inspection:
-    """Makes a call, or two if memory is counted, and says what was seen.
+    """Makes a call (two if the allocator counts memory) and returns the findings.
 
     Args:
         at_first: Samples of the inputs before the first call of all, by `sampled_inputs`.
@@ -141,7 +141,7 @@ def _results(result: object, adapter: Adapter) -> list[Array]:
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
-    """Bytes by which one more call increases the memory in use: nobody else holds what the call before replaced."""
+    """Returns the bytes by which one more call increases the memory in use."""
     before = adapter.memory()
     if before is None:
         return 0
@@ -176,7 +176,7 @@ def _holding(
 
 
 def _subnormal_share(array: Array, value: NDArray[np.generic]) -> float:
-    """By the smallest normal number of the array's own type, as `value` may be of a wider one."""
+    """Returns the share of subnormal values in the array's own dtype; `value` may have a wider one."""
     if not value.size or value.dtype.kind != "f":
         return 0.0
     kind = str(getattr(array.value, "dtype", value.dtype)).removeprefix("torch.")

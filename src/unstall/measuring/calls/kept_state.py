@@ -1,4 +1,4 @@
-"""What a function keeps from call to call: its arrays, containers, caches and iterators by name."""
+"""The state that a function keeps between calls: its arrays, containers, caches and iterators by name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KeptState:
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 
     def found(self, after: KeptState) -> tuple[str, ...]:
-        """Names of functions whose cache was used since."""
+        """Returns the names of functions whose cache was used since then."""
         return tuple(name for name, hits in after.hits.items() if hits > self.hits.get(name, hits))
 
 

@@ -1,4 +1,4 @@
-"""Which lines wait for the device, as torch itself warns of it: for where no records tell."""
+"""Finds lines that wait for the device from torch's own warnings. Used if there are no device records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXT = "called a synchronizing CUDA operation"
 
 
 def sync_lines(call: FunctionCall, adapter: Adapter) -> tuple[str, ...]:
-    """`file:line` of each wait within a call that torch knows of: those within operators, not `synchronize()`."""
+    """Returns `file:line` of each wait in a call that torch warns of: waits in operators, not `synchronize()`."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not adapter.is_cuda or adapter.virtual or not cuda.is_initialized():
         return ()

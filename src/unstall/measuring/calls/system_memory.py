@@ -1,4 +1,4 @@
-"""What a function takes of the system's memory, where the system counts that."""
+"""A function's use of system memory, if the system counts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def page_faults(call: FunctionCall, count: int = 3) -> float:
-    """How many pages the system had to give for a call: its share of the process's minor faults over a few."""
+    """Returns the number of minor page faults per call, averaged over `count` calls."""
     before = page_faults_so_far()
     for _ in range(count):
         call()
@@ -24,12 +24,12 @@ def page_faults(call: FunctionCall, count: int = 3) -> float:
 
 
 def page_faults_so_far() -> int:
-    """Of this process, those that no disk is read for; 0 where the system does not say."""
+    """Returns the number of minor page faults of this process (without disk reads), or 0 if not known."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def resident_bytes() -> int:
-    """Of this process, in memory now; 0 where the system does not say."""
+    """Returns the resident memory of this process in bytes, or 0 if not known."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Work that goes on after a call has returned, or has not begun by then."""
+"""Detects work that continues after a call has returned, or has not begun by then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAZY = (map, filter, zip)
 
 
 class PythonThreads:
-    """Python's threads around a call: made just before it; `moved` and `new` are for just after it."""
+    """Python's threads around a call. Make it just before the call; use `moved` and `new` just after it."""
 
     def __init__(self) -> None:
         self._there = set(threading.enumerate())
@@ -34,11 +34,11 @@ class PythonThreads:
 
 
 def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> str | None:
-    """Says what goes on after a call, if anything.
+    """Describes the work that continues after a call. Returns None if there is none.
 
     Args:
         values: What the call returned, and the values inside.
-        new: Threads that exist after its results were waited for, and did not before.
+        new: Names of threads that exist after the wait for the results, and did not before the call.
         moved: Threads that worked right after it returned.
     """
     for value in values:
@@ -56,7 +56,7 @@ def unfinished_work(values: list[object], new: list[str], moved: list[str]) -> s
 
 
 def _not_begun(value: object) -> str | None:
-    """What kind of value it is, if it computes nothing until it is used."""
+    """Returns the kind of a value that computes nothing until it is used, such as "a generator". Else None."""
     if inspect.iscoroutine(value):
         value.close()  # else Python warns that nobody awaited it
         return "a coroutine"

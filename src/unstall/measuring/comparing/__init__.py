@@ -1,1 +1,1 @@
-"""Which of several functions is faster, and whether they compute the same."""
+"""Compares functions: finds the fastest, and whether they compute the same."""

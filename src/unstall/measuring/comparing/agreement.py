@@ -1,7 +1,7 @@
-"""Do two functions compute the same? Their results, value by value, in units in the last place and relatively.
+"""Checks whether two functions compute the same: compares results value by value, in ulp and relatively.
 
-Of floating-point results two answers can both be right: which one is nearer to the truth is said by the reference
-itself, computed in float64, where it can be.
+Two different floating-point results can both be right. The reference, computed in float64 if possible, shows which one
+is more accurate.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _MORE_ERROR = 2.0  # times the reference's own error against float64
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far a result is from the reference's.
+    """The difference between a result and the reference's result.
 
-    `ulp` and `relative` are the largest distance of any value: in units in the last place of the coarser type, and over
-    the largest magnitude in the reference's array (1 where that is 0). They are None of what has no numbers.
-    `error` and `reference_error` are the relative distances of both from float64, where that could be computed.
+    `ulp` and `relative` are the largest difference of any value: in units in the last place of the coarser dtype, and
+    relative to the largest magnitude in the reference's array (1 if that is 0). They are None if there are no numbers.
+    `error` and `reference_error` are the relative differences of both from float64, if that could be computed.
     """
 
     agrees: bool
@@ -41,12 +41,12 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Between two arrays."""
+    """The difference between two arrays."""
 
     ulp: float
     relative: float
-    within: bool  # the tolerance
-    nan: int = 0  # values that are none in both
+    within: bool  # whether it is within the tolerance
+    nan: int = 0  # number of values that are NaN in both
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class _Leaf:
     value: torch.Tensor | NDArray[np.generic]
     shape: tuple[int, ...]
     dtype: str
-    epsilon: float  # 0 of types that hold whole numbers
+    epsilon: float  # 0 for integer dtypes
     tiny: float
 
     def pieces(self) -> Iterator[NDArray[np.generic]]:
-        """Flat pieces: float64 where its type is floating, two values for each complex one."""
+        """Yields flat pieces: float64 for floating-point dtypes, with two values for each complex one."""
         flat = _flat(self.value)
         size = int(np.prod(self.shape, dtype=np.int64)) * (2 if "complex" in self.dtype else 1)
         for start in range(0, size, _CHUNK):
@@ -69,7 +69,7 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class _NoPair:
-    """Why a part of a result cannot be held against the reference's."""
+    """The reason why a part of a result cannot be compared with the reference's."""
 
     why: str
 
@@ -82,12 +82,12 @@ def agreement(
     rel_tolerance: float | None = None,
     ulp: float | None = None,
 ) -> Agreement:
-    """Whether a result is the reference's.
+    """Compares a result with the reference's result.
 
-    A floating-point value agrees within `ulp` units in the last place, or within `rel_tolerance` of the largest
-    magnitude in its array; without either the latter is the type's epsilon to the power 3/4: 6e-6 of float32. A whole
-    array does, too, that is no farther than twice as far as the reference from `exact`, the reference in float64. All
-    else must be equal.
+    A floating-point value agrees if it is within `ulp` units in the last place, or within `rel_tolerance` of the
+    largest magnitude in its array. If neither is given, `rel_tolerance` is the dtype's epsilon to the power 3/4: 6e-6
+    for float32. Then a whole array also agrees if its error against `exact`, the reference in float64, is at most twice
+    the reference's own. Everything else must be equal.
     """
     pairs = list(_paired("result", result, reference))
     exacts = dict(_leaves("result", exact)) if exact is not None else {}
@@ -122,7 +122,8 @@ def agreement(
 
 
 def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
-    """The function's result with its floating-point arguments in float64; None where it has none, or cannot do it."""
+    """Returns the function's result with its floating-point arguments in float64. None if it has none, or if that
+    fails."""
     changed = False
 
     def widen(value: Any) -> Any:
@@ -142,7 +143,7 @@ def in_float64(fn: Callable[..., object], args: tuple[object, ...], kwargs: Mapp
         return None
     try:
         return fn(*wide_args, **wide_kwargs)
-    except Exception:  # whatever keeps it from float64: types it mixes, memory, kernels there are none of
+    except Exception:  # for example mixed dtypes, missing kernels or too little memory
         return None
 
 
@@ -164,7 +165,7 @@ def _paired(name: str, one: object, other: object) -> Iterator[tuple[str, Any, A
 
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Arrays and plain values by name, with containers opened."""
+    """Yields the arrays and plain values in nested containers, with their names."""
     leaf = _leaf(value)
     if leaf is not None:
         yield name, leaf
@@ -236,7 +237,7 @@ def _on_host(flat: torch.Tensor | NDArray[np.generic], *, floating: bool) -> NDA
 
 
 def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float | None) -> Distance:
-    """How far one is from the other, whose type's precision is the measure, unless its own is coarser."""
+    """Returns the difference, measured by the precision of the coarser dtype."""
     epsilon, tiny = max(one.epsilon, other.epsilon), max(one.tiny, other.tiny)
     if not epsilon:
         equal = all(np.array_equal(a, b) for a, b in zip(one.pieces(), other.pieces(), strict=True))
@@ -263,7 +264,7 @@ def _distance(one: _Leaf, other: _Leaf, rel_tolerance: float | None, ulp: float 
 
 
 def _power_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The largest power of two that is at most the magnitude; 0 of 0."""
+    """Returns the largest power of two that is at most each magnitude, or 0 for 0."""
     mantissa, exponent = np.frexp(np.where(np.isfinite(values), np.abs(values), 0.0))
     return np.where(mantissa > 0, np.ldexp(1.0, exponent - 1), 0.0)
 
@@ -278,7 +279,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _is_plain_object(value: object) -> bool:
-    """Whether its `==` says no more than whether it is the same object."""
+    """Returns whether the object's `==` only compares identity."""
     return not any("__eq__" in vars(kind) for kind in type(value).__mro__[:-1])
 
 

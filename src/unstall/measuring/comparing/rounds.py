@@ -1,10 +1,10 @@
-"""Candidates that run by turns, in rounds, until the question is answered: is one within a margin of the other?
+"""Runs candidates in turn, in rounds, until it is known whether each is within a margin of the first.
 
-A round is all candidates in random order and then the same in reverse: ABBA or BAAB for two, so that a drift within
-the round cancels, and no candidate always comes after the same other. The question is one of equivalence. It is
-answered once the interval of the ratio lies on one side of each border of the margin, and so needs as many rounds
-where there is no difference as where there is one. Looking at it often, as here, makes a wrong answer hardly
-likelier: the ratio must be taken for one beyond the margin.
+A round is all candidates in random order, then in reverse order: ABBA or BAAB for two. So a drift within the round
+cancels, and no candidate always runs after the same other. This is a test of equivalence. It ends as soon as no border
+of the margin lies in the interval of the ratio. So it needs as many rounds for equal functions as for different ones.
+Checking the interval often hardly increases the risk of a wrong answer: for that, the interval must exclude a ratio by
+a whole margin.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from unstall.measuring.progress import tell
 from unstall.measuring.statistics import Interval, half_of_few, ratio_interval
 
 Take: TypeAlias = Callable[[Sequence[int]], ArrayLike]
-"""Runs candidates for a moment each, in this order: what a call took in each, ns."""
+"""Runs candidates for a moment each, in the given order. Returns the time per call of each turn, in ns."""
 Answer: TypeAlias = Literal["FAST", "SLOW", "SAME", "UNCLEAR"]
 
 MARGIN = 0.015
-_FEWEST_ROUNDS = 3  # of which the pairs themselves tell how noisy they are
-_LEAST_NOISE = 0.01  # of a time that was taken a few times only, however alike those were
+_FEWEST_ROUNDS = 3  # from which pairs show their own noise
+_LEAST_NOISE = 0.01  # least relative noise assumed for a time with few samples
 _LEAST_ROUNDS = 24
-_LEAST_SECONDS = 0.2  # shorter is one moment of the machine, of which the times themselves would be
+_LEAST_SECONDS = 0.2  # shorter runs see only one momentary state of the machine
 _MOST_ROUNDS = 4096
 _GROWTH = 1.2
 
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """What the turns took, ns per call: shape (candidates, rounds, 2). `stopped` says why there were no more."""
+    """Times of all turns: float64, ns per call, shape (candidates, rounds, 2). `stopped`: why the rounds ended."""
 
     times: NDArray[np.float64]
     stopped: str
-    noiseless: bool = False  # a model's
+    noiseless: bool = False  # times from a model
 
     def ratio(self, one: int, other: int) -> Interval:
-        """How many times as long as the other the one takes. Of less than 3 rounds all pairs may point one way by
-        chance, once in 9: there the interval is Student's, of times that are noisy by 1 % at least."""
+        """Returns the ratio of the time of candidate `one` to that of `other`. With fewer than 3 rounds, all pairs may
+        agree by chance (once in 9). So the interval then uses Student's distribution with at least 1 % noise."""
         if one == other:
             return Interval(1.0, 1.0, 1.0)
         found = ratio_interval(self.times[one], self.times[other], pairs=True, seed=len(self.times[0]))
@@ -56,16 +56,17 @@ class Rounds:
 
     @property
     def exact(self) -> bool:
-        """Whether each candidate always took the same: a model's times, of which two rounds say all."""
+        """Whether each candidate always took the same time. Then the times come from a model, and two rounds
+        suffice."""
         return self.times.shape[1] > 1 and not np.ptp(self.times, axis=(1, 2)).any()
 
     def answer(self, one: int, other: int, margin: float) -> Answer:
-        """What the ratio says of the one."""
+        """Returns the answer for candidate `one`, compared with `other`."""
         return answer(self.ratio(one, other), margin)
 
 
 def answer(ratio: Interval, margin: float) -> Answer:
-    """What the ratio of a candidate's time to the reference's says of the candidate."""
+    """Returns the answer for a candidate, from the ratio of its time to the reference's."""
     if is_within(ratio, margin):
         return "SAME"
     if ratio.high < 1:
@@ -74,12 +75,12 @@ def answer(ratio: Interval, margin: float) -> Answer:
 
 
 def is_within(ratio: Interval, margin: float) -> bool:
-    """Whether all of the interval is within the margin around 1."""
+    """Returns whether the whole interval is within the margin around 1."""
     return ratio.low >= 1 / (1 + margin) and ratio.high <= 1 + margin
 
 
 def is_answered(ratio: Interval, margin: float) -> bool:
-    """Whether no border of the margin lies in the interval, so that more rounds would not change the answer."""
+    """Returns whether no border of the margin lies in the interval, so that more rounds would not change the answer."""
     return is_within(ratio, margin) or ratio.high < 1 / (1 + margin) or ratio.low > 1 + margin
 
 
@@ -93,12 +94,12 @@ def by_turns(
     noiseless: bool = False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Rounds:
-    """Run rounds until every candidate's ratio to the first is answered, or `max_seconds` are over. Of times that have
-    no noise two rounds can answer it."""
+    """Runs rounds until the answer for every candidate is known, or `max_seconds` are over. If times are `noiseless`,
+    two rounds can suffice."""
     rng = np.random.default_rng(seed)
     began = clock()
     rounds: list[NDArray[np.float64]] = []
-    look, count = 2 if noiseless else _LEAST_ROUNDS, 1  # by the first round the time of others is known
+    look, count = 2 if noiseless else _LEAST_ROUNDS, 1  # the first round shows how long others take
     least_seconds = 0.0 if noiseless else min(_LEAST_SECONDS, max_seconds / 2)
 
     def found(stopped: str = "") -> Rounds:

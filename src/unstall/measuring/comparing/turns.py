@@ -21,30 +21,31 @@ from unstall.measuring.device_time.methods import DeviceObserver, observer_for
 from unstall.measuring.exact_times import share_of_few, share_of_many
 
 By: TypeAlias = Literal["device", "wall", "throughput"]
-"""Which time: the device's own, a call with the wait for its result, or one call's share of many back to back."""
+"""The time to compare: the device's own, a call with the wait for its result, or the time per call back to back."""
 
 _TURN_NS = 200_000  # a round is then shorter than the time slice of a neighbour, and mostly all quiet or all disturbed
-_LEAST_NS = 1.0  # of a call that had nothing to do this time: ratios need some
+_LEAST_NS = 1.0  # a call's time is at least this, so that ratios exist
 _MOST_CALLS = 1 << 20
 _BATCH_NS, _LEAST_IN_BATCH = 2_000_000, 8  # of calls that fill a device's pipeline
 _LEAST_IN_BATCH_IF_BRIEF = 2
 _WARM = 3
-_LONG = 50  # times a turn, what makes one of its own, warm or not
+_LONG = 50  # a call longer than this many turns is a turn by itself, warm or not
 _ADDED_S = 0.2  # to find out what events add to a candidate
 
 
 def takes(
     candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Sequence[float] = (), *, brief: bool = False
 ) -> Take:
-    """What runs the candidates by turns, of which a call is known to take so many seconds on the host, or more; with as
-    few calls before as can be, if it is to be `brief`. Raises UsageError where this time cannot be had here."""
+    """Returns the function that runs candidates in turn. `each_s`: a lower bound of each candidate's time per call on
+    the host, in s. `brief`: make as few warm-up calls as possible. Raises UsageError if this time cannot be measured
+    here."""
     if by == "device":
         return _worked(device_take(candidates, adapter), candidates, 1 if adapter.virtual or brief else _WARM - 1)
     return _on_host(candidates, adapter, by, each_s or [0.0] * len(candidates), brief=brief)
 
 
 def back_to_back(caching: Caching, adapter: Adapter) -> Callable[[int], int]:
-    """What so many calls take that are waited for once, ns."""
+    """Returns a function: number of calls → their time in ns, back to back, with one wait at the end."""
     return _turn(caching, adapter, each=False)
 
 
@@ -79,7 +80,8 @@ def _on_host(candidates: Sequence[Caching], adapter: Adapter, by: By, each_s: Se
 
 
 def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], int]:
-    """What so many calls take: each waited for, or all together."""
+    """Returns a function: number of calls → their time in ns. If `each`, every call is waited for; else only the
+    last."""
     clock, waits = adapter.clock, _waits(adapter)
 
     def back_to_back(calls: int) -> int:
@@ -104,13 +106,13 @@ def _turn(caching: Caching, adapter: Adapter, *, each: bool) -> Callable[[int], 
 
 
 def _waits(adapter: Adapter) -> bool:
-    """Whether calls return before their work is done."""
+    """Returns whether calls may return before their work is done."""
     kind = type(adapter)
     return kind.wait is not Adapter.wait or kind.synchronize is not Adapter.synchronize
 
 
 def _calls(turn: Callable[[int], int], ns: int) -> int:
-    """How many calls make a turn of so many ns, of a function that is warm by then."""
+    """Warms up. Returns how many calls make a turn of about `ns`."""
     calls = 1
     if [turn(1) for _ in range(_WARM)][-1] > _LONG * ns:
         return 1
@@ -123,8 +125,8 @@ def _calls(turn: Callable[[int], int], ns: int) -> int:
 
 
 def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
-    """What runs candidates by turns, and tells how long the device was at work for each; 0 where it was not. Raises
-    UsageError where no device time can be had here."""
+    """Returns the function that runs candidates in turn and returns each turn's device time (0 without device work).
+    Raises UsageError if no device time can be measured here."""
     try:
         observer, why = observer_for(adapter, "auto")
         if observer is not None:
@@ -140,7 +142,7 @@ def device_take(candidates: Sequence[Caching], adapter: Adapter) -> Take:
 
 
 def _without_places(observer: DeviceObserver) -> DeviceObserver:
-    """The same, if it can, without looking for the lines of calls, which takes time."""
+    """Returns the observer without the search for source lines, which takes time."""
     if observer.method != "cupti":
         return observer
     from unstall.measuring.device_time.by_cupti import ByCupti
@@ -190,7 +192,7 @@ def _no_waits() -> Iterator[None]:
 
 
 def _worked(take: Take, candidates: Sequence[Caching], tries: int) -> Take:
-    """The same, tried: raises UsageError where a candidate has no work on the device."""
+    """Runs `take` a few times, then returns it. Raises UsageError if a candidate has no work on the device."""
     for _ in range(tries):
         times = np.asarray(take(range(len(candidates))))
     idle = np.flatnonzero(times <= 0)

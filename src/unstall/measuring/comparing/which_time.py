@@ -1,9 +1,9 @@
-"""Which time a comparison is of, where nobody asked for one, and why that.
+"""Chooses the time to compare if the caller gives none, and says why.
 
-The device's time tells which kernel is better, and nothing of a function that the host bounds: a CUDA graph saves the
-host's time and none of the device's. What a program pays is a call's share of many, back to back. So where any of the
-functions is launch-bound, or works on no device, all are compared by that; else by the device's time, which is free of
-the host's noise. All inputs of a table are compared by the same time.
+The device's time shows which kernel is better. It does not show the cost of a host-bound function: a CUDA graph saves
+host time, not device time. A program pays the time per call, back to back (throughput). So if any function is
+launch-bound or does not use the device, all are compared by throughput. Otherwise they are compared by the device's
+time, which is free of the host's noise. All inputs of a table are compared by the same time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TRIED = 3
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A function, looked at for a moment: the device's own time, and a call's share of a few; ns."""
+    """A quick measurement of a function, in ns: the device's own time, and the time per call back to back."""
 
     name: str
     device_ns: float
@@ -46,8 +46,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class TimeChoice:
-    """What to compare by; `because` is a sentence, or empty where it was asked for. The adapter is of the host where
-    no function leaves it."""
+    """The time to compare. `because`: the reason, or empty if the caller chose it. `adapter`: the host's if no function
+    uses a device."""
 
     by: By
     because: str
@@ -61,7 +61,7 @@ def choose(
     *,
     brief: bool = False,
 ) -> TimeChoice:
-    """For functions by name, at one input or several; `brief`, by as few calls as tell."""
+    """Chooses the time for functions by name, at one input or several. `brief`: makes as few calls as possible."""
     if not adapter.asynchronous:
         return TimeChoice("wall", "", adapter)
     try:
@@ -87,14 +87,14 @@ def choose(
 
 
 def usual_cache(by: By, adapter: Adapter) -> Cache:
-    """Cold where the device's own time is compared, if the size of its cache is known."""
+    """Returns "cold" for the device's own time if the cache's size is known, else "hot"."""
     return "cold" if by == "device" and adapter.cache_bytes else "hot"
 
 
 def probed(
     calls: Mapping[str, FunctionCall], adapter: Adapter, cache: Cache | Literal["auto"], *, brief: bool = False
 ) -> list[Probe]:
-    """Raises UsageError where no device time can be had."""
+    """Measures each function quickly. Raises UsageError if no device time can be measured."""
     kept = usual_cache("device", adapter) if cache == "auto" else cache
     candidates = [Caching(call, kept, adapter) for call in calls.values()]
     take = device_take(candidates, adapter)
@@ -106,7 +106,8 @@ def probed(
 
 
 def launch_bound(probes: Iterable[Probe]) -> str:
-    """A sentence of all that are, or nothing. Of several inputs a function's worst counts."""
+    """Returns a sentence that names the launch-bound functions, or "". For several inputs, a function's worst one
+    counts."""
     worst: dict[str, Probe] = {}
     for probe in probes:
         if probe.is_launch_bound:
@@ -126,7 +127,7 @@ def launch_bound(probes: Iterable[Probe]) -> str:
 
 
 def probe(name: str, call: FunctionCall, adapter: Adapter, device_ns: float, batch: int = _BATCH) -> Probe:
-    """Of a function whose time on the device is known: as many calls as it takes to see whether it is launch-bound."""
+    """Measures the time per call back to back, until it is clear whether the function is launch-bound."""
     turn = back_to_back(Caching(call, "hot", adapter), adapter)
     turn(1)
     until = time.monotonic() + _SECONDS

@@ -1,1 +1,1 @@
-"""How long the device works for a call, by three methods."""
+"""Measures how long the device works for a call, by three methods."""

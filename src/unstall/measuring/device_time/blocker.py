@@ -1,7 +1,7 @@
-"""Holds a CUDA stream back while the host fills its queue, and lets go when told to, or after a while in any case.
+"""Blocks a CUDA stream while the host fills its queue. Releases it at the end of a block, or after a time limit.
 
 The stream waits for a word of pinned host memory (`cuStreamWaitValue32`, CUDA 8 and later, on all devices since Volta).
-A thread lets go when the time is up: a function that waits for the device within would else wait for ever.
+A thread releases it at the time limit: otherwise a function that waits for the device would never return.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Self
 from unstall.measuring.adapters import Adapter
 
 _GEQ = 0
-_SPIN_NS = 20_000_000  # of a kernel that keeps the device busy, where it cannot be made to wait
+_SPIN_NS = 20_000_000  # length of a busy kernel, used if the stream cannot wait
 _PORTABLE = 1
 
 
 class Blocker:
-    """`with Blocker(adapter, seconds) as blocker: fill the queue`; at the end of the block the stream goes on.
+    """Blocks the current stream during a `with` block: `with Blocker(adapter, seconds) as blocker: ...`.
 
-    `timed_out`: it went on before, since time was up.
+    `timed_out`: the stream was released early, at the time limit.
     """
 
     def __init__(self, adapter: Adapter, seconds: float) -> None:
@@ -34,7 +34,7 @@ class Blocker:
         self._thread: threading.Thread | None = None
         self.timed_out = False
         self.waits = False
-        """Whether the stream waits for as long as need be; else it is kept busy for a few milliseconds, or not."""
+        """Whether the stream really waits. If not, at most a busy kernel delays it for some milliseconds."""
 
     def __enter__(self) -> Self:
         stream = self._adapter.stream()
@@ -80,7 +80,7 @@ class _Gate:
         self._address, self._wait = device.value, wait
 
     def close(self, stream: int) -> bool:
-        """The stream waits from here on. False where the driver does not do that."""
+        """Makes the stream wait from here on. Returns False if the driver cannot do that."""
         self.word.value = 0
         failed = self._wait(ctypes.c_void_p(stream), ctypes.c_uint64(self._address), ctypes.c_uint32(1), _GEQ)
         return not failed
@@ -88,7 +88,7 @@ class _Gate:
 
 @lru_cache(maxsize=1)
 def _gate() -> _Gate | None:
-    """None without NVIDIA's driver."""
+    """Returns the process's gate, or None without NVIDIA's driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         wait = getattr(driver, "cuStreamWaitValue32_v2", None) or driver.cuStreamWaitValue32

@@ -33,7 +33,7 @@ class ByCupti:
         self._places = places
 
     def observe(self, run: Callable[[], object], count: int, adapter: Adapter, before: Callable[[], None]) -> DeviceOps:
-        """Calls `run` so often, and `before` before each: what that does belongs to no call.
+        """Calls `run` `count` times, and `before` before each. Work of `before` belongs to no call.
 
         Raises:
             UnstallError: CUPTI does not record here, or lost something.
@@ -63,9 +63,9 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
     """Assigns device ops to calls.
 
     Args:
-        records: What was recorded.
-        times: When each call began, returned and was done, shape (calls, 3), ns.
-        marked: When an op was put on the current stream, before the first call, ns: it tells which stream that is.
+        records: The recorded ops and driver calls.
+        times: When each call began, returned and was done: int64, shape (calls, 3), ns.
+        marked: Time in ns just before an op was put on the current stream. That op identifies the stream.
     """
     ops, calls = records.ops, records.calls
     if not len(ops.start):
@@ -73,7 +73,7 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
     place = _PlaceOfStack(records)
     known = ops.launch >= 0
     launch = np.maximum(ops.launch, 0)
-    # By when it was launched; if the launch was not recorded, by when it ran.
+    # Use the time of the launch or, if that was not recorded, the start of the op.
     moment = np.where(known, calls.start[launch], ops.start) if len(calls.start) else ops.start
     call = _call_of(moment, times, np.where(known, 1, 2))
     before = np.flatnonzero((moment >= marked) & (moment < times[0, 0]))
@@ -105,7 +105,7 @@ def ops_by_call(records: CallRecords, times: I64, marked: int) -> DeviceOps:
 def _calls_inside(
     records: CallRecords, times: I64, place: _PlaceOfStack
 ) -> tuple[list[tuple[int, StreamLink]], tuple[HostWait, ...], tuple[DriverMemory, ...]]:
-    """Events, waits and memory among the function's calls to the driver."""
+    """Finds event calls, waits and memory allocations among the function's driver calls."""
     calls = records.calls
     links: list[tuple[int, StreamLink]] = []
     waits: list[HostWait] = []
@@ -129,7 +129,8 @@ def _calls_inside(
 
 
 def _call_of(moment: I64, times: I64, until: I64) -> I64:
-    """The call that each moment falls into, or -1: up to the function's return (`until` 1) or its results (2)."""
+    """Returns the index of the call that each moment falls into, or -1. A call lasts up to column `until` of `times`:
+    until its return (1) or until its results are done (2)."""
     call = np.searchsorted(times[:, 0], moment, side="right") - 1
     within = (call >= 0) & (moment <= times[np.maximum(call, 0), until])
     return np.where(within, call, -1)
@@ -141,7 +142,7 @@ def _nothing(calls: int) -> DeviceOps:
 
 
 class _PlaceOfStack(dict[int, str | None]):
-    """By stack, `file:line`: the innermost line of the user's, else the innermost that is not ours."""
+    """Maps a stack to `file:line`: the user's innermost line, or else the innermost line that is not ours."""
 
     def __init__(self, records: CallRecords) -> None:
         self._stacks = records.stacks

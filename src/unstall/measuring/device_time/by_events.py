@@ -1,8 +1,8 @@
 """Device time by events: one before and one after each call, queued while the device is held back.
 
-So the device runs the calls one after the other, with no host to wait for. What is measured is the span of a call on
-its stream with what events add to it, and what other streams do only as far as this one waits for them. What is to be
-taken off is found in `added.py`, of what is measured here once and for all calls:
+So the device runs the calls one after the other and never waits for the host. The measured time is the span of a call
+on its stream plus the overhead of events. Work on other streams counts only if this stream waits for it. The overhead
+is computed in `event_overhead.py`, from these two quantities, which are measured here once:
 
 - what two events add to a kernel that does next to nothing. That is more than two events take with nothing between (on
   an H200 2.9 µs, not 1.3): the front end needs as long for a launch and an event, however short the kernel is. How long
@@ -11,7 +11,7 @@ taken off is found in `added.py`, of what is measured here once and for all call
 - how long the gap between two ops is on a stream: the period of ops that do next to nothing in a row, less what each
   itself takes (on an H200 some 0.8 to 1 µs, by `benchmarks/device_delays.py`).
 
-How long the gap is in a graph no event tells, for it is in every period. So it is a constant, GRAPH_GAP_NS.
+Events cannot measure the gap within a graph, since every period contains it. So it is a constant, GRAPH_GAP_NS.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CUPTI records of each alone, was 0.18 to 0.27 µs on an H200 (torch 2.11, driver
 
 
 class QueueError(Exception):
-    """Not even one call can be queued: it waits for the device."""
+    """No call can be queued, since each waits for the device."""
 
 
 class ByEvents:
@@ -52,7 +52,7 @@ class ByEvents:
         self.adapter = adapter
         self._most = at_once
         self.blocked = True
-        """Whether the stream could be held back each time."""
+        """Whether the stream could be blocked each time."""
 
     @cached_property
     def nothing_ns(self) -> float:
@@ -61,24 +61,24 @@ class ByEvents:
 
     @cached_property
     def offset_ns(self) -> float:
-        """What two events add to a kernel between them that does next to nothing."""
+        """The overhead, in ns, of two events around an almost empty kernel."""
         own = self._own_ns
         return self.nothing_ns if own is None else max(0.0, self._median(self.adapter.mark) - own)
 
     @cached_property
     def floor_ns(self) -> float:
-        """What is measured of next to no work: what takes less cannot be told from it."""
+        """The time measured for an almost empty kernel, in ns: shorter times cannot be distinguished from it."""
         return max(0.0, self._median(self.adapter.mark) - self.offset_ns)
 
     @cached_property
     def gap_ns(self) -> float | None:
-        """Between two ops in a row that do next to nothing. None where there are no graphs that tell it."""
+        """The gap between two almost empty ops in a row, in ns. None if it cannot be measured without graphs."""
         period = self.period_ns(lambda count: partial(self._marks, count), _IN_ROWS)
         return None if self._own_ns is None or period is None else max(0.0, period - self._own_ns)
 
     @cached_property
     def _own_ns(self) -> float | None:
-        """How long a kernel runs that does next to nothing: by what a graph of more of them takes longer."""
+        """The time of an almost empty kernel itself, in ns, from graphs of different lengths."""
         self.adapter.mark()
         period = self.period_ns(lambda count: self.adapter.graph(partial(self._marks, count)), _IN_ROWS)
         return None if period is None else max(0.0, period - GRAPH_GAP_NS)
@@ -86,8 +86,9 @@ class ByEvents:
     def period_ns(
         self, row: Callable[[int], Callable[[], object] | None], counts: tuple[int, int], seconds: float = _WAITS_S
     ) -> float | None:
-        """What one more in a row takes, where `row` gives what launches so many; None where it gives nothing. Several
-        are queued at a time: alone on an idle device each op of a graph takes some 0.2 µs longer on an H200."""
+        """Returns the time in ns of one more op in a row. `row(count)` returns a function that launches `count` ops, or
+        None: then this returns None. Several rows are queued at a time: alone on an idle H200, each op of a graph takes
+        some 0.2 µs longer."""
         short = row(counts[0])
         long = row(counts[1]) if short is not None else None
         if short is None or long is None:
@@ -115,10 +116,10 @@ class ByEvents:
         before: Callable[[], None] | None = None,
         begin: Callable[[], None] | None = None,
     ) -> NDArray[np.float64]:
-        """Samples in ns, with what events add. `before` is queued before each; `begin` is called before the first, and
-        again where all are taken anew.
+        """Returns samples in ns, including the overhead of events. `before` is queued before each call. `begin` is
+        called before the first call, and again if all samples are taken again.
 
-        Raises QueueError where a call waits for the device.
+        Raises QueueError if a call waits for the device.
         """
 
         def samples() -> NDArray[np.float64]:
@@ -133,7 +134,7 @@ class ByEvents:
             try:
                 return samples()
             except QueueError:
-                # What loads a kernel waits for the device, once.
+                # Loading a kernel waits for the device, but only once.
                 if self._most == 1 and not again:
                     raise
                 if not again:

@@ -1,1 +1,1 @@
-"""A graph's forward and backward as a node of autograd's, and the nodes behind tensors."""
+"""A CUDA graph's forward and backward as an autograd node, and access to the nodes behind tensors."""

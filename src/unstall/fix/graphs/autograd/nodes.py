@@ -1,4 +1,4 @@
-"""The nodes of autograd's graph behind tensors, and which tensors they save for a backward."""
+"""Finds the autograd nodes behind tensors, and the tensors that these nodes save for a backward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _NOTHING = torch.empty(0)
 
 
 def node_of(tensor: torch.Tensor) -> Node | None:
-    """Its `grad_fn`. None also for a view made with autograd off whose base was written to since: autograd raises."""
+    """Returns the tensor's `grad_fn`. Also None if autograd raises: for a view that was made with autograd off and
+    whose base was written to since."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -22,16 +23,17 @@ def node_of(tensor: torch.Tensor) -> Node | None:
 
 
 def node_number(tensor: torch.Tensor) -> int | None:
-    """The number of the node that made a tensor: later nodes have larger ones. None if no node made it.
+    """Returns the sequence number of the node that made a tensor, or None if no node made it. Later nodes have larger
+    numbers.
 
-    Raises RuntimeError for the views that `node_of` gives None for.
+    Raises RuntimeError for a view that was made with autograd off and whose base was written to since.
     """
     node = tensor.grad_fn
     return None if node is None else int(node._sequence_nr())
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """Whether no node made it. False for a view that `Tensor.is_leaf` raises for."""
+    """Returns whether the tensor is a leaf. False for a view for which `Tensor.is_leaf` raises."""
     try:
         return bool(tensor.is_leaf)
     except RuntimeError:
@@ -39,7 +41,7 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
-    """Each node once, beginning with the tensors' own."""
+    """Yields each node that the tensors depend on once, beginning with their own nodes."""
     todo = [node_of(tensor) for tensor in tensors]
     seen: set[Node] = set()
     while todo:
@@ -52,10 +54,10 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class SavedForBackward:
-    """What autograd saved for a backward: eager raises if that is written to before the backward runs.
+    """The tensors that autograd saved for a backward. Eager raises if one is written to before the backward runs.
 
-    `inputs` and `results` are places among a call's inputs and differentiable results, `outside` are tensors that the
-    call neither got nor made. `anything`: if nothing at all is saved, eager can run a backward twice.
+    `inputs` and `results` are indices into a call's inputs and differentiable results. `outside` holds tensors that
+    the call neither got nor made. `anything` is False if nothing was saved; then eager can run a backward twice.
     """
 
     inputs: tuple[int, ...] = ()
@@ -64,7 +66,7 @@ class SavedForBackward:
     anything: bool = False
 
     def of(self, inputs: list[torch.Tensor], results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The tensors of one call, for `save_for_backward`."""
+        """Returns one call's tensors for `save_for_backward`."""
         found = [*(inputs[place] for place in self.inputs), *self.outside, *(results[place] for place in self.results)]
         return found or [_NOTHING] if self.anything else []
 
@@ -72,7 +74,7 @@ class SavedForBackward:
 def saved_for_backward(
     outputs: list[torch.Tensor], inputs: list[torch.Tensor], outside: list[torch.Tensor]
 ) -> SavedForBackward:
-    """What the graph of autograd that leads to these outputs saved."""
+    """Returns what the autograd graph behind these outputs saved."""
     saved: set[int] = set()
     anything = False
     for tensor in _saved_tensors(outputs):
@@ -89,7 +91,7 @@ def saved_for_backward(
 
 
 def _saved_tensors(outputs: list[torch.Tensor]) -> Iterator[torch.Tensor | None]:
-    """As they were saved: hooks, as those of checkpoints, are not asked to unpack them."""
+    """Yields saved tensors as they are stored, without running unpack hooks (such as those of checkpoints)."""
     for node in nodes_behind(outputs):
         for name in dir(node):
             if name.startswith("_raw_saved_"):

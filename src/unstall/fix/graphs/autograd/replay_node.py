@@ -1,4 +1,4 @@
-"""A graph's forward and backward as one node of autograd's graph."""
+"""A CUDA graph's forward and backward as one node of the autograd graph."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class _Replay(torch.autograd.Function):
         inputs: list[torch.Tensor],
         *_: torch.Tensor,
     ) -> Any:
-        """After `inputs`, the call's, come the tensors that gradients flow to."""
+        """`inputs` are the call's inputs. The tensors that gradients flow to follow them."""
         graph.replay()
         graph.leave(inputs)
         ctx.graph, ctx.pending, ctx.inputs = graph, pending, inputs
         ctx.modes, ctx.versions = called_in, graph.versions(inputs)
         ctx.set_materialize_grads(False)
         outputs = list(map(graph.outputs.copy_for_autograd, graph.differentiable()))
-        # Never read. With them autograd raises as eager's would: after a write to them, or at a second backward.
+        # Saved but never read, so that autograd raises as in eager: after a write to them, or at a second backward.
         kept = graph.static_call.kept.of(inputs, outputs)
         ctx.addresses = list(map(_pointers, kept))
         ctx.save_for_backward(*kept)
@@ -77,12 +77,12 @@ _replay_node: Callable[..., tuple[torch.Tensor, ...]] = _Replay.apply
 
 
 def _is_kept() -> bool:
-    """Whether another backward may follow the one that runs now."""
+    """Returns whether another backward may follow the current one (`retain_graph=True`)."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
 def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -> Any:
-    """Gradients that the graph cannot give, as for a backward of its backward: the function is run once more."""
+    """Computes gradients that the graph cannot give, such as a double backward, by running the function again."""
     graph: GuardedGraph = ctx.graph
     static_call = graph.static_call
     if not static_call.can_run_again:
@@ -96,12 +96,13 @@ def _backward_of_another_run(ctx: Any, grads: tuple[torch.Tensor | None, ...]) -
 
 
 def replayed_through_autograd(graph: GuardedGraph, inputs: list[torch.Tensor]) -> Any:
-    """The result of a call whose inputs were filled in. Gradients flow to the inputs and to tensors from outside."""
+    """Replays a call whose static inputs were filled, and returns its result. Gradients flow to the inputs and to
+    tensors from outside."""
     pending = PendingBackward()
     graph.pending = weakref.ref(pending)
     wanted = graph.static_call.wanted_of(inputs)
     called_in = modes()
-    with torch.enable_grad():  # where it is off, the function has turned it on
+    with torch.enable_grad():  # if it is off here, the function turned it on
         outputs = _replay_node(graph, pending, called_in, inputs, *(wanted[place] for place in graph.flows_to))
     through = {id(mine): output for mine, output in zip(graph.differentiable(), outputs, strict=True)}
     return graph.outputs.copies(inputs, through)

@@ -1,7 +1,7 @@
-"""Silences torch's warning that gradients are added up on another stream than they were made on, if graphs are why.
+"""Silences torch's warning that a gradient is accumulated on another stream than its node's, if graphs are the cause.
 
-The first calls of a function run on the stream of captures. A leaf's gradients have one node, of the stream that was
-current when the node was made; it lives as long as any graph of autograd refers to it.
+The first calls of a function run on the capture stream. A leaf has one AccumulateGrad node. It belongs to the stream
+that was current when the node was made, and lives as long as an autograd graph refers to it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _speak() -> None:
 
 @contextmanager
 def no_stream_warnings() -> Iterator[None]:
-    """While a function runs on the stream of captures."""
+    """Silences the warning while a function runs on the capture stream."""
     _silence()
     try:
         yield
@@ -52,11 +52,11 @@ def no_stream_warnings() -> Iterator[None]:
 
 
 class _Lifetime:
-    """Dies with a node."""
+    """An object in a node's metadata. It is collected with the node."""
 
 
 def silence_nodes_of(results: Iterable[torch.Tensor]) -> None:
-    """No warnings as long as nodes live that these results made on the stream of captures."""
+    """Silences the warning as long as the nodes live that these results made on the capture stream."""
     for node in nodes_behind(results):
         if not hasattr(node, "variable"):
             continue

@@ -1,1 +1,1 @@
-"""Captures on one stream and on several, and what they ask of a device."""
+"""Captures on one stream and on several, and the device interface that they need."""

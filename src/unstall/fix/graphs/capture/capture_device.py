@@ -1,4 +1,4 @@
-"""The device as `graphed` needs it: graphs, a stream to capture on, lanes to fork into, its generator, time."""
+"""The device interface that `graphed` uses: graphs, the capture stream, lanes to fork into, its RNG, and timing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unstall.guest.graph_capture import capture, is_sound, nvidia_driver, own_st
 
 _T = TypeVar("_T")
 Pool = tuple[int, int]
-"""The id of a memory pool of graphs."""
+"""The id of a memory pool for graphs."""
 
 
 class ReplayableGraph(Protocol):
@@ -40,41 +40,43 @@ class CaptureLanes(Protocol):
 class CaptureDevice(Protocol):
     @property
     def type(self) -> str:
-        """Torch's name for the device of tensors that graphs can hold."""
+        """The device type, as torch names it, of tensors that graphs can hold."""
 
     @property
     def index(self) -> int | None: ...
 
     @property
     def measures_operators(self) -> bool:
-        """Whether times recorded within a capture can be read after a replay."""
+        """Whether timing events recorded within a capture can be read after a replay."""
 
     def capture_stream(self) -> AbstractContextManager[None]:
-        """Runs on the stream of captures: after the current stream's work so far, and before its later work."""
+        """Makes the capture stream current. Its work runs after the previous stream's earlier work and before that
+        stream's later work."""
 
     def capture(
         self, pool: Pool, generators: list[torch.Generator], run: Callable[[], _T]
     ) -> tuple[ReplayableGraph, _T, int | None]:
-        """The graph, what `run` returned, and the graph's number of nodes if the driver tells it."""
+        """Returns the graph, the result of `run`, and the graph's number of nodes (None if the driver lacks the
+        call)."""
 
     def lanes(self, count: int) -> CaptureLanes: ...
 
     def nodes_captured(self) -> int | None:
-        """The number of nodes so far, of the capture on the current stream."""
+        """Returns the number of nodes so far in the capture on the current stream. None if not known."""
 
     def is_on_its_stream(self) -> bool:
-        """Within a capture: whether the current stream is the one that the capture began on."""
+        """Returns whether the current stream is the one that the capture began on. Called within a capture."""
 
     def timing_event(self) -> Any:
-        """Recorded now, within a capture."""
+        """Records a timing event within a capture and returns it."""
 
     def seconds_between(self, start: Any, end: Any) -> float:
-        """Between two timing events in the last replay."""
+        """Returns the time between two timing events in the last replay."""
 
     def new_pool(self) -> Pool: ...
 
     def shared_pool(self) -> Pool:
-        """A lasting pool, for graphs whose results are copied before another of them is replayed."""
+        """Returns a pool shared by graphs. Their results must be copied before another of these graphs is replayed."""
 
     def pool_bytes(self, pool: Pool) -> int: ...
 
@@ -88,13 +90,13 @@ class CaptureDevice(Protocol):
     def synchronize(self) -> None: ...
 
     def seconds(self, run: Callable[[], object]) -> float:
-        """How long one run takes, from an idle device until it is idle again."""
+        """Returns how long one run takes on an idle device, until the device is idle again."""
 
     def capturing(self) -> bool:
-        """Whether the program itself is capturing a graph on the current stream."""
+        """Returns whether the program itself is capturing a graph on the current stream."""
 
     def hand_over(self, tensors: list[torch.Tensor]) -> None:
-        """Tensors made on the capture stream are used on the current stream from here on."""
+        """Tells the allocator that tensors made on the capture stream are used on the current stream from now on."""
 
 
 class CudaLanes:
@@ -128,16 +130,16 @@ class CudaDevice:
         self._stream = own_stream(index)
         self._lanes: list[torch.cuda.Stream] = []
         self._workspaces_pool: Pool | None = None
-        self._workspaces: object = None  # a graph, which keeps that pool
+        self._workspaces: object = None  # a graph that keeps that pool alive
         self._threads = threading.local()
         self._last = torch.cuda.current_stream(index)
         self._last_raw = self._last.cuda_stream
         self._pool: Pool | None = None
-        self._anchor: object = None  # a graph, which keeps that pool
+        self._anchor: object = None  # a graph that keeps that pool alive
 
     @property
     def measures_operators(self) -> bool:
-        return _nodes_call() is not None and _has_external_events()  # a real driver: its graphs record times
+        return _nodes_call() is not None and _has_external_events()  # graphs record times only with a real driver
 
     @contextmanager
     def capture_stream(self) -> Iterator[None]:
@@ -159,17 +161,17 @@ class CudaDevice:
         return graph, result, nodes
 
     def _take_workspaces(self) -> None:
-        """Allocates cuBLAS's workspaces in a pool that stays and is used for nothing else.
+        """Allocates cuBLAS workspaces in a separate pool that is never freed.
 
-        Torch keeps a workspace for each thread and stream until somebody clears them, as torch.compile does. Then the
-        allocator gives that memory to others, and graphs would still write to it. A workspace that is allocated within
-        a capture lies in the capture's pool: so each thread and stream of ours first allocates its own in a capture
-        with that pool. A thread's handle of cuBLAS cannot be made within a capture: its first product is on the
-        program's stream.
+        Torch keeps one workspace for each thread and stream until something clears them, as torch.compile does. The
+        allocator may then reuse that memory while graphs still write to it. A workspace that is allocated within a
+        capture lies in the capture's pool. So each of our threads and streams first allocates its workspace in a
+        capture with this separate pool. A thread's cuBLAS handle cannot be made within a capture: so its first matrix
+        product runs on the program's stream.
         """
         if nvidia_driver() is None:
             return
-        with contextlib.suppress(RuntimeError):  # deterministic algorithms without a workspace
+        with contextlib.suppress(RuntimeError):  # raised in deterministic mode if no workspace is configured
             differentiates = torch.is_grad_enabled()
             if differentiates not in self._threads.__dict__.setdefault("have_handles", set()):
                 self._multiply(differentiates)
@@ -186,7 +188,7 @@ class CudaDevice:
         lanes.join()
 
     def _multiply(self, differentiates: bool) -> None:
-        """In this thread and, if there may be a backward, in its thread."""
+        """Multiplies matrices in this thread and, if `differentiates`, in the thread of a backward."""
         with (
             torch.inference_mode(False),
             torch.autocast("cuda", enabled=False),
@@ -203,7 +205,7 @@ class CudaDevice:
         return CudaLanes(self._stream, self._lanes[: count - 1])
 
     def warm_lanes(self, count: int) -> None:
-        """Makes the streams of `lanes`, outside of a capture."""
+        """Creates the streams of `lanes`. Call it outside of a capture."""
         if len(self._lanes) < count - 1:
             self._lanes += [own_stream(self.index) for _ in range(count - 1 - len(self._lanes))]
             self._take_workspaces()
@@ -232,7 +234,7 @@ class CudaDevice:
     def shared_pool(self) -> Pool:
         if self._pool is None or not is_sound(self._pool):
             pool = self.new_pool()
-            # The allocator frees a pool that no graph uses, and refuses to use it again.
+            # The allocator frees a pool that no graph uses, and such a pool cannot be used again.
             self._anchor = self.capture(pool, [], lambda: torch.zeros(1, device=self._of()))
             self._pool = pool
         return self._pool
@@ -282,7 +284,8 @@ class CudaDevice:
 
 @lru_cache(maxsize=1)
 def _nodes_call() -> Callable[[int], int | None] | None:
-    """Asks the driver how many nodes the capture on a stream has so far. None if there is no such driver."""
+    """Returns a function that asks the driver for the number of nodes of the capture on a stream. None if the driver
+    lacks the call."""
     driver = nvidia_driver()
     try:
         info, nodes_of = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes
@@ -312,7 +315,7 @@ _devices: dict[int, CudaDevice] = {}
 
 
 def device_for(tensors: list[torch.Tensor]) -> CudaDevice | None:
-    """The CUDA device of these tensors, or the current one. None if torch has no CUDA device."""
+    """Returns the one CUDA device of these tensors, or else the current one. None if torch has no CUDA device."""
     if not torch.cuda.is_available():
         return None
     indices = {tensor.device.index for tensor in tensors if tensor.device.type == "cuda"}

@@ -1,4 +1,4 @@
-"""One function at one shape as CUDA graphs: the serial one, and one on several streams where that is faster."""
+"""Captures one function at one shape as CUDA graphs: on one stream, and on several if that is faster."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from unstall.fix.graphs.capture.parallel import CannotFork, Forking, Trace, Trac
 from unstall.fix.graphs.capture.stream_plan import Plan, plan
 
 Segment = Callable[[list[Any]], Callable[[], Any]]
-"""Called with the results of earlier segments, outside of a capture; returns the function to capture."""
+"""A function that returns the function to capture. It is called with the results of earlier segments, outside of a
+capture."""
 
-_WORTH = 0.98  # of the serial time: a plan that takes longer is not captured
+_WORTH = 0.98  # a plan is captured only if it takes at most this share of the serial time
 _LANES = (2, 4)
 
 
 @dataclass(slots=True)
 class Captured:
-    """Graphs to replay in order, one a segment, and what their segments returned, in the graphs' memory."""
+    """Graphs to replay in order, one for each segment, and the segments' results, which lie in the graphs' memory."""
 
     lanes: int
     graphs: list[ReplayableGraph] = field(default_factory=list)
@@ -56,8 +57,9 @@ def capture_parallel(
     counts: tuple[int, ...] | None,
     restore: Callable[[], None],
 ) -> list[Captured]:
-    """One for each number of lanes that promises to be faster. `restore` restores the state that a replay changes.
-    Raises `CannotFork` if it would not be safe."""
+    """Captures once for each number of lanes that is predicted to be faster. `restore` undoes a replay's changes.
+
+    Raises `CannotFork` if several streams would not be safe."""
     try:
         traces = _traces(device, generators, segments, restore if device.measures_operators else None)
     except RuntimeError:
@@ -86,7 +88,7 @@ def _traces(
     segments: list[Segment],
     restore: Callable[[], None] | None,
 ) -> list[Trace]:
-    """With `restore`, two replays measure how long each operator takes."""
+    """Traces each segment. If `restore` is given, two replays measure how long each operator takes."""
     modes: list[Tracing] = []
 
     def tracing(_: int) -> AbstractContextManager[object]:

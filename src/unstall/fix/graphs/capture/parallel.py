@@ -1,8 +1,8 @@
-"""Dispatch modes for captures: one traces what depends on what, the other puts operators on several streams.
+"""Dispatch modes for captures: one traces dependencies between operators, the other puts operators on several streams.
 
-Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends: so a storage's
-address means one memory throughout, and no block is given to another stream while one may still read it. Operators
-are run in the program's order, so that random ones draw the same numbers as in a capture on one stream.
+Both see each operator's storages (`storages.py`), and both keep every tensor until the capture ends. So a storage's
+address always means the same memory, and no block is given to another stream while one may still read it. Operators
+run in the program's order, so that random operators give the same numbers as in a capture on one stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class CannotFork(Exception):  # noqa: N818 - a decision, not an error
 
 
 class Dependencies:
-    """Who last wrote each storage and who read it since: read after write, write after read, write after write."""
+    """Finds dependencies between operators: read after write, write after read, write after write.
+
+    It keeps each storage's last writer and the readers since then.
+    """
 
     def __init__(self) -> None:
         self._writer: dict[int, int] = {}
@@ -36,7 +39,7 @@ class Dependencies:
         self._count = 0
 
     def before(self, touched: Touched) -> tuple[int, ...]:
-        """Places of operators that the next one must wait for. It counts as issued."""
+        """Returns the indices of operators that the next operator must wait for, and counts that one as issued."""
         place = self._count
         self._count += 1
         if touched.barrier:
@@ -59,7 +62,7 @@ class Dependencies:
         return tuple(sorted(after))
 
     def made(self, touched: Touched, place: int = -1) -> None:
-        """Notes the operator that made new memory. Nothing waits for one that only allocated, at -1."""
+        """Notes that the operator at index `place` made new memory. -1: it only allocated, so nothing waits for it."""
         for storage in touched.fresh:
             self._readers.pop(storage, None)
             if place >= 0:
@@ -67,7 +70,7 @@ class Dependencies:
 
 
 class _CaptureMode(TorchDispatchMode):
-    """Base of both modes: keeps tensors, and notices work that no operator shows."""
+    """Base of both modes. Keeps tensors alive, and detects launches that no torch operator made."""
 
     def __init__(self, device: CaptureDevice) -> None:
         TorchDispatchMode.__init__(self)
@@ -77,7 +80,7 @@ class _CaptureMode(TorchDispatchMode):
         self._lock = threading.Lock()
 
     def _check_for_hidden_work(self) -> None:
-        """Raises `CannotFork` if something else than an operator has launched work since the last operator."""
+        """Raises `CannotFork` if anything but a torch operator has launched work since the last operator."""
         if self._nodes is not None and self._device.nodes_captured() != self._nodes:
             raise CannotFork(f"{calling_place()}: work that no operator of torch's shows, as of a Triton kernel")
 
@@ -92,8 +95,8 @@ class _CaptureMode(TorchDispatchMode):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All operators of one run by name, and those of them that put work on a stream. `launched[i]`: the place in
-    `ops` of the i-th operator, or -1."""
+    """All operators of one run. `names`: their names, in order. `ops`: those that put work on a stream. `launched[i]`:
+    the index in `ops` of the i-th operator, or -1."""
 
     names: tuple[str, ...]
     launched: tuple[int, ...]
@@ -101,7 +104,7 @@ class Trace:
 
 
 class Tracing(_CaptureMode):
-    """Captures on one stream, and notes for each operator what it waits for; if `timed`, an event when it ends."""
+    """Captures on one stream and notes each operator's dependencies. If `timed`, records an event after each one."""
 
     def __init__(self, device: CaptureDevice, *, timed: bool) -> None:
         super().__init__(device)
@@ -138,7 +141,8 @@ class Tracing(_CaptureMode):
             return result
 
     def trace(self) -> Trace:
-        """With the times of the last replay; one second for each operator if the device does not measure them."""
+        """Returns the trace with the times of the last replay. If the device cannot measure them, each operator counts
+        as one second."""
         times = [self._device.seconds_between(one, other) for one, other in pairwise(self._ends)]
         times = times or [1.0] * len(self._ops)
         ops = [Traced(after, took, barrier) for (after, barrier), took in zip(self._ops, times, strict=True)]
@@ -155,9 +159,11 @@ class Forking(_CaptureMode):
         self._lanes = device.lanes(plan.count)
         self._dependencies = Dependencies()
         self._next = 0
-        self._last = [-1] * plan.count  # by lane the place of its last operator
+        self._last = [-1] * plan.count  # each lane's last operator, or -1
         self._events: list[object] = []
-        self._waited = [[-1] * plan.count for _ in range(plan.count)]  # by lane and lane waited for, likewise
+        self._waited = [
+            [-1] * plan.count for _ in range(plan.count)
+        ]  # [lane][other]: the last operator of `other` that `lane` waited for
         self.waits = 0
 
     def __torch_dispatch__(
@@ -184,7 +190,7 @@ class Forking(_CaptureMode):
             return result
 
     def _put(self, place: int, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # Its schema tells what it reads and writes before it runs. Nobody has touched what it makes.
+        # The schema gives the reads and writes before the operator runs. New memory needs no wait.
         touched = touched_by(func, args, kwargs, None)
         lane = self._plan.lanes[place]
         before = self._dependencies.before(touched)
@@ -200,7 +206,7 @@ class Forking(_CaptureMode):
         return result
 
     def _follow(self, lane: int, place: int) -> None:
-        """Makes a lane wait for an operator, unless an earlier wait covers it."""
+        """Makes a lane wait for the operator at index `place`, unless an earlier wait covers it."""
         other = self._plan.lanes[place]
         if other != lane and self._waited[lane][other] < place:
             self._lanes.wait_event(lane, self._events[place])

@@ -1,1 +1,1 @@
-"""One call observed, the reasons against a graph of it, and the guards of one."""
+"""Observes one call, finds reasons against a graph of it, and makes the graph's guards."""

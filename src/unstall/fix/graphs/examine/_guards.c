@@ -1,8 +1,8 @@
-/* Guards: facts about a program's objects that must still hold before a replay, hundreds of dicts and tensors at every
-   call. The reference implementation in Python, guards.py, defines what they mean.
+/* Guards: facts about a program's objects that must hold before a replay. Each call checks hundreds of dicts and
+   tensors. The reference implementation in Python, guards.py, defines the meaning of each fact.
 
-   A check may run the program's own code, or let another thread run: nothing borrowed is kept beyond such a call, and a
-   fact's container, key and name stay for as long as the facts do. */
+   A check may run the program's own code, or let another thread run. So no borrowed reference is kept across a check,
+   and facts own references to their containers, keys and names. */
 
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
@@ -15,8 +15,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Of DLPack 1.3, https://github.com/dmlc/dlpack/blob/main/include/dlpack/dlpack.h: where a tensor lies, without a
-   call of Python's. */
+/* From DLPack 1.3, https://github.com/dmlc/dlpack/blob/main/include/dlpack/dlpack.h. It gives a tensor's address
+   without a call into Python. */
 enum { DLPACK_MAJOR = 1, COMPLEX = 5 };
 
 typedef struct {
@@ -43,17 +43,17 @@ typedef enum { DICT, LIST, ITEM, SIZE, ATTRIBUTE, COUNT, LAYOUT, READING } Kind;
 typedef struct {
     Kind kind;
     PyObject *of;    /* a container, another object, or a tensor */
-    PyObject *key;   /* or an attribute's name, or what gives a reading */
-    PyObject *value; /* compared by identity; a reading by equality */
-    Py_ssize_t size; /* or a place in a list */
-    Layout *layout;  /* its shape and strides are behind it */
+    PyObject *key;   /* or an attribute's name, or the function that reads a tensor */
+    PyObject *value; /* compared by identity; for READING by equality */
+    Py_ssize_t size; /* or an index in a list */
+    Layout *layout;  /* its shape and strides follow it in memory */
 } Fact;
 
 typedef struct {
     PyObject_HEAD
     Fact *facts;
-    Py_ssize_t count, items; /* the items come first, in the order that they were given in */
-    LayoutOf layout_of;      /* NULL: tensors are read by Python */
+    Py_ssize_t count, items; /* items come first, in the order given */
+    LayoutOf layout_of;      /* NULL: tensors are read through Python */
 } Guards;
 
 static LayoutOf
@@ -69,7 +69,7 @@ layout_of_capsule(PyObject *capsule)
     return exchange ? exchange->layout_of : NULL;
 }
 
-/* A copy that lasts; NULL with an exception. */
+/* Returns a copy that owns its shape and strides, or NULL with an exception. */
 static Layout *
 kept(const Layout *seen)
 {
@@ -103,7 +103,7 @@ same_layout(const Layout *one, const Layout *other)
     return 1;
 }
 
-/* Checks: 1 if a fact holds, 0 if it does not, -1 with an exception. */
+/* Checks return 1 if a fact holds, 0 if it does not, and -1 with an exception. */
 
 static int
 gone(void)
@@ -137,7 +137,7 @@ counts(const Fact *fact, PyObject *found)
     return size < 0 ? -1 : size == fact->size;
 }
 
-/* 0 if torch tells no layout of the tensor: it has become one of another kind. */
+/* Returns 0 if torch cannot give the tensor's layout: the tensor has become one of another kind. */
 static int
 unread(void)
 {
@@ -166,7 +166,7 @@ fact_holds(const Guards *self, const Fact *fact)
     PyObject *found;
     switch (fact->kind) {
     case DICT:
-        found = PyDict_GetItemWithError(fact->of, fact->key); /* borrowed, and only its address is looked at */
+        found = PyDict_GetItemWithError(fact->of, fact->key); /* borrowed; only its address is used */
         if (!found) {
             return PyErr_Occurred() ? gone() : 0;
         }
@@ -228,7 +228,7 @@ expect(Guards *self, PyObject *arguments)
     Py_RETURN_NONE;
 }
 
-/* Making: each adds one fact; 0, or -1 with an exception. */
+/* Constructors: each adds one fact and returns 0, or -1 with an exception. */
 
 static Fact *
 added(Guards *self, Kind kind, PyObject *of, PyObject *key, PyObject *value)
@@ -239,8 +239,8 @@ added(Guards *self, Kind kind, PyObject *of, PyObject *key, PyObject *value)
     return fact;
 }
 
-/* Whether an object's items are read as those of a built-in type; -1 with an exception. A subclass in Python has a slot
-   of its own where it overrides nothing. */
+/* Returns whether an object's items are read as those of the built-in type `base`; -1 with an exception. Compares
+   `__getitem__`, since a subclass in Python has its own slot even if it overrides nothing. */
 static int
 reads_as(PyObject *object, PyTypeObject *base)
 {
@@ -272,7 +272,7 @@ add_item(Guards *self, PyObject *entry, PyObject *unused)
     if (is_dict < 0 || is_list < 0) {
         return -1;
     }
-    PyErr_Clear(); /* of a place that no list has */
+    PyErr_Clear(); /* if the index is too large for any list */
     Fact *fact = added(self, is_dict ? DICT : place >= 0 ? LIST : ITEM, container, key, value);
     fact->size = place;
     self->items++;
@@ -329,7 +329,7 @@ add_tensor(Guards *self, PyObject *tensor, PyObject *reading)
         added(self, LAYOUT, tensor, NULL, NULL)->layout = layout;
         return 0;
     }
-    PyErr_Clear(); /* of what DLPack has no name for, a quantized dtype, say; nor does it tell what is conjugate */
+    PyErr_Clear(); /* DLPack lacks some dtypes, such as quantized ones, and conjugate bits */
     PyObject *value = PyObject_CallFunctionObjArgs(reading, tensor, NULL);
     if (!value) {
         return -1;
@@ -408,7 +408,7 @@ guards_clear(Guards *self)
 {
     Fact *facts = self->facts;
     const Py_ssize_t count = self->count;
-    self->facts = NULL; /* letting go of objects may run code that asks */
+    self->facts = NULL; /* releasing objects may run code that uses these guards */
     self->count = self->items = 0;
     for (Py_ssize_t place = 0; place < count; place++) {
         Py_DECREF(facts[place].of);

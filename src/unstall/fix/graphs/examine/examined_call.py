@@ -1,4 +1,4 @@
-"""Runs one call as it is, and finds all reasons against a graph of it."""
+"""Runs one call eagerly and finds all reasons against a graph of it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _SIMPLE_OF_TORCH = (torch.dtype, torch.device, torch.Size, torch.memory_format, 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """`changed`: Python-side state that the call changed, in words. `reachable`: the state that its code reads, as it
-    was afterwards."""
+    """The result of an examination. `changed`: descriptions of the Python-side state that the call changed.
+    `reachable`: the state that its code reads, as it was after the call."""
 
     seen: ObservedCall
     kind: FunctionKind
@@ -43,16 +43,18 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """Compared after the run."""
+    """State before the run, compared with the state after it."""
 
-    grads: list[torch.Tensor | None]  # of arguments
+    grads: list[torch.Tensor | None]  # `.grad` of each argument
     addresses: list[tuple[torch.Tensor, int]]
     trained: list[tuple[torch.Tensor, bool]]  # with `requires_grad`
 
 
 def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArguments) -> tuple[Any, Examined]:
-    """Returns the call's result, and what was found. Runs on the stream of captures: a capture finds the workspaces
-    that the call allocates."""
+    """Runs and examines a call. Returns its result and the findings.
+
+    The call runs on the capture stream, so that a capture finds the workspaces that the call allocates.
+    """
     reachable = ReachableState([function, *call.others], of_host_tensors=device.type != "cpu")
     before = _Before(
         [tensor.grad if is_leaf(tensor) else None for tensor in call.tensors],
@@ -75,7 +77,9 @@ def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArgu
     before_it = {*map(id, seen.externals), *map(id, call.tensors), *reachable.known}
     made = [tensor for tensor in tensors if id(tensor) not in before_it]
     kind = _kind(made, seen)
-    if kind is FunctionKind.STEP:  # its backward has run, and the rest of the graph would keep gradients' nodes alive
+    if (
+        kind is FunctionKind.STEP
+    ):  # its backward has run; the rest of the autograd graph would keep AccumulateGrad nodes alive
         used_up = {id(tensor) for tensor in made if node_of(tensor) is not None}
         result = map_tensors(result, lambda tensor: tensor.detach() if id(tensor) in used_up else tensor)
     limited = reachable.limited_to(seen.names)
@@ -93,7 +97,7 @@ def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArgu
     if seen.only_waits and may_run_again:
         own = SavedState([], [], [tensor for tensor in (*reachable.tensors, *seen.leaves) if is_leaf(tensor)])
         seen = _seen_in_a_capture(device, function, call, seen) or seen
-        own.restore_grads()  # the capture's have no values
+        own.restore_grads()  # gradients made in the capture have no values
     if not seen.refusals:
         seen.refusals += reasons
     if not seen.refusals and not seen.launches:
@@ -105,7 +109,7 @@ def examined(device: CaptureDevice, function: Callable[..., Any], call: CallArgu
 
 
 def _kind(results: list[torch.Tensor], seen: ObservedCall) -> FunctionKind:
-    """`results`: the results that the call made."""
+    """Returns the kind of function. `results`: the result tensors that the call made."""
     changes = bool(seen.written or seen.written_inputs)
     grads = bool(seen.leaves)
     if any(node_of(tensor) is not None for tensor in results) and not (seen.backward_ran and (changes or grads)):
@@ -131,7 +135,7 @@ def _of_arguments(device: CaptureDevice, call: CallArguments, before: _Before) -
 
 
 def _of_state(reachable: ReachableState, call: CallArguments, kind: FunctionKind) -> list[Refusal]:
-    """`reachable`: all state that the code could read."""
+    """Returns reasons from Python-side state. `reachable`: all state that the code could read."""
     if not reachable.complete:
         return [Refusal("it reaches more Python values than can be checked before each call")]
     found: list[Refusal] = []
@@ -170,8 +174,8 @@ def _of_result(device: CaptureDevice, result: object, call: CallArguments, reach
 def _of_autograd(
     made: list[torch.Tensor], call: CallArguments, seen: ObservedCall, kind: FunctionKind
 ) -> list[Refusal]:
-    """An in-place write to one view reaches the others, and autograd knows. A CUDA graph's results are separate from
-    each other, and from everything else, for autograd."""
+    """Returns reasons from autograd. In eager, autograd knows that an in-place write to one view reaches other views.
+    For a CUDA graph's results it does not: they are unrelated to each other and to everything else."""
     outside = set(map(storage_of, seen.externals))
     taken = outside.union(map(storage_of, call.tensors))
     for tensor in {id(tensor): tensor for tensor in made if tensor.requires_grad}.values():
@@ -188,7 +192,8 @@ def _of_autograd(
 
 
 def _stranger(value: object, reachable: ReachableState) -> object:
-    """An object in a result that is no tensor, no number, and was not there before the call. None: there is none."""
+    """Returns an object in a result that is neither a tensor nor a plain value and did not exist before the call. None
+    if there is none."""
     if isinstance(value, (torch.Tensor, *_SIMPLE, *_SIMPLE_OF_TORCH)) or id(value) in reachable.known:
         return None
     items: list[object]
@@ -213,9 +218,9 @@ def _stranger(value: object, reachable: ReachableState) -> object:
 def _seen_in_a_capture(
     device: CaptureDevice, function: Callable[..., Any], call: CallArguments, seen: ObservedCall
 ) -> ObservedCall | None:
-    """What a function does that leaves out its waits while it is captured.
+    """Observes a function in a capture, if its only obstacles are waits and it skips them while it is captured.
 
-    None if it does not leave out all; the waits that it leaves out are then removed from its refusals.
+    Returns None if it still waits in the capture. Then the waits that it skipped are removed from its refusals.
     """
     if not seen.asks_whether_captured:
         return None
@@ -233,7 +238,7 @@ def _seen_in_a_capture(
         return None
     graph.reset()
     dry.random, dry.steps = seen.random, seen.steps
-    dry.uncertain = seen.uncertain  # of the run that was no capture
+    dry.uncertain = seen.uncertain  # from the eager run
     grads = {id(leaf): grad for leaf, grad in zip(seen.leaves, seen.entry_grads, strict=True)}
     dry.entry_grads = [grads.get(id(leaf)) for leaf in dry.leaves]
     dry.left_alone = seen.left_alone

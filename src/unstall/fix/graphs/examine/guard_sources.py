@@ -1,7 +1,7 @@
-"""Sources of guarded values other than dicts and lists: closures, `__slots__`, contents. Each is read by keys.
+"""Key-value views of guarded state other than dicts and lists: closures, `__slots__`, contents.
 
-Guards compare identities. If contents can only be read as a new object each time, `Contents` gives the same object as
-long as it is equal.
+Guards compare identities. If reading contents makes a new object each time, `Contents` returns the same object as long
+as the contents are equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_ITEMS = 20_000
 
 
 class Cells:
-    """A function's closure."""
+    """A function's closure, by the names of its variables."""
 
     def __init__(self, function: types.FunctionType) -> None:
         self.function = function
@@ -40,7 +40,7 @@ class Cells:
 
 
 class Attributes:
-    """An object's attributes in `__slots__`."""
+    """An object's `__slots__` attributes, by name."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -63,7 +63,7 @@ class Attributes:
 
 
 class Contents:
-    """All values that an object holds, under the key 0."""
+    """All contents of an object, as one value under the key 0."""
 
     def __init__(
         self, value: object, read: Callable[[Any], Any], same: Callable[[Any, Any], bool] = operator.eq
@@ -79,7 +79,8 @@ class Contents:
 
 
 def contents_of(value: object, *, of_host_tensors: bool) -> Contents | None:
-    """For objects whose values have no keys or attributes. None for others, and for those too large for each call."""
+    """Returns the contents of an object that are compared as a whole. None for other types, and for objects that are
+    too large to compare before each call."""
     if isinstance(value, torch.Tensor):
         guarded = of_host_tensors and value.device.type == "cpu" and not value.is_inference()
         return Contents(value, operator.attrgetter("_version")) if guarded else None

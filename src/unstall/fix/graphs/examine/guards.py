@@ -1,6 +1,6 @@
-"""Guards: facts about a program's objects that must still hold before a replay, hundreds of them at every call.
+"""Guards: facts about a program's objects that must hold before a replay. Each call checks hundreds of them.
 
-`_guards.c` checks them. `ReferenceGuards` defines what they mean, and checks them if the C was not built.
+`_guards.c` checks them. `ReferenceGuards` defines their meaning, and checks them if the C extension was not built.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ except ImportError:
     _guards = None  # type: ignore[assignment]  # built only where there is a C compiler
 
 EXCHANGE = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-"""DLPack's exchange API (from 1.3 on), by which C reads where a tensor lies."""
+"""DLPack's exchange API (since 1.3). C code reads tensors' layouts through it."""
 _GONE = object()
 
 Item = tuple[Any, Any, object]
@@ -25,16 +25,16 @@ Size = tuple[Sized, int]
 Attribute = tuple[object, str, object]
 """An object, an attribute's name, and its value."""
 Count = tuple[object, str, int]
-"""An object, an attribute's name, and how many items that has; None has none."""
+"""An object, an attribute's name, and the attribute's number of items. An attribute that is None has 0 items."""
 
 
 class Guards(Protocol):
     def hold(self) -> bool:
-        """Whether all facts hold. Raises what the program's own code raises, except a KeyError or an IndexError of an
-        item: it is gone."""
+        """Returns whether all facts hold. An item whose lookup raises KeyError or IndexError is gone, so its fact does
+        not hold. Other errors of the program's own code are raised."""
 
     def expect(self, place: int, value: object) -> None:
-        """Expects another object in an item from now on. Raises IndexError if there is no such item."""
+        """Expects `value` in the item at index `place` from now on. Raises IndexError if there is no such item."""
 
 
 class ReferenceGuards:
@@ -67,7 +67,7 @@ class ReferenceGuards:
     def _layouts_hold(self) -> bool:
         try:
             return all(layout_of(tensor) == layout for tensor, layout in self._layouts)
-        except RuntimeError:  # torch tells no address or strides of what one is now
+        except RuntimeError:  # one is now a kind of tensor without address or strides
             return False
 
     def expect(self, place: int, value: object) -> None:
@@ -91,7 +91,7 @@ def guards_of(
         items: Their values are compared by identity.
         sizes: Containers, and how many items they have.
         attributes: Their values are compared by identity.
-        counts: How many items attributes have.
+        counts: Attributes, and how many items they have.
         tensors: Tensors whose address, shape, strides, dtype and device stay as they are.
     """
     facts = tuple(items), tuple(sizes), tuple(attributes), tuple(counts), tuple(tensors)
@@ -99,7 +99,7 @@ def guards_of(
 
 
 def item_of(container: Any, key: Any) -> Any:
-    """Raises KeyError or IndexError if it is gone. A dict that makes missing items is not asked to."""
+    """Returns `container[key]`. Raises KeyError or IndexError if it is gone. A defaultdict makes no missing item."""
     if isinstance(container, dict) and type(container).__getitem__ is dict.__getitem__:
         value = dict.get(container, key, _GONE)
         if value is _GONE:
@@ -109,12 +109,12 @@ def item_of(container: Any, key: Any) -> Any:
 
 
 def count_of(value: object, name: str) -> int:
-    """How many items an attribute has; None has none."""
+    """Returns an attribute's number of items: 0 if it is None."""
     held = getattr(value, name)
     return 0 if held is None else len(held)
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """What a graph's kernels know of a tensor: its address, and how the memory is read."""
+    """Returns the properties of a tensor that a graph's kernels rely on: its address, and how its memory is read."""
     read_as = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.device, read_as

@@ -1,4 +1,4 @@
-"""Waits of the host for the device: operators, and calls that only wait."""
+"""Detects waits of the host for the device: operators that wait, and calls that only wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from unstall.fix.graphs.examine.warnings_raised import always_warning
 
 SYNCHRONIZING = "synchronizing CUDA operation"
-"""In torch's own warnings of waits."""
+"""A phrase in torch's own warnings of waits."""
 
 _HOST_READS = "the host reads a value from the device and waits for it"
 _SHAPES = "how large its result is depends on values, so the host waits for them"
@@ -34,7 +34,7 @@ _MASKED = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl
 
 
 def wait_of(name: str, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str] | None:
-    """Why a call of this operator waits, and what to do instead. None if its name and arguments tell of no wait."""
+    """Returns why a call of this operator waits, and a remedy. None if its name and arguments show no wait."""
     if name in _WAITS:
         return _WAITS[name]
     if name in _MASKED and any(
@@ -48,8 +48,8 @@ def wait_of(name: str, operator: OpOverload, args: tuple[Any, ...], kwargs: dict
 
 @contextmanager
 def waits_named(note: Callable[[], None], device_type: str) -> Iterator[None]:
-    """Shows waits that no operator shows: torch warns of them, and this thread's calls that only wait call `note`
-    first."""
+    """Reveals waits that no operator shows. torch warns of them, and calls in this thread that only wait, such as
+    `synchronize`, call `note` first."""
     if device_type != "cuda":
         yield
         return
@@ -60,7 +60,7 @@ def waits_named(note: Callable[[], None], device_type: str) -> Iterator[None]:
         try:
             for (home, name), call in zip(homes, kept, strict=True):
                 setattr(home, name, _named_wait(note, call))
-            with contextlib.suppress(RuntimeError):  # this device has no such warnings: operators alone tell
+            with contextlib.suppress(RuntimeError):  # without such warnings, only operators show waits
                 torch.cuda.set_sync_debug_mode(mode or "warn")
             yield
         finally:

@@ -1,4 +1,4 @@
-"""What one eager run of a function read, wrote and left behind."""
+"""The reads, writes and side effects of one eager run of a function."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from unstall.guest.step_replay import Boundary
 
 @dataclass(slots=True)
 class ObservedCall:
-    """What one run did. `externals` are tensors neither passed in nor made inside: a graph reads and writes them in
-    place."""
+    """The effects of one run. `externals` are tensors that were neither passed in nor made inside: a graph reads and
+    writes them in place."""
 
     externals: list[torch.Tensor] = field(default_factory=list)
-    written: list[torch.Tensor] = field(default_factory=list)  # of externals, one a storage
-    noticed: set[int] = field(default_factory=set)  # storages whose writes autograd counts as changes
-    leaves: list[torch.Tensor] = field(default_factory=list)  # of externals, those with a `.grad`
-    entry_grads: list[torch.Tensor | None] = field(default_factory=list)  # what `.grad` of each leaf was before
-    left_alone: set[int] = field(default_factory=set)  # ids of leaves whose `.grad` it neither used nor replaced
-    derived: list[torch.Tensor] = field(default_factory=list)  # of externals, results of operators before the call
-    written_inputs: set[int] = field(default_factory=set)  # places among the inputs
+    written: list[torch.Tensor] = field(default_factory=list)  # externals written to, one for each storage
+    noticed: set[int] = field(default_factory=set)  # storages whose writes change autograd's version counter
+    leaves: list[torch.Tensor] = field(default_factory=list)  # externals that are leaves and require gradients
+    entry_grads: list[torch.Tensor | None] = field(default_factory=list)  # each leaf's `.grad` before the call
+    left_alone: set[int] = field(default_factory=set)  # ids of leaves whose `.grad` the call neither used nor replaced
+    derived: list[torch.Tensor] = field(default_factory=list)  # externals that operators computed before the call
+    written_inputs: set[int] = field(default_factory=set)  # indices of inputs written to
     refusals: list[Refusal] = field(default_factory=list)
     uncertain: list[Refusal] = field(default_factory=list)  # RNG use that may be another thread's
     generators: list[torch.Generator] = field(default_factory=list)
-    names: frozenset[str] | None = None  # in any Python code that ran; None: not known
+    names: frozenset[str] | None = None  # names in any Python code that ran; None: not known
     scopes: list[CodeWithGlobals] = field(default_factory=list)  # the user's code that ran
     backward_ran: bool = False
-    grad_was_enabled: bool = False  # for any operator
-    random: bool = False  # it uses a generator of the device
-    may_fault: bool = False  # by values of tensors, as by an index out of bounds
-    asks_whether_captured: bool = False  # and may take another way then
+    grad_was_enabled: bool = False  # during any operator
+    random: bool = False  # whether it uses an RNG of the device
+    may_fault: bool = False  # whether values can make it fail, as an index out of bounds does
+    asks_whether_captured: bool = False  # whether it asks if it is being captured; it may then behave differently
     warns: str = ""  # a warning that was shown
-    moves: bool = False  # one of `externals` has other memory now
+    moves: bool = False  # whether the memory of one of `externals` was replaced
     steps: list[Boundary] = field(default_factory=list)  # step boundaries that a recording saw, in order
     launches: int = 0
     bytes_made: int = 0
 
     @property
     def only_waits(self) -> bool:
-        """Whether all reasons against a graph are waits, which a function may leave out while it is captured."""
+        """Whether all reasons against a graph are waits. A function may skip these while it is captured."""
         return bool(self.refusals) and all(refusal.waits for refusal in self.refusals)
 
     def note_grads(self, entry: dict[int, torch.Tensor | None]) -> None:
-        """Notes `.grad` after the call. `entry`: `.grad` before it, by the ids of leaves."""
+        """Compares each leaf's `.grad` after the call with `entry`: leaf id → `.grad` before the call."""
         self.entry_grads = [entry.get(id(leaf)) for leaf in self.leaves]
         used = self.memory()
         self.left_alone = {
@@ -57,16 +57,17 @@ class ObservedCall:
         }
 
     def memory(self) -> set[int]:
-        """Storages of `externals`. Gradients may be views of one flat tensor, so storages are compared."""
+        """Returns the storages of `externals`. Gradients may be views of one flat tensor, so storages are compared."""
         return set(map(storage_of, self.externals))
 
     def concerns_grads(self) -> bool:
-        """Whether the function makes gradients, or reads those that were there before the call."""
+        """Returns whether the function makes gradients, or reads gradients that existed before the call."""
         read = self.memory()
         return self.backward_ran or any(lies_in(grad, read) for grad in self.entry_grads if grad is not None)
 
     def grads_as_seen(self) -> bool:
-        """Whether each `.grad` that the function read is still the same tensor, and each that was None is None."""
+        """Returns whether each `.grad` that the function read is still the same tensor, and each that was None is still
+        None."""
         read = self.memory()
         pairs = zip(self.leaves, self.entry_grads, strict=True)
         return all(leaf.grad is grad for leaf, grad in pairs if grad is None or lies_in(grad, read))

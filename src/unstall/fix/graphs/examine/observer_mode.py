@@ -1,4 +1,4 @@
-"""Follows every operator of one eager run: what it touches, and what a CUDA graph of it could not do."""
+"""Observes every operator of one eager run: the memory it touches, and any reason against a CUDA graph of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _FROM_HOST = (
 )
 _TO_HOST = "return the tensor and copy it after the call, where unstall.to_host and MetricBuffer do so without a wait"
 _IN_A_LIBRARY = "that line is the library's: have it leave that out, or graph a part of the model"
-# transformers looks into a mask of two dimensions for padding; without a mask, a causal model looks at its positions.
+# transformers reads the values of a two-dimensional mask to find padding. Without a mask, a causal model reads its
+# positions.
 _MASK = (
     "pass an attention_mask of four dimensions, which it takes as it is; a model that is not causal does without one "
     "too where nothing is padded"
@@ -40,15 +41,15 @@ _IN_TRANSFORMERS = {  # remedies by the file of the library's line
 }
 _COPIES = {"_to_copy", "copy_", "copy", "_copy_from"}
 _OPTIMIZERS = ("torch/optim/", "torch\\optim\\")
-# They make a device unusable if their condition is false, as an index out of bounds does.
+# If their condition is false, they make the device unusable, as an index out of bounds does.
 _ASSERTS = {"_assert_async", "_functional_assert_async", "binary_cross_entropy", "binary_cross_entropy_backward"}
 
 
 class ObserverMode(TorchDispatchMode):
-    """Notes what each operator touches, and each reason against a graph with its line.
+    """Notes the memory that each operator touches, and each reason against a graph with its line.
 
-    `device_type` and `index` are of the device whose tensors a graph can hold. With `stops`, `Refused` is raised
-    instead of a wait for that device.
+    `device_type` and `index` name the device whose tensors a graph can hold. If `stops`, `Refused` is raised instead of
+    waiting for that device.
     """
 
     def __init__(
@@ -60,18 +61,18 @@ class ObserverMode(TorchDispatchMode):
         self._stops = stops
         self._device_type = device_type
         self._index = index
-        self._inputs: dict[int, set[int]] = {}  # storage → its places among the inputs
+        self._inputs: dict[int, set[int]] = {}  # storage → indices of the inputs in it
         for place, tensor in enumerate(inputs):
             self._inputs.setdefault(storage_of(tensor), set()).add(place)
         self._made: set[int] = set()
-        self._external: dict[int, int] = {}  # storage → its place in `externals` when first seen
-        self._tensors: dict[int, torch.Tensor] = {}  # by id; kept alive, so that no id is used twice
+        self._external: dict[int, int] = {}  # storage → index in `externals` of its first tensor
+        self._tensors: dict[int, torch.Tensor] = {}  # by id; kept alive, so that no id is reused
         self._written: set[int] = set()
-        self._constants: set[int] = set()  # storages in CPU memory that hold only constants of the code
+        self._constants: set[int] = set()  # CPU storages that hold only constants from the code
         with torch.inference_mode(False), torch.enable_grad():
             self._first_node = node_number(torch.zeros((), requires_grad=True).exp()) or 0
         self._said: set[tuple[str, str]] = set()
-        self.addresses: list[tuple[torch.Tensor, int]] = []  # of externals, when first seen
+        self.addresses: list[tuple[torch.Tensor, int]] = []  # each external tensor's address when first seen
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -91,7 +92,8 @@ class ObserverMode(TorchDispatchMode):
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """An error of the observation itself is a reason not to capture, and is not raised into the program."""
+        """Turns an error of the observation itself into a reason against a graph, so that the program does not see
+        it."""
         try:
             yield
         except Exception as error:
@@ -102,7 +104,7 @@ class ObserverMode(TorchDispatchMode):
             self.refuse("a sparse tensor takes part")
         touched = touched_by(func, args, kwargs, result)
         given, returned = tensors_of((args, kwargs)), tensors_of(result)
-        if name == "lift_fresh":  # of torch.tensor(…), whose memory no operator has made
+        if name == "lift_fresh":  # called by torch.tensor(…); no operator made that memory
             self._made.update(map(storage_of, given))
             self._constants.update(storage_of(tensor) for tensor in given if tensor.device.type == "cpu")
         self._made.update(touched.fresh)
@@ -127,7 +129,7 @@ class ObserverMode(TorchDispatchMode):
             raise Refused(*self.seen.refusals)
 
     def refuse(self, reason: str, remedy: str = "", *, waits: bool = False) -> None:
-        """Notes a reason with the line that runs now, once for each line."""
+        """Notes a reason against a graph with the current line, once for each line."""
         place = calling_place()
         if place is not None and place.library and waits:
             remedy = _IN_TRANSFORMERS.get(place.library.partition(":")[0], _IN_A_LIBRARY)
@@ -136,16 +138,16 @@ class ObserverMode(TorchDispatchMode):
             self.seen.refusals.append(Refusal(reason if place else f"{reason} (in backward)", place, remedy, waits))
 
     def note_wait(self) -> None:
-        """Called before a call that only waits, as `torch.cuda.synchronize`."""
+        """Notes a call that only waits, such as `torch.cuda.synchronize`. Called before it."""
         self.refuse("synchronize() waits for the device", "wait after the call, not inside", waits=True)
         self.stop_if_refused()
 
     def is_programs_warning(self, warning: str) -> bool:
-        """Notes a warning. False for torch's warnings of waits, which are asked for only to name the line."""
+        """Notes a warning. Returns False for torch's warnings of waits, which were turned on only to find the line."""
         if SYNCHRONIZING not in warning:
             self.seen.warns = self.seen.warns or warning
             return True
-        if not self.seen.refusals:  # else an operator of that line has been named already
+        if not self.seen.refusals:  # otherwise an operator on that line was already noted
             self.refuse("the host waits for the device", "do that outside the graph", waits=True)
         return False
 
@@ -157,7 +159,7 @@ class ObserverMode(TorchDispatchMode):
         self._external.setdefault(storage, len(self.seen.externals))
         self.addresses.append((tensor, tensor.data_ptr()))
         made_inside = False
-        with contextlib.suppress(RuntimeError):  # a view whose node autograd does not tell
+        with contextlib.suppress(RuntimeError):  # a view whose node autograd cannot give
             number = node_number(tensor)
             if tensor.requires_grad and tensor.is_leaf:
                 self.seen.leaves.append(tensor)
@@ -165,7 +167,7 @@ class ObserverMode(TorchDispatchMode):
                 self.seen.derived.append(tensor)
             else:
                 made_inside = number is not None
-        # A view that the function made would hold on to nodes of autograd's.
+        # A view that the function made would keep autograd nodes alive.
         self.seen.externals.append(tensor.detach() if made_inside else tensor)
 
     def release(self) -> None:
@@ -174,7 +176,8 @@ class ObserverMode(TorchDispatchMode):
         self.addresses.clear()
 
     def note_handed_out(self, results: list[torch.Tensor]) -> None:
-        """A result that no operator touched was not made inside. Of memory that one touched, it may be a new view."""
+        """Notes results that no operator touched as externals. If an operator touched the memory, the result may be a
+        new view."""
         for tensor in results:
             if storage_of(tensor) not in self._external:
                 self.note_external(tensor)
@@ -220,12 +223,12 @@ class ObserverMode(TorchDispatchMode):
                 self.refuse(f"a copy to CPU memory {why}", _TO_HOST)
             else:
                 self.refuse(*_FROM_HOST, waits=True)
-        elif name == "lift_fresh" and on_device:  # of torch.tensor(…), which has copied it there unseen
+        elif name == "lift_fresh" and on_device:  # called by torch.tensor(…), after a copy that no operator shows
             self.refuse(*_FROM_HOST, waits=True)
         elif any(storage_of(tensor) not in self._constants for tensor in host):
             self._refuse_host_tensor()
         else:
-            # Attention's kernels give their seeds in CPU memory, but within a capture in the device's.
+            # Attention kernels return their seeds in CPU memory, but in device memory within a capture.
             self._constants.update(storage_of(tensor) for tensor in made_on_host)
 
     def _refuse_host_tensor(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs a function once as it is and observes it."""
+"""Runs a function once, eagerly, and observes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unstall.frameworks import OURS, top_module
 
 _T = TypeVar("_T")
 _ASKS = {"is_current_stream_capturing", "_cuda_isCurrentStreamCapturing"}
-_MAY_ASK = (str(Path(torch.__file__).parent), OURS)  # torch, to warn or refuse; a recording, at each step
+_MAY_ASK = (str(Path(torch.__file__).parent), OURS)  # torch asks to warn or refuse; a recording asks at each step
 _COMPUTES_NAMES = {"getattr", "vars", "globals", "locals", "eval", "exec", "attrgetter", "__dict__", "__getattribute__"}
 _PRINTS = {"print", "open", "input", "write", "writelines"}
 
@@ -32,8 +32,8 @@ _PRINTS = {"print", "open", "input", "write", "writelines"}
 def observed(
     run: Callable[[], _T], inputs: list[torch.Tensor], device: CaptureDevice, *, stops: bool = False
 ) -> tuple[_T, ObservedCall]:
-    """Returns what `run` returns, and what it did. Its errors are raised as they are. With `stops`, `Refused` is raised
-    instead of a wait for the device."""
+    """Calls `run`. Returns its result and its observed effects. Its errors are raised unchanged. If `stops`, `Refused`
+    is raised instead of waiting for the device."""
     device_type = device.type
     profiled = sys.getprofile() is not None
     rng_use = RngUse(follows=not profiled)
@@ -66,7 +66,7 @@ def observed(
     observer.seen.refusals += refusals
     observer.seen.uncertain += uncertain
     observer.seen.random = bool(observer.seen.generators)
-    if drawn is not None:  # else it is captured, and the generator may not be asked
+    if drawn is not None:  # otherwise this is a capture, in which the generator's state cannot be read
         observer.seen.random |= not torch.equal(drawn, device.generator().get_state())
     observer.seen.moves = any(tensor.data_ptr() != address for tensor, address in observer.addresses)
     observer.release()
@@ -80,7 +80,7 @@ def observed(
 
 
 def _names_in(codes: Iterable[CodeType]) -> frozenset[str] | None:
-    """All names in some code. None if the user's code computes names as it runs."""
+    """Returns all names in the code. None if the user's code computes names at run time, as with `getattr`."""
     names: set[str] = set()
     for code in codes:
         if is_users_code(code) and not _COMPUTES_NAMES.isdisjoint(code.co_names):
@@ -107,7 +107,7 @@ def _prints(called: object) -> bool:
 
 
 def _is_asked_by_user(frame: FrameType | None) -> bool:
-    """Whether the user's code called this, directly or through the standard library; other libraries do not count."""
+    """Returns whether the user's code called this, directly or through the standard library, but no other library."""
     while frame is not None:
         if is_users_code(frame.f_code):
             return True

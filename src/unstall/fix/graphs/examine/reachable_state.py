@@ -1,8 +1,8 @@
-"""Python-side state that a function can reach, and guards for it: a graph keeps the values of its capture.
+"""Finds the Python-side state that a function can reach, and guards it: a graph keeps the values of its capture.
 
-Reached are closures, globals that the code names, `self`, the user's classes and modules, what these hold, and so on.
-Guarded is what code that ran has names for. Attributes, items and closure cells are guarded items: a container, and a
-key in it.
+The walk reaches closures, globals that the code names, `self`, the user's classes and modules, and their contents, and
+so on. It guards those parts that the executed code has names for. Attributes, items and closure cells are guarded
+items: each is a container and a key in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unstall.fix.graphs.examine.guards import Guards, guards_of, item_of
 from unstall.fix.graphs.examine.users_code import is_users_class, is_users_code, is_users_module
 
 _MOST_ITEMS = 50_000
-_LONG = 2_000  # items of a list or dict: beyond that it is data, whose items are not opened
+_LONG = 2_000  # a longer list or dict is data: its items are not walked
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _MODULE_DICTS = {name for name, value in vars(torch.nn.Module()).items() if isinstance(value, (dict, set))}
@@ -34,41 +34,41 @@ _HOOKS_OF_ALL = [
     if name.startswith("_global_") and isinstance(value, dict)
 ]
 _READS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
-_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)  # of a list or dict, say
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)  # for example a bound method of a list or dict
 
 
 @dataclass(frozen=True, slots=True)
 class CodeWithGlobals:
-    """Code that ran, with the globals that it names."""
+    """Code that ran, and its globals."""
 
     code: types.CodeType
     names: dict[str, Any]
 
 
 Named = tuple[str, object]
-"""A value, after its name in the program."""
+"""A name in the program, and its value."""
 
 
 class ReachableState:
-    """Guarded items with their values. It keeps these alive, so that no id of an object that is gone is compared."""
+    """Guarded items with their values. The values are kept alive, so that no id is reused."""
 
     def __init__(self, roots: Sequence[object], *, of_host_tensors: bool = False) -> None:
         self.complete = True
         self.known: dict[int, object] = {}
-        """All objects that were reached, by their ids."""
-        self.names: set[str] = set()  # of code that may run unseen, as in backward
+        """All reached objects, by id."""
+        self.names: set[str] = set()  # names in code that may run unobserved, such as in backward
         self.hooks_of_backward: list[str] = []
         self._of_host_tensors = of_host_tensors
         self._containers: list[Any] = []
         self._keys: list[Any] = []
         self._values: list[object] = []
         self._labels: list[str] = []
-        self._nameless: list[bool] = []  # read without a name in the code, as items are
+        self._nameless: list[bool] = []  # whether code can read the item without naming it
         self._guarded: set[tuple[int, Any]] = set()
         self._sized: list[Sized] = []
         self._sizes: list[int] = []
         self._size_labels: list[str] = []
-        self._guards: Guards | None = None  # of items and sizes, once all are known
+        self._guards: Guards | None = None  # guards of items and sizes, made once all are known
         for hooks in _HOOKS_OF_ALL if roots else ():
             self._size("hooks of all modules", hooks)
         self._walk(roots)
@@ -81,18 +81,18 @@ class ReachableState:
         return [value for value in self._values if isinstance(value, torch.Tensor)]
 
     def labelled(self) -> list[tuple[torch.Tensor, str]]:
-        """The tensors, and their names in the program."""
+        """Returns the reached tensors and their names in the program."""
         pairs = zip(self._values, self._labels, strict=True)
         return [(value, label) for value, label in pairs if isinstance(value, torch.Tensor)]
 
     def iterators(self) -> list[str]:
-        """Names of iterators whose place can be neither read nor restored."""
+        """Returns the names of iterators whose position can be neither read nor restored."""
         held = [value.__self__ if isinstance(value, _BOUND) else value for value in self._values]
         pairs = zip(held, self._labels, strict=True)
         return [label for value, label in pairs if isinstance(value, Iterator) and not hasattr(value, "__dict__")]
 
     def limited_to(self, names: frozenset[str] | None) -> ReachableState:
-        """Only the items that code with these names could read. None: all."""
+        """Returns the items that code with these names could read. If `names` is None, all items."""
         if names is None:
             return self
         other = ReachableState([])
@@ -111,14 +111,15 @@ class ReachableState:
         return other
 
     def guards_hold(self) -> bool:
-        """Whether the state is as it was. Every call of a graph checks this."""
+        """Returns whether the state is unchanged. Every call of a graph checks this."""
         if self._guards is None:
             items = zip(self._containers, self._keys, self._values, strict=True)
             self._guards = guards_of(items=items, sizes=zip(self._sized, self._sizes, strict=True))
         return self._guards.hold() or not self.changes(first=True)
 
     def changes(self, *, first: bool = False) -> list[str]:
-        """The changes in words; with `first`, one at most. An equal value in another object is no change."""
+        """Returns descriptions of all changes, or only of the first if `first`. An equal plain value in another object
+        is not a change."""
         found: list[str] = []
         for place, (container, key) in enumerate(zip(self._containers, self._keys, strict=True)):
             old = self._values[place]
@@ -145,7 +146,7 @@ class ReachableState:
         return found
 
     def _walk(self, roots: Sequence[object]) -> None:
-        # Depth first in the order of the roots; the last entry is next.
+        # Depth first, in the order of the roots. `todo` is a stack.
         todo: list[Named] = [("", root) for root in reversed(roots)]
         while todo:
             label, value = todo.pop()
@@ -159,7 +160,7 @@ class ReachableState:
                 return
 
     def _open(self, label: str, value: object) -> list[Named]:
-        """Guards the items of one object, and returns their values with names. Runs no code of the user's."""
+        """Guards the items of one object, and returns their names and values. Runs none of the user's code."""
         if isinstance(value, torch.Tensor):
             self._contents(label, value)
             return _hooks_of(label, value)
@@ -179,7 +180,7 @@ class ReachableState:
             return self._namespace(label, vars(value)) if is_users_module(value) else []
         if isinstance(value, type):
             return self._class(value)
-        if type(value).__module__.startswith("unstall."):  # ours change with each call
+        if type(value).__module__.startswith("unstall."):  # our own objects change with each call
             wrapped = getattr(value, "__wrapped__", None) or getattr(value, "_unstall_module", None)
             return [(label, wrapped)] if wrapped is not None else []
         return self._object(label, value)
@@ -219,7 +220,7 @@ class ReachableState:
             inside += self._module(label, value, state)
         elif isinstance(state, dict):
             inside += self._items(state, [(key, start + str(key)) for key in state])
-        if isinstance(state, dict):  # an attribute that is added may stand before one of its class
+        if isinstance(state, dict):  # an attribute added later may shadow one of its class
             self._size(f"{label or f'a {type(value).__name__}'}'s attributes", state)
         else:
             self._contents(label, value)
@@ -228,12 +229,13 @@ class ReachableState:
         return [*inside, *((base.__name__, base) for base in type(value).__mro__ if is_users_class(base))]
 
     def _module(self, label: str, module: torch.nn.Module, state: dict[str, Any]) -> list[Named]:
-        """Its own dictionaries are never replaced: their items are guarded, and the number of hooks."""
+        """Guards the items of a module's own dictionaries, and its number of hooks. The dictionaries themselves are
+        never replaced."""
         start = f"{label}." if label else ""
         inside = self._items(state, [(key, start + key) for key in state if key not in _MODULE_DICTS])
         for part in ("_parameters", "_buffers", "_modules"):
             entries = state[part]
-            # Those of a ScriptModule can be asked for their keys alone.
+            # A ScriptModule's dictionaries support only `keys()`.
             inside += self._items(entries, [(key, start + key) for key in entries.keys()], nameless=True)  # noqa: SIM118
         if state["_modules"]:
             self._size(f"{label or 'a module'}'s modules", state["_modules"])
@@ -311,14 +313,14 @@ def _hooks_of(label: str, tensor: torch.Tensor) -> list[Named]:
 
 
 def _names_of(code: types.CodeType) -> set[str]:
-    """All names in it: of globals, attributes and closure cells."""
+    """Returns all names of globals, attributes and closure cells in the code."""
     names = {*code.co_names, *code.co_freevars}
     return names.union(*map(_names_of, _codes_in(code)))
 
 
 @functools.lru_cache(maxsize=1024)
 def _globals_of(code: types.CodeType) -> frozenset[str]:
-    """Names that it reads as globals, not as attributes."""
+    """Returns the names that the code reads as globals, not as attributes."""
     names = {each.argval for each in dis.get_instructions(code) if each.opname in _READS_GLOBAL}
     return frozenset(names).union(*map(_globals_of, _codes_in(code)))
 

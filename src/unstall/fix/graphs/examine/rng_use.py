@@ -1,8 +1,8 @@
-"""Whether a call used the host's random generators, or another thread did meanwhile.
+"""Finds out whether a call used the host's RNGs, or another thread did meanwhile.
 
-A generator's state tells that it was used, not by whom. Operators are seen in the thread that calls them, those of its
-backward too: so torch's CPU generator was used by the call if such an operator ran. C code may use Python's generator
-or NumPy's unseen: if there are other threads, that is uncertain.
+An RNG's state shows that it was used, but not by which thread. Observed operators are those of the call, including its
+backward. So the call used torch's CPU RNG if one of them uses it. C code may use Python's RNG or NumPy's unobserved.
+So if there are other threads, use of these is uncertain.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _OF_THREADS = {"threading", "_thread", "queue", "_queue", "concurrent", "asyncio
 
 
 class RngUse:
-    """Made before a call, given its operators and its calls of C functions, and asked afterwards.
+    """RNG use of one call. Make it before the call, pass it the call's operators and C calls, then call `found`.
 
-    `follows`: whether it is given the calls of C functions.
+    `follows`: whether `note_call` is called for C functions.
     """
 
     def __init__(self, *, follows: bool) -> None:
         self._before = random_states()
-        self._alone = len(sys._current_frames()) == 1  # threads before the call; those that it starts do not count
+        self._alone = len(sys._current_frames()) == 1  # only threads that exist before the call count
         self._seen: set[str] = set()
-        self._hidden = not follows  # parts of the call may run where no operator is seen
+        self._hidden = not follows  # whether parts of the call may run unobserved
 
     def note_operator(
         self, operator: OpOverload, generator: torch.Generator | None, returned: list[torch.Tensor]
@@ -59,9 +59,9 @@ class RngUse:
             self._hidden = True
 
     def found(self, codes: Iterable[CodeType], *, beside: str = "") -> tuple[list[Refusal], list[Refusal]]:
-        """Reasons against a graph, certain ones and uncertain ones.
+        """Returns reasons against a graph: certain ones, then uncertain ones.
 
-        `codes`: all Python code that ran in the call. `beside`: a generator that does not matter.
+        `codes`: all Python code that ran in the call. `beside`: the name of an RNG to ignore.
         """
         self._hidden |= any(top_module(code.co_filename) in _OF_THREADS for code in codes)
         certain: list[Refusal] = []

@@ -1,4 +1,4 @@
-"""Which code, classes and modules of a program are the user's, and which a library's."""
+"""Tells the user's code, classes and modules from those of libraries."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def is_users_file(file: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_library_file(file: str) -> bool:
-    """Of an installed package that is neither torch nor another framework."""
+    """Returns whether the file belongs to an installed package that is not a framework such as torch."""
     return not (file.startswith(OURS) or is_framework(file)) and not is_users_file(file)
 
 
 def installed_path(file: str) -> str:
-    """A file's path below site-packages: "transformers/masking_utils.py"."""
+    """Returns a file's path below site-packages, such as "transformers/masking_utils.py"."""
     parts = Path(file).parts
     at = max((i for i, part in enumerate(parts) if part in ("site-packages", "dist-packages")), default=-1)
     return "/".join(parts[at + 1 :])

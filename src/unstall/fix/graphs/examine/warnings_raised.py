@@ -1,6 +1,6 @@
-"""Python warnings raised while a function runs: noted, and not shown for runs that are not the user's.
+"""Notes Python warnings while a function runs, and hides those of runs that the user did not ask for.
 
-`warnings.catch_warnings` would make Python forget which warnings it has shown, and show them once more.
+`warnings.catch_warnings` would make Python forget which warnings it has shown, so it would show them again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unstall.guest.steps import ignoring_steps
 
 @contextmanager
 def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
-    """Calls `is_shown` with the text of each warning that this thread would show, and shows it if that returns True."""
+    """Calls `is_shown` with the text of each warning in this thread. The warning is shown only if that returns True."""
     plain = warnings.showwarning
     thread = threading.get_ident()
 
@@ -42,7 +42,7 @@ def listening_to_warnings(is_shown: Callable[[str], bool]) -> Iterator[None]:
 
 @contextmanager
 def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
-    """Shows each warning that matches `message`, every time, and none that match `beside`."""
+    """Shows warnings that match `message` every time, and never those that match `beside` (regular expressions)."""
     added: list[Any] = [("always", re.compile(message), Warning, None, 0)]
     if beside:
         added.insert(0, ("ignore", re.compile(beside), Warning, None, 0))
@@ -58,6 +58,6 @@ def always_warning(message: str, *, beside: str = "") -> Iterator[None]:
 
 @contextmanager
 def silent_proof() -> Iterator[None]:
-    """For runs that only prove something: their warnings are not shown, and their steps do not count."""
+    """Hides warnings and ignores step boundaries. Used for runs that only prove something."""
     with listening_to_warnings(lambda _: False), ignoring_steps():
         yield
